@@ -1,6 +1,6 @@
 """Evaluation of an image classifier on a labelled split; the test after training and `vit evaluate` both use it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -14,6 +14,7 @@ from vit.bundle import Calibration
 from vit.bundle.calibration import calibrated_probabilities, required_samples
 from vit.data import BadImage, DataError, ImageDataset, Preprocessing, Source, Split
 from vit.evaluation.calibration.reliability import calibration_error
+from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
 from vit.inference.calibrated import SET_METHOD
@@ -22,7 +23,6 @@ from vit.nn.modes import evaluating
 
 TOP_K = 5  # predictions stored per sample
 SET_LEVEL = 0.9  # of the prediction sets in the metrics
-BatchScores = tuple[Tensor, ...]  # per-sample results of one batch
 
 
 @dataclass(frozen=True)
@@ -120,27 +120,27 @@ def run_over_split(
     model: nn.Module,
     preprocessing: Preprocessing,
     split: Split,
-    score: Callable[[Tensor, Tensor, Tensor], BatchScores],
+    score: Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]],
     options: RunOptions,
-) -> tuple[list[BatchScores], list[BadImage]]:
-    """`score(logits, labels, rows)` of each batch in order, and the images that cannot be read.
+) -> tuple[list[Tensor], list[BadImage]]:
+    """The results (B,...) of `score(logits, labels, rows)` for all images in order (N,...), and the unreadable images.
 
     Raises:
         BadImage: as `evaluate`.
     """
     dataset = ImageDataset(split, preprocessing, cache=False, on_bad_sample=options.on_bad_sample)
     model = model.to(best_device(options.device))
-    parts, unreadable = [], []
+    columns, unreadable = Columns(len(dataset)), []
     with evaluating(model):
         samples = readable_samples(dataset, options.batch_size, unreadable)
         while batch := list(islice(samples, options.batch_size)):
             images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
-            parts.append(score(forward(model, preprocessing, images, options.precision), labels, rows))
+            columns.append(score(forward(model, preprocessing, images, options.precision), labels, rows))
             if options.progress:
                 options.progress(len(batch))
-    if not parts:
+    if not columns.count:
         raise unreadable[0]
-    return parts, unreadable
+    return columns.filled(), unreadable
 
 
 def matched_split(source: Source, classes: list[str], split: str = "test") -> Split:
@@ -202,10 +202,9 @@ def readable_samples(dataset: ImageDataset, batch_size: int, unreadable: list[Ba
 
 def score_batch(
     logits: Tensor, labels: Tensor, rows: Tensor, top_k: int, calibration: Calibration | None = None
-) -> BatchScores:
+) -> tuple[Tensor, ...]:
     """logits (B,classes) -> rows, labels (B,), losses and highest probabilities without calibration (B,), losses with
-    it (B,), sizes of the prediction sets and whether they hold the label (B,), predictions, probabilities (B,top_k), on
-    the CPU
+    it (B,), sizes of the prediction sets and whether they hold the label (B,), predictions, probabilities (B,top_k)
     """
     truth = labels.to(logits.device)
     plain = losses = nn.functional.cross_entropy(logits, truth, reduction="none")
@@ -215,8 +214,7 @@ def score_batch(
     calibrated = calibrated_probabilities(logits, calibration)
     sizes, covered = sets_at_level(calibrated.cpu(), labels, rows, calibration)
     probabilities, predictions = calibrated.topk(top_k)
-    found = plain, highest, losses, sizes, covered, predictions, probabilities
-    return rows, labels, *(each.cpu() for each in found)
+    return rows, labels, plain, highest, losses, sizes, covered, predictions, probabilities
 
 
 def sets_at_level(
@@ -235,11 +233,11 @@ def sets_at_level(
 
 
 def collect(
-    classes: list[str], parts: list[BatchScores], unreadable: list[BadImage], calibration: Calibration | None = None
+    classes: list[str], columns: list[Tensor], unreadable: list[BadImage], calibration: Calibration | None = None
 ) -> Evaluation:
-    """The evaluation over all batches of `score_batch`."""
-    columns = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
-    rows, labels, plain, highest, losses, sizes, covered, predictions, probabilities = columns
+    """The evaluation over the results of `score_batch` for all samples."""
+    rows, labels, plain, highest, losses, sizes, covered, predictions, probabilities = (
+        column.numpy() for column in columns)
     hits = predictions == labels[:, None]  # (N,K)
     metrics = {"accuracy": float(hits[:, 0].mean()), "loss": float(plain.astype(np.float64).mean())}
     if len(classes) > 5:

@@ -12,7 +12,7 @@ from vit.bundle import LabelCalibration
 from vit.bundle.label_calibration import label_probabilities, scaled_logits
 from vit.data import BadImage, DataError, Preprocessing, Split
 from vit.evaluation.calibration.reliability import calibration_error
-from vit.evaluation.classification import BatchScores, RunOptions, run_over_split
+from vit.evaluation.classification import RunOptions, run_over_split
 from vit.evaluation.progress import Progress
 
 
@@ -99,9 +99,8 @@ def evaluate_multi_label(
     check_multi_label(split, classes)
     options = RunOptions(batch_size, precision, on_bad_sample, device, progress)
     score = partial(score_batch, calibration=calibration)
-    parts, unreadable = run_over_split(model, preprocessing, split, score, options)
-    columns = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
-    rows, truth, plain, losses, before, probabilities = columns
+    columns, unreadable = run_over_split(model, preprocessing, split, score, options)
+    rows, truth, plain, losses, before, probabilities = (column.numpy() for column in columns)
     scores = label_scores(classes, truth, probabilities, thresholds)
     metrics = average_scores(scores, truth, reaches(probabilities, thresholds), plain)
     metrics["ece"] = label_calibration_error(before, truth)
@@ -130,16 +129,16 @@ def check_multi_label(split: Split, classes: list[str]) -> None:
 
 def score_batch(
     logits: Tensor, labels: Tensor, rows: Tensor, calibration: LabelCalibration | None = None
-) -> BatchScores:
+) -> tuple[Tensor, ...]:
     """logits (B,classes) -> rows (B,), truth (B,classes), losses without and with calibration (B,), probabilities
-    without and with it (B,classes), on the CPU
+    without and with it (B,classes)
     """
     targets = labels.to(logits.device, torch.float32)
     found = []
     for record in (None, calibration):
         losses = nn.functional.binary_cross_entropy_with_logits(
             scaled_logits(logits, record), targets, reduction="none").mean(dim=1)
-        found.append((losses.cpu(), label_probabilities(logits, record).cpu()))
+        found.append((losses, label_probabilities(logits, record)))
     (plain, before), (losses, after) = found
     return rows, labels, plain, losses, before, after
 

@@ -7,13 +7,13 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vit.bundle import Bundle
 from vit.data import DataError, Split, TextSplit
 from vit.data.source import separator_of
 from vit.evaluation.classification import RunOptions, check_labels, run_over_split
+from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
 from vit.files.atomic import write_atomically
 from vit.inference.text_classification import TextPredictor
@@ -157,11 +157,11 @@ def predict_held_out(
         check_labels(split, bundle.classes)
 
     def score(logits: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
-        return rows, (logits.sigmoid() if bundle.thresholds else logits.softmax(-1)).cpu()
+        return rows, logits.sigmoid() if bundle.thresholds else logits.softmax(-1)
 
     options = RunOptions(batch_size, precision, on_bad_sample, None, progress)
-    parts, _ = run_over_split(bundle.model, bundle.preprocessing, split, score, options)
-    rows, probabilities = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
+    columns, _ = run_over_split(bundle.model, bundle.preprocessing, split, score, options)
+    rows, probabilities = (column.numpy() for column in columns)
     return HeldOut([split.names[int(i)] for i in rows], [fold] * len(rows), split.labels[rows], probabilities,
                    bundle.classes)
 
@@ -169,16 +169,17 @@ def predict_held_out(
 def _predict_texts(
     bundle: Bundle, split: TextSplit, fold: str, batch_size: int, progress: Progress | None
 ) -> HeldOut:
-    predictor, parts = TextPredictor(bundle), []
+    predictor, columns = TextPredictor(bundle), Columns(len(split))
     check_labels(split, bundle.classes)
     names = list(split.names)
     for start in range(0, len(split), batch_size):
         rows = range(start, min(start + batch_size, len(split)))
         texts = [tuple(column[row] for column in split.texts) for row in rows]
-        parts.append(predictor.logits(texts, [names[row] for row in rows]).softmax(-1).cpu().numpy())
+        columns.append([predictor.logits(texts, [names[row] for row in rows]).softmax(-1)])
         if progress:
             progress(len(rows))
-    return HeldOut(names, [fold] * len(names), split.labels, np.concatenate(parts), bundle.classes)
+    (probabilities,) = columns.filled()
+    return HeldOut(names, [fold] * len(names), split.labels, probabilities.numpy(), bundle.classes)
 
 
 def _csv_text(rows: Sequence[Sequence]) -> bytes:

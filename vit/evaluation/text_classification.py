@@ -7,6 +7,7 @@ import torch
 
 from vit.data import TextSplit
 from vit.evaluation.classification import TOP_K, Evaluation, check_labels, collect, score_batch
+from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
 from vit.inference import TextPredictor
 
@@ -21,12 +22,12 @@ def evaluate_texts(
         DataError: the split is empty, or a label has no class.
     """
     check_labels(split, predictor.classes)
-    parts, calibration = [], predictor.bundle.calibration
+    columns, calibration = Columns(len(split)), predictor.bundle.calibration
     for logits, labels, rows in run_over_texts(predictor, split, batch_size):
-        parts.append(score_batch(logits, labels, rows, min(TOP_K, len(predictor.classes)), calibration))
+        columns.append(score_batch(logits, labels, rows, min(TOP_K, len(predictor.classes)), calibration))
         if progress:
             progress(len(rows))
-    return collect(predictor.classes, parts, [], calibration)
+    return collect(predictor.classes, columns.filled(), [], calibration)
 
 
 def run_over_texts(

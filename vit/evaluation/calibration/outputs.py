@@ -1,13 +1,13 @@
 """Logits and features of a labelled split, from which a classifier is calibrated."""
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from vit.counters import permutation
 from vit.data import Preprocessing, Split, TextSplit
 from vit.evaluation.calibration.fitting import Outputs
 from vit.evaluation.classification import RunOptions, check_labels, run_over_split
+from vit.evaluation.columns import Columns
 from vit.evaluation.multi_label import check_multi_label
 from vit.evaluation.text_classification import run_over_texts
 from vit.inference import TextPredictor
@@ -27,10 +27,10 @@ def image_outputs(
     check_labels(split, classes)
     with captured_features(model) as captured:
         def score(logits: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
-            return logits.cpu(), labels, rows, *([captured.pop()] if captured else [])
+            return logits, labels, rows, *([captured.pop()] if captured else [])
 
-        parts, _ = run_over_split(model, preprocessing, split, score, options)
-    return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        columns, _ = run_over_split(model, preprocessing, split, score, options)
+    return Outputs(*columns)
 
 
 def label_outputs(
@@ -42,8 +42,8 @@ def label_outputs(
         BadImage, DataError: as `vit.evaluation.evaluate_multi_label`.
     """
     check_multi_label(split, classes)
-    parts, _ = run_over_split(model, preprocessing, split, lambda logits, labels, rows: (logits.cpu(), labels), options)
-    logits, truth = (torch.cat(column) for column in zip(*parts, strict=True))
+    (logits, truth), _ = run_over_split(
+        model, preprocessing, split, lambda logits, labels, rows: (logits, labels), options)
     return logits, truth.bool()
 
 
@@ -54,10 +54,11 @@ def text_outputs(predictor: TextPredictor, split: TextSplit, batch_size: int = 6
         BadText, DataError: as `evaluate_texts`.
     """
     check_labels(split, predictor.classes)
+    columns = Columns(len(split))
     with captured_features(predictor.model) as captured:
-        parts = [(logits.cpu(), labels, rows, *([captured.pop()] if captured else []))
-                 for logits, labels, rows in run_over_texts(predictor, split, batch_size)]
-    return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        for logits, labels, rows in run_over_texts(predictor, split, batch_size):
+            columns.append((logits, labels, rows, *([captured.pop()] if captured else [])))
+    return Outputs(*columns.filled())
 
 
 def sample_for_means(split: Split | TextSplit, classes: int) -> Split | TextSplit:
