@@ -12,7 +12,8 @@ from tests.run.conftest import QUICK
 from tests.run.test_resume import StopAfter
 from vit.run.config import composing
 from vit.run.config import overrides as override_module
-from vit.run.config.composing import FORMER_OPTIONS, compose, options, resolve, stated, with_config_dir
+from vit.run.config.composing import FORMER_OPTIONS, compose, options, resolve, stated
+from vit.run.config.hydra_interface import with_config_dir
 from vit.run.config.overrides import FORMER_KEYS
 from vit.run.records.reading import read_config
 

@@ -13,13 +13,15 @@ import pytest
 import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 
 import vit
 from tests.run.conftest import QUICK, run, start
 from tests.run.test_targets import forge_manifest
 from vit.run import ConfigError, main
-from vit.run.config.composing import compose, config_folder
+from vit.run.config.composing import compose, groups_of, resolve
+from vit.run.config.hydra_interface import config_folder
 from vit.training import FollowEpoch
 
 TINY = ["data=mine", "model=flat", "trainer.accelerator=cpu", *QUICK]
@@ -75,6 +77,50 @@ def test_folders_and_primary_configs_of_ones_own(own, capsys):
     found = printed(capsys, "-cd", own.name, "--config-name", "own", "model=flat", "--cfg", "job", "--resolve")
     assert (found["seed"], found["name"], found["recipe"]["epochs"]) == (7, "mine", 1)
     assert printed(capsys, "-cn", "own", f"hydra.searchpath=['file://{own}']", "--cfg", "job")["seed"] == 7
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The resolved configs of the runs that a command starts, without training."""
+    configs = []
+    monkeypatch.setattr("vit.run.training_run.train_composed", lambda config, _: configs.append(resolve(config)))
+    return configs
+
+
+def test_two_folders_of_ones_own(own, started, tmp_path, capsys):
+    (tmp_path / "more" / "model").mkdir(parents=True)
+    (tmp_path / "more" / "model" / "flat.yaml").write_text("defaults: [tiny]\ndepth: 2\n")
+    (own / "model" / "flat.yaml").unlink()
+    for overrides in (["hydra.searchpath=[more]", "--config-dir", own], [f"hydra.searchpath=['{own}',more]"]):
+        command = [*map(str, overrides), "--config-name", "own", "model=flat"]
+        assert printed(capsys, *command, "--cfg", "job")["model"]["depth"] == 2
+        assert main(command) == 0
+        assert started[-1]["model"]["depth"] == 2 and started[-1]["seed"] == 7
+
+
+def test_settings_of_hydra_apply_to_a_run(own, started, monkeypatch):
+    directory = Path.cwd()
+    monkeypatch.setattr("vit.run.command.run_here", lambda config, overrides: started.append((Path.cwd(), config)) or 0)
+    overrides = ["hydra.run.dir=out/${hydra.job.name}/${hydra.job.override_dirname}", "hydra.job.chdir=true", "seed=3"]
+    assert main(overrides) == 0
+    (folder, config), = started
+    assert folder == directory / "out" / "train" / "seed=3" and config.run_dir == "out/train/seed=3"
+    assert Path.cwd() == directory
+
+
+def test_the_config_is_composed_for_the_check_and_for_the_run(started, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    composed, original = [], ConfigLoaderImpl.load_configuration
+
+    def load_configuration(loader, config_name, overrides, **options):
+        composed.append(overrides)
+        return original(loader, config_name, overrides, **options)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", load_configuration)
+    groups_of.cache_clear()
+    assert main(["model=small", "recipe.epochs=3"]) == 0
+    assert composed == [["model=small"], ["model=small", "recipe.epochs=3"]]
+    assert started[0]["recipe"]["epochs"] == 3
 
 
 @pytest.mark.parametrize(("overrides", "texts"), [
@@ -173,6 +219,14 @@ def test_a_sweep_of_comparisons_has_a_mean_for_each_name(own, capfd):
         values = [json.loads(Path("out", run, name, "metrics.json").read_text())["test/accuracy"] for run in "01"]
         assert row["mean"]["test/accuracy"] == pytest.approx(sum(values) / 2)
     assert "compare=narrow" in capfd.readouterr().out
+
+
+def test_a_config_can_select_a_sweep(own, capfd):
+    sweep = {"defaults": ["own", "_self_"], "hydra": {"mode": "MULTIRUN"}}
+    (own / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    overrides = ["--config-dir", str(own), "-cn", "sweep", "model=flat", "trainer.accelerator=cpu", "logger=csv"]
+    assert main([*overrides, "hydra.sweep.dir=out"]) == 0
+    assert [code for _, code, _ in swept(Path("out"))] == [0]
 
 
 SEARCH = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=0",

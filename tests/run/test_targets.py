@@ -17,7 +17,8 @@ from vit.cli import main
 from vit.data import Preprocessing
 from vit.files.manifest import MANIFEST, Manifest
 from vit.files.untrusted import file_sha256
-from vit.run.config.composing import ConfigError, config_folder
+from vit.run.config.composing import ConfigError
+from vit.run.config.hydra_interface import config_folder
 from vit.run.config.targets import TARGETS, check_stored, targets_of_conf
 from vit.run.records.reading import read_config
 
@@ -129,7 +130,7 @@ def test_a_data_set_of_the_conf_folder_resumes_as_it_is(flowers, tmp_path, monke
     conf = tmp_path / "conf"
     shutil.copytree(config_folder(), conf)
     (conf / "data" / "flowers.yaml").write_text("defaults: [digits, _self_]\n_target_: flowers_of_mine.flowers\n")
-    for module in ("composing", "targets"):
+    for module in ("composing", "hydra_interface", "targets"):
         monkeypatch.setattr(f"vit.run.config.{module}.config_folder", lambda: conf)
     vit.train([*TINY, "data=flowers", "run_dir=run"])
     (tmp_path / "run" / "metrics.json").unlink()

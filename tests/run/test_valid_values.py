@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from vit.run.config.composing import ConfigError, compose, config_folder, options, resolve
+from vit.run.config.composing import ConfigError, compose, options, resolve
+from vit.run.config.hydra_interface import config_folder
 from vit.run.config.valid_values import VALID_VALUES, Number, leaves, valid_values
 
 GLOBAL = ("train.yaml", "finetune", "experiment")  # whose files name keys from the top

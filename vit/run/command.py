@@ -1,7 +1,7 @@
 """`python train.py OVERRIDES`: one run, several with -m, or the config with --cfg.
 
-`hydra.main` runs the program. Before it the overrides are checked, in a fraction of a second because torch is not
-loaded yet, and paths are quoted (`vit.run.config.overrides`).
+Hydra composes the config and runs the program. Before it the overrides are checked, in a fraction of a second because
+torch is not loaded yet, and paths are quoted (`vit.run.config.overrides`).
 """
 
 import argparse
@@ -12,21 +12,20 @@ from collections.abc import Callable, Iterator
 
 import hydra
 from hydra._internal.utils import get_args_parser  # Hydra has no public name for its own options
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from vit.messages import error_message
-from vit.run.config.composing import (
+from vit.run.config.composing import RUN_FOLDER, ConfigError, options, prepare_overrides, with_paths
+from vit.run.config.hydra_interface import (
+    CONFIG_ERRORS,
     PRIMARY,
-    SEARCH_PATH,
-    ConfigError,
-    config_folder,
-    options,
-    prepare_overrides,
-    search_folders,
+    explained,
+    located,
+    run_job,
+    value_of,
     with_config_dir,
-    with_paths,
 )
-from vit.run.config.hydra_errors import CONFIG_ERRORS, explained
 from vit.run.config.overrides import parse
 from vit.run.quick_imports import quick_imports
 from vit.training.fault_tolerance.interrupts import StopSignals
@@ -101,15 +100,29 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
         with_hydra(lambda config: None, option_line(options), overrides)
         return 0
     if options.multirun:
-        from vit.run.multirun.sweeping import sweep_with
-
-        return sweep_with(overrides, with_hydra)
+        return sweep(overrides)
     parsed = parse(with_resumed(overrides))
-    prepared, name = prepare_overrides(parsed)
-    codes = [0]  # of the run; with options that print, Hydra starts none
-    line = [*option_line(options), f"--config-name={name}"]
-    with_hydra(lambda config: codes.append(run_here(with_paths(config, parsed), overrides)), line, prepared)
+    prepared = prepare_overrides(parsed)
+    if options.cfg or options.info or options.resolve:
+        with_hydra(lambda config: None, option_line(options), prepared.overrides, prepared.name)
+        return 0
+    if prepared.multirun:
+        return sweep(overrides)
+    codes = []
+
+    def train(config: DictConfig) -> None:
+        folder = value_of(parsed, RUN_FOLDER) and HydraConfig.get().run.dir  # with its interpolations resolved
+        codes.append(run_here(with_paths(config, folder), overrides))
+
+    run_job(train, prepared.overrides, prepared.name)
     return codes[-1]
+
+
+def sweep(overrides: list[str]) -> int:
+    """Several runs; returns the highest of their exit codes."""
+    from vit.run.multirun.sweeping import sweep_with
+
+    return sweep_with(overrides, with_hydra)
 
 
 def with_resumed(overrides: list[str]) -> list[str]:
@@ -129,20 +142,23 @@ def option_line(options: argparse.Namespace) -> list[str]:
             *(f"--{name.replace('_', '-')}" for name in flags if getattr(options, name))]
 
 
-def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrides: list[str]) -> None:
+def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrides: list[str],
+               name: str = "train") -> None:
     """Run the task with `hydra.main`, which reads its command from `sys.argv`.
+
+    Args:
+        name: of the primary config.
 
     Raises:
         ConfigError: Hydra cannot compose the config.
     """
     parsed = parse(overrides, multirun=True)
-    for folder in search_folders(parsed):
-        options = [*options, f"--config-dir={folder}"]
+    folder, lines = located([each.input_line for each in parsed if each.key_or_group != PRIMARY], name)
     before = sys.argv
-    sys.argv = [before[0], *options, *(o.input_line for o in parsed if o.key_or_group not in (SEARCH_PATH, PRIMARY))]
+    sys.argv = [before[0], *options, *lines]
     try:
         with environment(HYDRA_FULL_ERROR="1"):  # Hydra raises its errors instead of printing them
-            hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(task)()
+            hydra.main(version_base="1.3", config_path=str(folder.resolve()), config_name=name)(task)()
     except CONFIG_ERRORS as error:
         raise ConfigError(explained(error)) from None
     finally:

@@ -10,8 +10,8 @@ from hydra.core.override_parser.types import Override
 from torch import nn
 
 from vit.files.checkpoints import verify
-from vit.run.config.composing import ConfigError, hydra_overrides, is_hydra_key
-from vit.run.config.overrides import override_text, parse, shown
+from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
+from vit.run.config.overrides import ConfigError, override_text, parse, shown
 from vit.run.parts.data_source import LOADING
 from vit.run.processes.launcher import RUN_DIR
 from vit.run.records.folder import RunFolder, new_path

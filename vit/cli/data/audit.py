@@ -87,7 +87,7 @@ def audit(
     label_errors.check(copies)
     check_writable(json_file)
     check_writable(label_errors.html)
-    from vit.run.config.composing import with_config_dir
+    from vit.run.config.hydra_interface import with_config_dir
 
     if label_errors.labels is not None:
         show_label_errors(label_errors, with_config_dir(overrides or [], config_dir), copies.device, json_file)

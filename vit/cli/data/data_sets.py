@@ -37,7 +37,8 @@ def compose_data(overrides: list[str], bundle: "Bundle | None" = None, node: str
             that is not allowed.
         ValueError: neither the bundle nor the command names a data set.
     """
-    from vit.run.config.composing import SEARCH_PATH, ConfigError, compose, resolve
+    from vit.run.config.composing import ConfigError, compose, resolve
+    from vit.run.config.hydra_interface import SEARCH_PATH
     from vit.run.config.overrides import parse
     from vit.run.config.targets import check_overrides, check_stored
 
@@ -70,8 +71,8 @@ def check_preprocessing(data: dict, keys: list[str], bundle: "Bundle") -> None:
         ConfigError: a key of the preprocessing has another value than the model.
     """
     from vit.data import Preprocessing
+    from vit.data.images.preprocessing import as_size
     from vit.run.config.composing import ConfigError
-    from vit.run.parts.preprocessing import as_size
 
     if not isinstance(bundle.preprocessing, Preprocessing):
         return

@@ -41,7 +41,7 @@ def calibrate(
     from vit.bundle.label_calibration import calibrated_thresholds, raw_thresholds
     from vit.evaluation.calibration.fitting import FULL, TEMPERATURE
     from vit.inference import load
-    from vit.run.config.composing import with_config_dir
+    from vit.run.config.hydra_interface import with_config_dir
 
     predictor = load(model, device, str(precision))
     bundle = check_classifier(predictor)

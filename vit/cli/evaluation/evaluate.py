@@ -36,7 +36,7 @@ def evaluate(
     from vit.bundle import load_bundle, model_kind
     from vit.cli.evaluation.measurements import Measurement, measure, measure_reconstruction
     from vit.inference import Seq2SeqPredictor, load
-    from vit.run.config.composing import with_config_dir
+    from vit.run.config.hydra_interface import with_config_dir
 
     overrides = with_config_dir(overrides or [], config_dir)
     masked_autoencoder = model_kind(model) == "mae"

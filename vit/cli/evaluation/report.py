@@ -102,7 +102,7 @@ def report(
         raise ValueError("--severity belongs to --corruptions; add it, or leave --severity out")
     from vit.inference import load
     from vit.report.pages.model_report import write_report
-    from vit.run.config.composing import with_config_dir
+    from vit.run.config.hydra_interface import with_config_dir
     from vit.run.console import command
 
     predictor = load(model, options.device)

@@ -51,7 +51,7 @@ def probe(
     from vit.exchange import open_model
     from vit.inference import best_device
     from vit.inference.features import Featurizer
-    from vit.run.config.composing import with_config_dir
+    from vit.run.config.hydra_interface import with_config_dir
 
     bundle = open_model(model, features_only=True)
     featurizer = Featurizer(bundle.model, bundle.preprocessing, best_device(device), str(precision))

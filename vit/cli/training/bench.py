@@ -58,7 +58,7 @@ def bench(
     request = parse_arguments(arguments or [], against or [])
     check_writable(results.json_file)
     from vit.benchmarking import compare_with_baseline, read_baseline
-    from vit.run.config.composing import with_config_dir
+    from vit.run.config.hydra_interface import with_config_dir
 
     expected = read_baseline(results.baseline) if results.baseline else None
     settings = build_settings(timing, request.peers)

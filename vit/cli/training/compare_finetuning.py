@@ -23,7 +23,7 @@ def compare_finetuning(
     from vit.run.console import log_to_console
 
     log_to_console(main=True)
-    from vit.run.config.composing import with_config_dir
+    from vit.run.config.hydra_interface import with_config_dir
     from vit.run.multirun.compare_finetuning import METHODS
     from vit.run.multirun.compare_finetuning import compare_finetuning as compare
 

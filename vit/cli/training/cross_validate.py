@@ -25,7 +25,7 @@ def cross_validate(
     from vit.run.console import log_to_console
 
     log_to_console(main=True)
-    from vit.run.config.composing import with_config_dir
+    from vit.run.config.hydra_interface import with_config_dir
     from vit.run.multirun.cross_validation import cross_validate as run_folds
 
     run_folds(with_config_dir(overrides or [], config_dir), predictions)

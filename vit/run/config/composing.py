@@ -1,29 +1,32 @@
 """From overrides to a config, which Hydra composes from conf/ and the user's own folders; a wrong override is an error
-that names the nearest valid one.
-
-Overrides of Hydra's own settings are passed on to Hydra. `hydra.searchpath=[FOLDER]` (`--config-dir`) adds a folder of
-groups, `hydra.job.config_name=NAME` (`--config-name`) composes another primary config.
+that names the nearest valid one. Overrides of Hydra's own settings are passed on to Hydra.
 """
 
-import contextlib
 import functools
 import logging
 import os
 import pathlib
-import threading
-from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra.core.config_loader import ConfigLoader
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf, open_dict
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vit.exchange.private_paths import PATH_KEYS, quoted
+from vit.exchange.private_paths import PATH_KEYS
 from vit.messages import one_line
-from vit.run.config.hydra_errors import CONFIG_ERRORS, explained
+from vit.run.config.hydra_interface import (
+    CONFIG_ERRORS,
+    PRIMARY,
+    SEARCH_PATH,
+    compose_with,
+    config_folder,
+    detach_hydra,
+    hydra_over,
+    is_hydra_key,
+    search_folders,
+    value_of,
+)
 from vit.run.config.overrides import ConfigError, parse, with_current_key, with_current_keys
 from vit.run.config.valid_values import check_type, invalid_value, nearest
 
@@ -33,9 +36,7 @@ log = logging.getLogger("vit")
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger",
         "strategy", "callbacks")
 
-PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", "hydra.run.dir"
-
-COMPOSING = threading.Lock()  # Hydra has the current composition in a global: one thread at a time
+RUN_FOLDER, MODE = "hydra.run.dir", "hydra.mode"
 
 FORMER_OPTIONS = {  # group -> former name of an option -> its name; a file of the former name includes the new one
     "data": {"pictures": "unlabelled_images"},
@@ -45,17 +46,33 @@ FORMER_OPTIONS = {  # group -> former name of an option -> its name; a file of t
 REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
 
 
-def config_folder() -> pathlib.Path:
-    """The folder of Hydra groups: `vit/conf` in a wheel, `conf` beside the package in a checkout or editable install.
+@dataclass(frozen=True)
+class Prepared:
+    """Overrides that have been checked, as Hydra takes them.
 
-    Raises:
-        ConfigError: neither exists.
+    Args:
+        name: of the primary config.
+        multirun: whether `hydra.mode` selects a sweep, as `-m` does.
     """
-    package = pathlib.Path(__file__).resolve().parents[2]
-    for folder in (package / "conf", package.parent / "conf"):
-        if (folder / "train.yaml").is_file():
-            return folder
-    raise ConfigError(f"no conf/train.yaml beside {package}; reinstall the package")
+
+    overrides: list[str]
+    name: str
+    multirun: bool
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The primary config with options of groups, before values are overridden.
+
+    Args:
+        keys: the value of every dotted key, nodes included.
+        choices: the option that is chosen in each group.
+        mode: `hydra.mode`, None unless a config sets it.
+    """
+
+    keys: dict
+    choices: dict[str, str]
+    mode: RunMode | None
 
 
 def compose(overrides: list[str]) -> DictConfig:
@@ -65,14 +82,19 @@ def compose(overrides: list[str]) -> DictConfig:
         ConfigError: an override that names no group, option or key, or a value of the wrong type.
     """
     parsed = parse(overrides)
-    return with_paths(compose_with(*prepare_overrides(parsed))[0], parsed)
+    prepared = prepare_overrides(parsed)
+    config = compose_with(prepared.overrides, prepared.name)
+    detach_hydra(config)
+    return with_paths(config, value_of(parsed, RUN_FOLDER))
 
 
-def with_paths(config: DictConfig, parsed: Sequence[Override]) -> DictConfig:
-    """The composed config with `hydra.run.dir`, where it is set, as `run_dir`. Paths in it are strings, also where YAML
-    parses a number, and `~` is the home folder.
+def with_paths(config: DictConfig, folder: object) -> DictConfig:
+    """The composed config, in which paths are strings, also where YAML parses a number, and `~` is the home folder.
+
+    Args:
+        folder: the value of `hydra.run.dir`, which is the run folder unless `run_dir` is set; None where it is not set.
     """
-    if folder := _value(parsed, RUN_FOLDER):
+    if folder:
         config.run_dir = config.run_dir or str(folder)
     values = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
     for key in PATH_KEYS:
@@ -82,8 +104,8 @@ def with_paths(config: DictConfig, parsed: Sequence[Override]) -> DictConfig:
     return config
 
 
-def prepare_overrides(parsed: list[Override]) -> tuple[list[str], str]:
-    """The overrides for Hydra, each of them checked, and the name of the primary config.
+def prepare_overrides(parsed: list[Override]) -> Prepared:
+    """The overrides for Hydra, each of them checked.
 
     Raises:
         ConfigError: names the override and, where there is one, the nearest valid name.
@@ -91,7 +113,7 @@ def prepare_overrides(parsed: list[Override]) -> tuple[list[str], str]:
     for override in parsed:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
-    name = str(_value(parsed, PRIMARY) or "train")
+    name = str(value_of(parsed, PRIMARY) or "train")
     for folder in search_folders(parsed):
         if not folder.is_dir():
             raise ConfigError(f"{SEARCH_PATH} (--config-dir): there is no folder {folder}")
@@ -99,26 +121,29 @@ def prepare_overrides(parsed: list[Override]) -> tuple[list[str], str]:
     search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
     _check_groups(parsed, search)
     groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
-    nodes_of = keys_and_choices.__wrapped__ if search else keys_and_choices  # files of a user may change meanwhile
-    known, choices = nodes_of((*search, *groups), name, config_folder())
-    defaults = defaults_of_init_from(parsed, known.get("task.name"), choices.get("recipe"))
+    compose_groups = groups_of.__wrapped__ if search else groups_of  # files of a user may change meanwhile
+    found = compose_groups((*search, *groups), name, config_folder())
+    defaults = defaults_of_init_from(parsed, found.keys.get("task.name"), found.choices.get("recipe"))
     if defaults:
-        known, choices = nodes_of((*search, *defaults, *groups), name, config_folder())
-    for group, option in choices.items():
+        found = compose_groups((*search, *defaults, *groups), name, config_folder())
+    for group, option in found.choices.items():
         log_former_name(group, option)
-    _check_keys(known, parsed, search)
-    return [*defaults, *(_added(override, known) for override in parsed)], name
+    _check_keys(found.keys, parsed, search)
+    mode = value_of(parsed, MODE) or found.mode
+    return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
+                    mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name))
 
 
 @functools.lru_cache(maxsize=256)
-def keys_and_choices(overrides: tuple[str, ...], name: str, folder: pathlib.Path) -> tuple[dict, dict[str, str]]:
-    """The values of all keys and nodes in the primary config with these options of groups, and the chosen options.
+def groups_of(overrides: tuple[str, ...], name: str, folder: pathlib.Path) -> Groups:
+    """The primary config with these options of groups.
 
     Args:
         folder: the folder of groups (`config_folder`), part of the key of the cache.
     """
-    config, choices = compose_with(list(overrides), name)
-    return dict(_nodes(OmegaConf.to_container(config, resolve=False))), choices
+    config = compose_with(list(overrides), name)
+    hydra = detach_hydra(config)
+    return Groups(dict(_nodes(OmegaConf.to_container(config, resolve=False))), dict(hydra.runtime.choices), hydra.mode)
 
 
 @functools.cache
@@ -145,7 +170,8 @@ def defaults_of_init_from(parsed: list[Override], task: str | None, recipe: str 
 
 def chosen_option(overrides: list[str], group: str) -> str | None:
     """The option of a group in the config that these overrides compose; None if the config has no such group."""
-    return compose_with(*prepare_overrides(parse(overrides)))[1].get(group)
+    prepared = prepare_overrides(parse(overrides))
+    return compose_with(prepared.overrides, prepared.name).hydra.runtime.choices.get(group)
 
 
 def stated(overrides: list[str], node: str) -> set[str]:
@@ -166,17 +192,10 @@ def options(group: str, search: tuple[str, ...] = ()) -> list[str]:
 @functools.cache
 def _options(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[str]:
     try:
-        found = _loader(folder).get_group_options(group, overrides=list(search))
+        found = hydra_over(folder).config_loader.get_group_options(group, overrides=list(search))
     except CONFIG_ERRORS as error:
         raise ConfigError(one_line(error)) from None
     return sorted(name for name in found if not name.startswith("_") and name not in FORMER_OPTIONS.get(group, ()))
-
-
-@functools.cache
-def _loader(folder: pathlib.Path) -> ConfigLoader:
-    """Hydra's config loader over a folder, which lists options without being Hydra's current one."""
-    with _initialized(folder) as loader:
-        return loader
 
 
 def resolve(config: DictConfig) -> dict:
@@ -193,71 +212,6 @@ def resolve(config: DictConfig) -> dict:
     if problem := invalid_value(found):
         raise ConfigError(problem)
     return found
-
-
-@contextlib.contextmanager
-def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
-    """Hydra's config loader over conf/ or another folder; restores the state of an enclosing `hydra.main`."""
-    with COMPOSING:
-        running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
-        try:
-            with initialize_config_dir(version_base="1.3", config_dir=str((folder or config_folder()).resolve())):
-                yield GlobalHydra.instance().config_loader()
-        except CONFIG_ERRORS as error:
-            raise ConfigError(explained(error)) from None
-        finally:
-            GlobalHydra.instance().hydra = running
-
-
-def compose_with(overrides: list[str], name: str) -> tuple[DictConfig, dict[str, str]]:
-    """The primary config with checked overrides, and the option that is chosen in each group.
-
-    Hydra looks for the primary config in its first folder only: the user's own, if the config is there.
-    """
-    parsed = parse(overrides)
-    home = next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
-    if home is not None:
-        search = [*(_value(parsed, SEARCH_PATH) or []), config_folder()]
-        overrides = [o.input_line for o in parsed if o.key_or_group != SEARCH_PATH] + [search_path(search)]
-    with _initialized(home):
-        config = hydra_compose(name, overrides=overrides, return_hydra_config=True)
-    options = dict(config.hydra.runtime.choices)
-    with open_dict(config):
-        del config.hydra
-    return config, options
-
-
-def search_path(folders: Sequence[object]) -> str:
-    return f"{SEARCH_PATH}=[{','.join(quoted(str(folder)) for folder in folders)}]"
-
-
-def search_folders(parsed: Sequence[Override]) -> list[pathlib.Path]:
-    """The folders that the user adds to conf/, without packages (`pkg://`)."""
-    entries = [str(entry) for entry in _value(parsed, SEARCH_PATH) or []]
-    return [pathlib.Path(entry.removeprefix("file://")) for entry in entries if not entry.startswith("pkg://")]
-
-
-def with_config_dir(overrides: list[str], folder: str | pathlib.Path | None) -> list[str]:
-    """The overrides, with a folder of the user's own groups added to the search path (`--config-dir`)."""
-    if not folder:
-        return overrides
-    earlier = [each for each in overrides if each.startswith(SEARCH_PATH)]
-    folders = [*search_folders(parse(earlier)), os.path.abspath(os.path.expanduser(folder))]
-    return [*(each for each in overrides if each not in earlier), search_path(folders)]
-
-
-def _value(parsed: Sequence[Override], key: str) -> object:
-    return next((override.value() for override in reversed(parsed) if override.key_or_group == key), None)
-
-
-def is_hydra_key(key: str) -> bool:
-    """Whether this is one of Hydra's own settings, which Hydra itself checks."""
-    return key.startswith(("hydra.", "hydra/"))
-
-
-def hydra_overrides(overrides: Sequence[str]) -> list[str]:
-    """The overrides of Hydra's own settings, which apply to one command and are never recorded."""
-    return [override for override in overrides if is_hydra_key(override.lstrip("+~"))]
 
 
 def _is_group(key: str, search: tuple[str, ...]) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from vit.run.config.composing import ConfigError, config_folder, search_folders
-from vit.run.config.overrides import override_text, parse
+from vit.run.config.hydra_interface import config_folder, search_folders
+from vit.run.config.overrides import ConfigError, override_text, parse
 
 TARGET = "_target_"
 DATA_SETS = ("cifar10", "cifar100", "corpus", "digit_strips", "digits", "fashion_mnist", "folder", "hub",

@@ -7,13 +7,14 @@ import pathlib
 import shlex
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from vit.run.config.composing import PRIMARY, SEARCH_PATH, ConfigError, compose, prepare_overrides, resolve
+from vit.run.config.composing import MODE, ConfigError, Prepared, compose, prepare_overrides, resolve
+from vit.run.config.hydra_interface import PRIMARY, SEARCH_PATH
 from vit.run.config.overrides import override_text, parse, shown, sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
 from vit.run.processes.apart import STOPPED, train_apart
@@ -57,7 +58,9 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     own = stated.get(SWEEP_FOLDER)
     folder = pathlib.Path(str(own) if own else new_path({**configs[0], "run_dir": None}, suffix="_sweep"))
     settings = [] if own else [override_text(SWEEP_FOLDER, str(folder)), f"{SWEEP_FOLDER[:-3]}subdir=."]
+    prepared = prepare_sweep(jobs, parsed)
     carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
+    carried += [f"{MODE}=RUN"] if prepared.multirun else []  # else each run would be a sweep again
     searching = stated.get("hydra/sweeper", GRID) != GRID
     settings += direction_overrides(str(stated["hydra/sweeper"]), stated, configs[0]) if searching else []
     total = len(jobs) if len(jobs) > 1 and not searching else None
@@ -65,20 +68,19 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     def run_one(config: DictConfig) -> float:
         return run_one_of_sweep(folder, own is not None, carried, total)
 
-    prepared, name = prepare_sweep(jobs, parsed)
-    with_hydra(run_one, ["--multirun", f"--config-name={name}"], [*prepared, *settings])
+    with_hydra(run_one, ["--multirun"], [*prepared.overrides, *settings], prepared.name)
     return gather(folder, configs[0]["callbacks"]["monitor"] if searching else None)
 
 
-def prepare_sweep(jobs: list[list[str]], parsed: list[Override]) -> tuple[list[str], str]:
+def prepare_sweep(jobs: list[list[str]], parsed: list[Override]) -> Prepared:
     """The overrides of the sweep for Hydra, with `++` for options of a model as in a single run."""
-    prepared, name = prepare_overrides(parse(jobs[0]))
-    first = parse(prepared)
+    prepared = prepare_overrides(parse(jobs[0]))
+    first = parse(prepared.overrides)
     added = {override.key_or_group for override in first if override.input_line.startswith("++")}
     keys = {override.key_or_group for override in parsed}
-    return [*(o.input_line for o in first if o.key_or_group not in keys),
-            *(f"++{o.input_line.lstrip('+')}" if o.key_or_group in added else o.input_line
-              for o in parsed if o.key_or_group != PRIMARY)], name
+    swept = (f"++{o.input_line.lstrip('+')}" if o.key_or_group in added else o.input_line
+             for o in parsed if o.key_or_group != PRIMARY)
+    return replace(prepared, overrides=[*(o.input_line for o in first if o.key_or_group not in keys), *swept])
 
 
 def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], total: int | None) -> float:

@@ -1,0 +1,163 @@
+"""Calls of Hydra: the folders in which it looks for configs, a composed config, a job of a composed config.
+
+`hydra.searchpath=[FOLDER]` (`--config-dir`) adds a folder of groups to conf/, `hydra.job.config_name=NAME`
+(`--config-name`) composes another primary config.
+"""
+
+import contextlib
+import functools
+import os
+import pathlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from vit.exchange.private_paths import quoted
+from vit.messages import one_line
+from vit.run.config.overrides import ConfigError, parse
+
+if TYPE_CHECKING:
+    from hydra._internal.hydra import Hydra
+
+PRIMARY, SEARCH_PATH = "hydra.job.config_name", "hydra.searchpath"
+COMPOSING = threading.Lock()  # Hydra has the current composition in a global: one thread at a time
+CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises while it composes
+PLUGINS = {  # launchers and sweepers of Hydra's manual -> what pip installs
+    "hydra/launcher/joblib": "'vitwright[sweep]'",
+    "hydra/launcher/submitit_local": "hydra-submitit-launcher",
+    "hydra/launcher/submitit_slurm": "hydra-submitit-launcher",
+    "hydra/launcher/ray": "hydra-ray-launcher",
+    "hydra/launcher/rq": "hydra-rq-launcher",
+    "hydra/sweeper/optuna": "'vitwright[sweep]'",
+    "hydra/sweeper/nevergrad": "hydra-nevergrad-sweeper",
+    "hydra/sweeper/ax": "hydra-ax-sweeper",
+}
+
+
+def config_folder() -> pathlib.Path:
+    """The folder of Hydra groups: `vit/conf` in a wheel, `conf` beside the package in a checkout or editable install.
+
+    Raises:
+        ConfigError: neither exists.
+    """
+    package = pathlib.Path(__file__).resolve().parents[2]
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "train.yaml").is_file():
+            return folder
+    raise ConfigError(f"no conf/train.yaml beside {package}; reinstall the package")
+
+
+def compose_with(overrides: list[str], name: str) -> DictConfig:
+    """The primary config with checked overrides, and with Hydra's own node `hydra`."""
+    folder, overrides = located(overrides, name)
+    with initialized(folder):
+        return hydra_compose(name, overrides=overrides, return_hydra_config=True)
+
+
+def run_job(task: Callable[[DictConfig], object], overrides: list[str], name: str) -> None:
+    """Run the task as one job of Hydra, with its settings: callbacks, environment and working directory.
+
+    `hydra.main` would do the same and compose the config twice, the first time only to look up `hydra.mode`.
+
+    Args:
+        overrides, name: as `prepare_overrides` returns them.
+
+    Raises:
+        ConfigError: Hydra cannot compose the config.
+    """
+    folder, overrides = located(overrides, name)
+    try:
+        hydra_over(folder).run(name, task, overrides)
+    except CONFIG_ERRORS as error:
+        raise ConfigError(explained(error)) from None
+
+
+def detach_hydra(config: DictConfig) -> DictConfig:
+    """Removes Hydra's own node from a composed config, and returns it."""
+    hydra = config.hydra
+    with open_dict(config):
+        del config.hydra
+    return hydra
+
+
+@contextlib.contextmanager
+def initialized(folder: pathlib.Path) -> Iterator["Hydra"]:
+    """Hydra over a folder of configs, as its current one; restores the state of an enclosing `hydra.main`."""
+    with COMPOSING:
+        running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+        try:
+            with initialize_config_dir(version_base="1.3", config_dir=str(folder.resolve())):
+                yield GlobalHydra.instance().hydra
+        except CONFIG_ERRORS as error:
+            raise ConfigError(explained(error)) from None
+        finally:
+            GlobalHydra.instance().hydra = running
+
+
+@functools.cache
+def hydra_over(folder: pathlib.Path) -> "Hydra":
+    """Hydra over a folder of configs, without being the current one: a job can compose other configs meanwhile."""
+    with initialized(folder) as hydra:
+        return hydra
+
+
+def located(overrides: list[str], name: str) -> tuple[pathlib.Path, list[str]]:
+    """The folder in which Hydra looks for the primary config, and the overrides with the other folders in the search
+    path. It is the first of the user's own folders that has the config, else conf/.
+    """
+    search = [each for each in overrides if each.startswith(SEARCH_PATH)]
+    parsed = parse(search)
+    home = next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
+    if home is None:
+        return config_folder(), overrides
+    others = [*(value_of(parsed, SEARCH_PATH) or []), config_folder()]
+    return home, [*(each for each in overrides if each not in search), search_path(others)]
+
+
+def search_path(folders: Sequence[object]) -> str:
+    return f"{SEARCH_PATH}=[{','.join(quoted(str(folder)) for folder in folders)}]"
+
+
+def search_folders(parsed: Sequence[Override]) -> list[pathlib.Path]:
+    """The folders that the user adds to conf/, without packages (`pkg://`)."""
+    entries = [str(entry) for entry in value_of(parsed, SEARCH_PATH) or []]
+    return [pathlib.Path(entry.removeprefix("file://")) for entry in entries if not entry.startswith("pkg://")]
+
+
+def with_config_dir(overrides: list[str], folder: str | pathlib.Path | None) -> list[str]:
+    """The overrides, with a folder of the user's own groups added to the search path (`--config-dir`)."""
+    if not folder:
+        return overrides
+    earlier = [each for each in overrides if each.startswith(SEARCH_PATH)]
+    folders = [*search_folders(parse(earlier)), os.path.abspath(os.path.expanduser(folder))]
+    return [*(each for each in overrides if each not in earlier), search_path(folders)]
+
+
+def value_of(parsed: Sequence[Override], key: str) -> object:
+    """The value of the last override of a key; None without one."""
+    return next((override.value() for override in reversed(parsed) if override.key_or_group == key), None)
+
+
+def is_hydra_key(key: str) -> bool:
+    """Whether this is one of Hydra's own settings, which Hydra itself checks."""
+    return key.startswith(("hydra.", "hydra/"))
+
+
+def hydra_overrides(overrides: Sequence[str]) -> list[str]:
+    """The overrides of Hydra's own settings, which apply to one command and are never recorded."""
+    return [override for override in overrides if is_hydra_key(override.lstrip("+~"))]
+
+
+def explained(error: Exception) -> str:
+    """An error of Hydra in one line; for a launcher or sweeper that is missing, how to install it."""
+    text = one_line(error)
+    missing = next((name for name in PLUGINS if f"'{name}'" in text), None)
+    return f"{missing} is not installed: pip install {PLUGINS[missing]}" if missing else text
