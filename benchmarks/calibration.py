@@ -20,9 +20,10 @@ from vit.bundle import Quantiles
 from vit.cli.data.data_sets import compose_data, evaluation_source
 from vit.data import TextSplit
 from vit.evaluation import matched_split
-from vit.evaluation.calibration.fitting import Outputs, fit_temperature
+from vit.evaluation.calibration.fitting import Outputs
 from vit.evaluation.calibration.outputs import image_outputs, text_outputs
 from vit.evaluation.calibration.reliability import calibration_error, certainty
+from vit.evaluation.calibration.temperature import fit_temperature
 from vit.evaluation.classification import RunOptions
 from vit.inference.conformal import row_draws, set_sizes, true_scores
 

@@ -25,8 +25,9 @@ from torch.nn import functional as F
 import vit
 from vit.bundle import Quantiles, UnknownScore
 from vit.data import digits
-from vit.evaluation.calibration.fitting import Outputs, class_means, fit_temperature
+from vit.evaluation.calibration.fitting import Outputs, class_means
 from vit.evaluation.calibration.outputs import image_outputs
+from vit.evaluation.calibration.temperature import fit_temperature
 from vit.evaluation.classification import RunOptions
 from vit.evaluation.features.probe import Labelled, fit_linear
 from vit.inference.unknown import unknown_scores

@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from vit.bundle import Quantiles, UnknownScore
 from vit.bundle.calibration import STORED, calibration_from_dict, required_samples, stored_ranks
 from vit.data import DataError
-from vit.evaluation.calibration.fitting import Outputs, fit_calibration, fit_temperature
+from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.evaluation.calibration.reliability import calibration_error, certainty
+from vit.evaluation.calibration.temperature import fit_temperature
 from vit.inference.abstention import answered_above, fewest_samples, may_exceed, probability_threshold
 from vit.inference.conformal import content_draws, label_scores, row_draws, set_sizes, true_scores
 from vit.inference.unknown import unknown_scores

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vit.generation.candidates import candidates
 from vit.generation.ensemble import ActiveRows, Ensemble
+from vit.generation.length_penalty import highest_score
 from vit.generation.search_tree import Outcome, SearchTree
 from vit.generation.settings import Generation, Hypothesis, NBest
 
@@ -110,7 +111,7 @@ def extend(
 def is_done(beam: Beam, step: int, longest: int, best: NBest, settings: Generation) -> bool:
     """Whether the best beam of a row, and so any other, cannot enter the best texts any more."""
     dead = step == longest or beam.score == -torch.inf
-    return dead or best.beats(settings.bound(beam.score, step, longest))
+    return dead or best.beats(highest_score(beam.score, step, settings.length_penalty, settings.min_len, longest))
 
 
 def gather_beams(x: Tensor, index: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from dataclasses import InitVar, dataclass, replace
 from numbers import Real
 from typing import Any
 
+from vit.generation.length_penalty import penalized
+
 WHOLE = ("beam", "max_len", "min_len", "n_best", "tta", "no_repeat_ngram", "top_k", "seed", "bos", "eos", "pad")
 NUMBERS = ("length_penalty", "ctc", "temperature", "top_p")
 
@@ -129,15 +131,7 @@ class Generation:
 
     def score(self, total: float, length: int) -> float:
         """The score of `length` generated tokens whose log-probabilities sum to `total`."""
-        return total / length**self.length_penalty
-
-    def bound(self, total: float, length: int, longest: int) -> float:
-        """An upper bound on the final score of a text that has not ended after `length` tokens.
-
-        Further tokens can only lower the sum; the divisor is largest at the maximum length, or with a negative penalty
-        at the minimum length.
-        """
-        return self.score(total, longest if self.length_penalty >= 0 else min(max(length, self.min_len) + 1, longest))
+        return penalized(total, length, self.length_penalty)
 
 
 def as_int(key: str, value: object) -> int:

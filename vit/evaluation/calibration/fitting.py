@@ -14,14 +14,13 @@ from vit.bundle import Calibration, Quantiles, UnknownScore
 from vit.bundle.calibration import MAX_FEATURES, METHODS, required_samples
 from vit.data import DataError
 from vit.evaluation.calibration.reliability import calibration_error, certainty
+from vit.evaluation.calibration.temperature import fit_temperature
 from vit.inference.abstention import answered_above
 from vit.inference.conformal import row_draws, true_scores
 from vit.inference.unknown import unknown_scores
 
 log = logging.getLogger("vit")
 
-PRIOR_STD = 1.0  # of the normal prior of log temperature
-LIMIT = 5.0  # largest absolute log temperature
 FULL, TEMPERATURE, NONE = "full", "temperature", "none"
 CHOICES = (FULL, TEMPERATURE, NONE)
 
@@ -91,26 +90,6 @@ def report(found: Calibration) -> None:
         more = f" and {len(found.absent) - 3} more classes" if len(found.absent) > 3 else ""
         log.warning("no validation sample has the class %s%s: the calibration says nothing about it",
                     ", ".join(map(repr, found.absent[:3])), more)
-
-
-def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The temperature of `logits` (N,classes) for `labels` (N,) (Guo et al., arXiv 1706.04599).
-
-    Minimizes the log loss with a normal prior of log temperature around 0, which weighs as much as one sample: without
-    it, samples that are all classified correctly would have temperature 0. The log loss is never above that of 1.
-    """
-    from scipy.optimize import minimize_scalar
-
-    logits, count = logits.double(), len(labels)
-
-    def loss(log_temperature: float) -> float:
-        return float(F.cross_entropy(logits / np.exp(log_temperature), labels))
-
-    def objective(log_temperature: float) -> float:
-        return loss(log_temperature) + (log_temperature / PRIOR_STD) ** 2 / (2 * count)
-
-    best = float(minimize_scalar(objective, bounds=(-LIMIT, LIMIT), method="bounded", options={"xatol": 1e-6}).x)
-    return round(float(np.exp(best)), 6) if loss(np.log(round(float(np.exp(best)), 6))) < loss(0.0) else 1.0
 
 
 def class_means(

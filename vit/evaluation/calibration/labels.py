@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vit.bundle.label_calibration import LabelCalibration, label_probabilities, scaled_logits
-from vit.evaluation.calibration.fitting import fit_temperature
+from vit.evaluation.calibration.temperature import fit_temperature
 from vit.evaluation.multi_label import label_calibration_error
 
 log = logging.getLogger("vit")
