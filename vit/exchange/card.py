@@ -5,15 +5,13 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vit.bundle import Bundle
 from vit.bundle.files import SourceError
-from vit.data.source import separator_of
-from vit.data.splits.files import read_rows
 from vit.exchange.private_paths import overrides_without_folders
+from vit.exchange.run_records import RunRecords, read_records
 from vit.exchange.usage import usage
 from vit.messages import duration
 
@@ -29,43 +27,6 @@ PIPELINES = {
 }
 TYPES = {"top5": "top_5_accuracy", "map": "mean_average_precision", "f1_micro": "f1"}  # our names -> the hub's
 CLASSES = 200  # listed in full up to here
-
-
-@dataclass(frozen=True)
-class RunRecords:
-    """The records of the run that saved a bundle; empty where the bundle is not in a run folder.
-
-    Args:
-        counts: split -> class -> number of samples.
-        sizes: split -> number of samples.
-    """
-
-    config: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-
-
-def read_records(bundle: Bundle) -> RunRecords:
-    """The run in whose folder the bundle is `model/`."""
-    import yaml
-
-    run = bundle.path.parent
-    if not (run / "config.yaml").is_file() or not (run / "metrics.json").is_file():
-        return RunRecords()
-    values = [json.loads((run / name).read_text()) if (run / name).is_file() else {}
-              for name in ("metrics.json", "environment.json")]
-    lists = {key: (run / "splits" / f"{key}.tsv") for key in ("train", "val", "test")}
-    rows = {key: read_rows(file) for key, file in lists.items() if file.is_file()}
-    labels = {key: [label for _, label, *_ in each] for key, each in rows.items()}
-    if bundle.thresholds:
-        separator = separator_of(bundle.classes)
-        labels = {key: [name for cell in cells for name in cell.split(separator) if name]
-                  for key, cells in labels.items()}
-    counts = {key: dict(Counter(names)) for key, names in labels.items()}
-    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    return RunRecords(config, *values, counts, {key: len(each) for key, each in rows.items()})
 
 
 def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = None) -> str:
@@ -273,7 +234,6 @@ def recipe_section(bundle: Bundle, run: RunRecords) -> str:
 def described(values: Mapping[str, Any] | None) -> str:
     """A node of the config on one line: its name, then `key value` of each option."""
     return ", ".join(f"{key} {value}" if key != "name" else str(value) for key, value in (values or {}).items())
-
 
 
 def hardware(environment: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vit.data.images.preprocessing import as_size
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.options import Changes, Hints, Size, current_activation
 from vit.exchange.read import read_checkpoint
@@ -95,8 +96,8 @@ def source_grid(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """(rows, columns) in patches of an image model's config."""
     if config["kind"] not in IMAGE_KINDS:
         return None
-    sizes = [(size, size) if isinstance(size, int) else size for size in (config["image_size"], config["patch_size"])]
-    return sizes[0][0] // sizes[1][0], sizes[0][1] // sizes[1][1]
+    (height, width), (rows, columns) = (as_size(config[key]) for key in ("image_size", "patch_size"))
+    return height // rows, width // columns
 
 
 def build_model(

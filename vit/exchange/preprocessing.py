@@ -7,6 +7,7 @@ from typing import Any
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.data.images.bit_depth import FULL, beyond_eight_bits
+from vit.data.images.preprocessing import as_size
 
 CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm's -> our resize rule
 OPENCLIP_RESIZE = {"shortest": "shorter", "longest": "pad", "squash": "squash"}
@@ -31,7 +32,7 @@ def from_openclip(cfg: Mapping[str, Any], model: Mapping[str, Any]) -> Preproces
     """The preprocessing of `preprocess_cfg` in open_clip_config.json; its `model_cfg` may hold the image size."""
     size = cfg.get("size") or model["vision_cfg"]["image_size"]
     resize = OPENCLIP_RESIZE[cfg.get("resize_mode") or "shortest"]
-    return Preprocessing((size, size) if isinstance(size, int) else tuple(size), resize, 1.0,
+    return Preprocessing(as_size(size), resize, 1.0,
                          cfg.get("interpolation") or "bicubic", **channel_values(cfg["mean"], cfg["std"]))
 
 

@@ -16,7 +16,7 @@ from vit.data import BadImage, Preprocessing
 from vit.data.images.files import LeftOut
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
-from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
+from vit.inference.image_inputs import File, Images, Pixels, decode_ahead, named_images
 from vit.inference.mirrored import averaged, check_tta
 
 log = logging.getLogger("vit")
@@ -145,7 +145,6 @@ class Predictor:
             ValueError: as `predict`.
         """
         top_k = clamp_top_k(top_k, len(self.classes))
-        check_batch_size(batch_size)
         if tta != 1:
             check_tta(tta)
         calibrator = Calibrator(self.bundle, set, abstain)

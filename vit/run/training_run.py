@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from omegaconf import DictConfig
 
 from vit.data import BadImage, DataError
+from vit.data.images.preprocessing import as_size
 from vit.data.system_limits import SystemLimitError, explain_limit
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import as_list, override_text
@@ -19,7 +20,7 @@ from vit.run.parts.auto_values import AUTO
 from vit.run.parts.compilation import check_measurable, choose_compile
 from vit.run.parts.devices import Devices, check_compiler, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
-from vit.run.parts.preprocessing import DEFAULT_SIZE, as_size
+from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.launcher import LAUNCHER, RankError, is_launched, run_ranks
 from vit.run.records.environment import environment

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from vit.data.images.bit_depth import FULL, Range, check_range
-from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, StoredPreprocessing, to_tensor
+from vit.data.images.preprocessing import (
+    INTERPOLATIONS,
+    ImageLike,
+    Preprocessing,
+    StoredPreprocessing,
+    as_size,
+    to_tensor,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class LinePreprocessing(StoredPreprocessing):
     range: Range = FULL
 
     def __post_init__(self) -> None:
-        patch = (self.patch_size,) * 2 if isinstance(self.patch_size, int) else tuple(int(p) for p in self.patch_size)
+        patch = as_size(self.patch_size)
         object.__setattr__(self, "patch_size", patch)
         for name in ("mean", "std", "background"):
             object.__setattr__(self, name, tuple(getattr(self, name)))

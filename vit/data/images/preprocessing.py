@@ -1,7 +1,7 @@
 """The preprocessing of images for a model, identical in training and inference."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -89,8 +89,7 @@ class Preprocessing(StoredPreprocessing):
     range: Range = FULL
 
     def __post_init__(self) -> None:
-        size = (self.size, self.size) if isinstance(self.size, int) else tuple(int(s) for s in self.size)
-        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "size", as_size(self.size))
         for name in ("mean", "std"):
             object.__setattr__(self, name, tuple(float(v) for v in getattr(self, name)))
         object.__setattr__(self, "background", tuple(int(v) for v in self.background))
@@ -274,6 +273,11 @@ def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, i
     canvas = Image.new(image.mode, size, fill)
     canvas.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
     return canvas
+
+
+def as_size(size: int | Sequence[int]) -> tuple[int, ...]:
+    """`32` or `[32, 48]` -> (height, width)"""
+    return (size, size) if isinstance(size, int) else tuple(int(edge) for edge in size)
 
 
 def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:

@@ -85,14 +85,18 @@ def table(
     left_out = [(whole.names[i], "the file does not exist") for i in missing]
     present = np.delete(np.arange(len(whole)), missing)
     whole = whole.take(present) if missing else whole
-    if split is not None:
-        split = _column(path, columns, split, (), "split")
-    elif (split := find_column(path, columns, "split", "split")) is None:
+    column = _split_column(path, columns, split)
+    if column is None:
         return Source(path.stem, classes, three_ways(whole, fractions, split_seed), left_out)
-    values = _to_list(columns[split])
+    values = _to_list(columns[column])
     splits = _by_column(path, whole, [values[i] for i in present])
     fraction = validation_fraction(fractions)
     return Source(path.stem, classes, with_validation(splits, None, fraction, split_seed), left_out)
+
+
+def _split_column(path: Path, columns: dict[Column, Any], split: Column | None) -> Column | None:
+    """The column of splits: the stated one, else one with the conventional name, else None."""
+    return find_column(path, columns, "split", "split") if split is None else _column(path, columns, split, (), "split")
 
 
 def _classes_and_labels(

@@ -6,13 +6,14 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from vit.evaluation.calibration.reliability import reliability
-from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL, Interval
+from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, LabelIntervals, label_intervals
 from vit.evaluation.multi_label import label_calibration_errors
 from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, shorten, style_axes
 from vit.report.multi_label import labels_picture, names_of
 from vit.report.pages.embedded import figure_url, thumbnail_url
 from vit.report.pages.html_parts import card, cards, drawing, facts, paragraph, table
+from vit.report.sections.numbers import interval_cells
 from vit.report.sections.subject import Section, Subject
 
 SHOWN = 1000  # labels in the tables of the page
@@ -26,8 +27,8 @@ def label_scores(subject: Subject) -> Section:
     evaluation = subject.evaluation
     found, metrics = label_intervals(evaluation), evaluation.metrics
     means = [("mean average precision", found.map), ("F1, mean over labels", found.f1)]
-    html = table(("measure", "value", f"{LEVEL:.0%} interval"), [(name, *cells(each)) for name, each in means],
-                 "Labels together", (1, 2))
+    rows = [(name, *interval_cells(each)) for name, each in means]
+    html = table(("measure", "value", f"{LEVEL:.0%} interval"), rows, "Labels together", (1, 2))
     html += facts({"F1 over all decisions": f"{metrics['f1_micro']:.2%}",
                    "images with all labels right": f"{metrics['exact_match']:.2%}", "loss": f"{metrics['loss']:.4f}"})
     html += drawing(subject.figure("labels.png", labels_picture, evaluation.scores, subject.title),
@@ -47,19 +48,12 @@ def label_scores(subject: Subject) -> Section:
 
 def score_table(subject: Subject, found: LabelIntervals) -> str:
     """A row per label."""
-    rows = [(score.name, f"{score.images:,}", *cells(area), *cells(f1), f"{score.threshold:.3f}",
+    rows = [(score.name, f"{score.images:,}", *interval_cells(area), *interval_cells(f1), f"{score.threshold:.3f}",
              f"{score.precision:.2%}", f"{score.recall:.2%}")
             for score, area, f1 in zip(subject.evaluation.scores, found.average_precision, found.label_f1, strict=True)]
     columns = ("label", "images", "average precision", f"{LEVEL:.0%} interval", "F1", f"{LEVEL:.0%} interval",
                "threshold", "precision", "recall")
     return table(columns, rows[:SHOWN], "Each label", range(1, len(columns)))
-
-
-def cells(interval: Interval | None) -> tuple[str, str]:
-    """(value, interval)"""
-    if interval is None:
-        return "no image", ""
-    return (f"{interval.value:.2%}", "" if interval.low is None else f"{interval.low:.2%} to {interval.high:.2%}")
 
 
 def label_reliability(subject: Subject) -> Section:

@@ -50,11 +50,11 @@ def accuracy(subject: Subject) -> Section:
     evaluation = subject.evaluation
     found = accuracies(evaluation)
     named = {"accuracy": found.accuracy, "accuracy of the best five": found.top5, "mean over classes": found.macro}
-    rows = [(name, *interval_cells(each)) for name, each in named.items() if each is not None]
+    rows = [(name, *interval_cells(each), each.method) for name, each in named.items() if each is not None]
     html = table(("measure", "value", f"{LEVEL:.0%} interval", "method"), rows, "Accuracy", (1, 2))
     html += paragraph(method_text(len(evaluation.rows), subject.unit), muted=True)
     scores = evaluation.class_scores()
-    lines = [(score.name, score.images, *interval_cells(each)[:2], f"{score.precision:.2%}", f"{score.f1:.2%}")
+    lines = [(score.name, score.images, *interval_cells(each), f"{score.precision:.2%}", f"{score.f1:.2%}")
              for score, each in zip(scores, found.per_class, strict=True)]
     columns = ("class", subject.unit, "accuracy (recall)", f"{LEVEL:.0%} interval", "precision", "F1")
     html += table(columns, lines[:SHOWN], "Accuracy of each class", range(1, 6))
@@ -68,12 +68,11 @@ def accuracy(subject: Subject) -> Section:
     return Section("accuracy", "Accuracy", html, values)
 
 
-def interval_cells(interval: Interval | None) -> tuple[str, str, str]:
-    """(value, interval, method)"""
+def interval_cells(interval: Interval | None) -> tuple[str, str]:
+    """(value, interval)"""
     if interval is None:
-        return "no sample", "", ""
-    bounds = "" if interval.low is None else f"{interval.low:.2%} to {interval.high:.2%}"
-    return f"{interval.value:.2%}", bounds, interval.method
+        return "no sample", ""
+    return f"{interval.value:.2%}", "" if interval.low is None else f"{interval.low:.2%} to {interval.high:.2%}"
 
 
 def method_text(samples: int, unit: str) -> str:

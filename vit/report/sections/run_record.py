@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from vit.files.untrusted import read_json
+from vit.exchange.run_records import read_object
 from vit.messages import first_line
 from vit.report.figures.curves import Curve, read_curves
 
@@ -41,22 +41,3 @@ def read_run(path: str | PathLike[str]) -> RunRecord:
         raise ValueError(f"{log} is damaged ({first_line(error, 120)}); restore it, or remove it for a report without "
                          "learning curves") from error
     return RunRecord(path, metrics, curves, environment)
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is no such file.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    if not file.exists():
-        return {}
-    try:
-        found = read_json(file)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{file} is damaged ({first_line(error, 120)}); restore it, or remove it for a report without "
-                         "its numbers") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{file} is damaged (it holds {type(found).__name__}, not an object); restore it, or remove "
-                         "it for a report without its numbers")
-    return found

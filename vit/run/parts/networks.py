@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from vit.data import LinePreprocessing, Preprocessing, read_vectors
+from vit.data.images.preprocessing import as_size
 from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
 from vit.models.checks import CHOICES, RATES, current_names
@@ -17,7 +18,6 @@ from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
 from vit.run.parts.init_from import Initial
-from vit.run.parts.preprocessing import as_size
 
 log = logging.getLogger("vit")
 

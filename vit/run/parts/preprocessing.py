@@ -4,6 +4,7 @@ import logging
 
 from vit.data import AnyPreprocessing, LinePreprocessing, PairSource, PairSplit, Preprocessing, Source, Split, estimate
 from vit.data.images.bit_depth import FULL, RULES
+from vit.data.images.preprocessing import as_size
 from vit.data.pairs.line_widths import fitting_width
 from vit.data.statistics import resolve_range
 from vit.run.config.checked import checked
@@ -101,8 +102,3 @@ def merged(initial: Preprocessing, stated: dict) -> dict:
         channels = 1 if stated["mode"] == "L" else 3
         values |= {key: [sum(values[key]) / len(values[key])] * channels for key in ("mean", "std")}
     return {**values, **stated}
-
-
-def as_size(size: int | list[int]) -> tuple[int, int]:
-    """`32` or `[32, 48]` -> (rows, columns)."""
-    return (size, size) if isinstance(size, int) else tuple(size)
