@@ -1,6 +1,7 @@
 """`vit cross-validate`: its runs, out-of-fold predictions, ensemble and soups, against computations by hand."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from vit.data import DataError
 from vit.evaluation.out_of_fold import read_held_out
 from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import cross_validate, fold_runs
+from vit.run.multirun.held_out import held_out
+from vit.run.parts.data_source import build_source
+from vit.run.records.reading import read_config
 from vit.run.records.splits import read_record
 
 SHORT = ["data=digits", "recipe.epochs=1", "logger=csv", "report=false", "precision=32-true", "model.depth=1",
@@ -35,6 +39,16 @@ def test_each_sample_is_predicted_once_by_a_model_that_was_not_trained_on_it(fin
         own = {name for name, each in zip(whole.names, whole.folds, strict=True) if each == fold}
         assert own == {entry.name for entry in record["test"]}
         assert not own & {entry.name for key in ("train", "val") for entry in record[key]}
+
+
+def test_only_a_run_reports_the_samples_that_are_in_no_fold(finished, caplog, monkeypatch):
+    run, said = finished.path / "fold1", "the 360 samples of test take no part"
+    assert (run / "log.txt").read_text().count(said) == 1
+    monkeypatch.setattr(logging.getLogger("vit"), "handlers", [caplog.handler])
+    held_out(run)
+    assert said not in caplog.text
+    build_source(read_config(run)["data"])
+    assert said in caplog.text
 
 
 def test_numbers_are_those_of_the_runs(finished):

@@ -11,6 +11,7 @@ import yaml
 from filelock import FileLock
 
 from tests.faults.resume import DIGITS, run
+from vit.run import main
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder
 from vit.run.records.reading import read_config
@@ -32,6 +33,12 @@ def folder(stopped, tmp_path):
     import shutil
 
     return shutil.copytree(stopped, tmp_path / "run")
+
+
+def test_a_run_that_does_not_start_names_no_folder(tmp_path, capsys):
+    assert main(["data=digits", "model.num_heads=5", f"run_dir={tmp_path / 'run'}"]) == 2
+    out, err = capsys.readouterr()
+    assert "num_heads" in err and "run folder" not in out and not (tmp_path / "run").exists()
 
 
 def change(file, old, new):

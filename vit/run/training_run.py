@@ -154,6 +154,8 @@ def write_records(job: Job, folder: RunFolder, record: DataRecord | None = None)
         job.record_data(folder)
     folder.write("environment.json", environment())
     folder.write("config.yaml", job.config)
+    if not job.config["resumed"]:
+        folder.announce()
 
 
 @contextlib.contextmanager

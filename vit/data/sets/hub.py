@@ -28,6 +28,7 @@ log = logging.getLogger("vit")
 MISSING = "data=hub requires the package datasets, which is not installed: pip install 'vitwright[hub]'"
 SAVED = ("dataset_dict.json", "state.json")  # files of save_to_disk
 COMMIT = re.compile(r"[0-9a-f]{40}")
+TIMEOUT = 10.0  # seconds for the first answer of the hub
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,38 @@ def _load_from_hub(repo: str, revision: str | None, subset: str | None) -> Any:
     if Path(repo).exists():
         raise DataError(f"data.repo={repo} is also a local folder; set data.root={repo} to read it, or change "
                         "to another directory to load the data set of the hub")
-    with _explain_errors(f"data.repo={repo}" + (f" data.revision={revision}" if revision else "")):
+    connection = contextlib.nullcontext() if _hub_answers(repo, revision) else _offline(datasets)
+    with _explain_errors(f"data.repo={repo}" + (f" data.revision={revision}" if revision else "")), connection:
         return datasets.load_dataset(repo, name=subset, revision=revision)
+
+
+def _hub_answers(repo: str, revision: str | None) -> bool:
+    """Whether the hub answers one request. Without a network `load_dataset` repeats each of its own for half a minute.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    try:
+        HfApi(library_name="vit").dataset_info(repo, revision=revision, timeout=TIMEOUT)
+    except (HfHubHTTPError, HFValidationError):  # an answer, which `load_dataset` gets too and explains
+        return True
+    except OfflineModeIsEnabled:
+        return False
+    except Exception as error:  # of the HTTP library, which differs between versions of huggingface_hub
+        log.warning("data.repo=%s: the hub cannot be reached (%s), so the cache is read; HF_HUB_OFFLINE=1 reads it "
+                    "without asking the hub", repo, type(error).__name__)
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _offline(datasets: Any) -> Iterator[None]:
+    """The library reads its cache, as with HF_HUB_OFFLINE=1, which it looks up when it is imported."""
+    before, datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
 
 
 def _resolve_commit(found: Any, repo: str, revision: str | None) -> str | None:

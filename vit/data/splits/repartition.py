@@ -1,6 +1,5 @@
 """The splits of a source made anew: one of n folds as test split, or groups that stay together."""
 
-import logging
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,8 +10,6 @@ from vit.data.splits.folds import assign_folds, parse_fold
 from vit.data.splits.groups import check_apart, group_keys
 from vit.data.splits.split import keys
 from vit.data.splits.splitting import assign_splits, validation_fraction
-
-log = logging.getLogger("vit")
 
 POOL = ("train", "val")  # splits of which folds are made
 
@@ -61,9 +58,6 @@ def repartition(source: Source, wanted: Partition) -> Source:
 
 def _with_fold(source: Source, fold: tuple[int, int], wanted: Partition) -> Source:
     k, n = fold
-    if "test" in source.splits:
-        log.info("data.fold=%s: the folds are made of %s; the %d samples of test take no part", wanted.fold,
-                 " and ".join(key for key in POOL if key in source.splits), len(source.splits["test"]))
     pool, _ = _pool(source, {})
     named = list(keys(pool.splits["train"])) if wanted.group is None else group_keys(pool, wanted.group)["train"]
     whole = pool.splits["train"]

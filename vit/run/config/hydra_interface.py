@@ -90,7 +90,11 @@ def detach_hydra(config: DictConfig) -> DictConfig:
 
 @contextlib.contextmanager
 def initialized(folder: pathlib.Path) -> Iterator["Hydra"]:
-    """Hydra over a folder of configs, as its current one; restores the state of an enclosing `hydra.main`."""
+    """Hydra over a folder of configs, as its current one; restores the state of an enclosing `hydra.main`.
+
+    Raises:
+        ConfigError: Hydra cannot compose the config.
+    """
     with COMPOSING:
         running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
         try:

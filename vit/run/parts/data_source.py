@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import logging
 import os
 from functools import partial
 
@@ -10,11 +11,13 @@ from hydra.utils import instantiate
 from vit.data import CorpusSource, DataError, PairSource, Source
 from vit.data.quality.corrections import apply_corrections, leave_out
 from vit.data.splits.folds import parse_fold
-from vit.data.splits.repartition import Partition, repartition
+from vit.data.splits.repartition import POOL, Partition, repartition
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.config.valid_values import nearest
 from vit.run.records.splits import DataRecord
+
+log = logging.getLogger("vit")
 
 LOADING = {  # keys of a data node that configure how samples are read, not which samples there are
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
@@ -58,6 +61,9 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
         node["fractions"] = list(UNDIVIDED)
     source = checked("data", partial(instantiate, _convert_="all"), node)
     if new_splits:
+        if record is None and data.get("fold") is not None and "test" in source.splits:
+            log.info("data.fold=%s: the folds are made of %s; the %d samples of test take no part", data["fold"],
+                     " and ".join(key for key in POOL if key in source.splits), len(source.splits["test"]))
         source = with_new_splits(source, data, "fractions" in parameters)
     for key, edit in zip(EDITS, (apply_corrections, leave_out), strict=True):
         if data.get(key):

@@ -150,6 +150,11 @@ class RunFolder:
         self._log = LogFile(self.path / "log.txt", encoding="utf-8")
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(self._log)
+        if resuming:
+            self.announce()
+
+    def announce(self) -> None:
+        """Log the path of the folder, once it is certain that the folder stays."""
         log.info("run folder: %s", self.path)
 
     def log_left_out(self, left_out: Sequence[tuple[str, str]]) -> None:
