@@ -57,14 +57,20 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
     """
     check_batch_size(batch_size)
     items, pending = iter(items), deque[list[Future]]()
-    pool = ThreadPoolExecutor(min(available_cores(), 8))
+    workers = min(available_cores(), 8)
+    share = -(-batch_size // workers)  # of a batch: to pass a small image to a thread takes longer than to decode it
+    pool = ThreadPoolExecutor(workers)
+
+    def decoded(part: list[T]) -> list:
+        return [decode(item) for item in part]
+
     try:
-        while batch := [pool.submit(decode, item) for item in islice(items, batch_size)]:
-            pending.append(batch)
+        while batch := list(islice(items, batch_size)):
+            pending.append([pool.submit(decoded, batch[i : i + share]) for i in range(0, len(batch), share)])
             if len(pending) > PREFETCH:
-                yield [future.result() for future in pending.popleft()]
+                yield [item for part in pending.popleft() for item in part.result()]
         while pending:
-            yield [future.result() for future in pending.popleft()]
+            yield [item for part in pending.popleft() for item in part.result()]
     finally:
         pool.shutdown(cancel_futures=True)
 
