@@ -9,6 +9,7 @@ import runpy
 import subprocess
 import sys
 import types
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.blank_pictures import follow_environment
@@ -18,12 +19,14 @@ TRAIN, VIT = str(ROOT / "train.py"), str(ROOT / "vit" / "__main__.py")
 
 
 class Command:
-    """A running command, with the interface of `subprocess.Popen`. It leads a session of its own."""
+    """A function of this module that runs in a fork, with the interface of `subprocess.Popen`. It leads a session of
+    its own.
+    """
 
-    def __init__(self, script: str, arguments: list[object], cwd: Path, environment: dict[str, str]):
+    def __init__(self, function: str, arguments: list[object], cwd: Path, environment: dict[str, str]):
         self.returncode: int | None = None
-        self.pid = forks().start("tests.commands:execute", script, [*map(str, arguments)], folder=Path(cwd),
-                                 environment=environment, split=True)
+        self.pid = forks().start(f"tests.commands:{function}", *arguments, folder=Path(cwd), environment=environment,
+                                 split=True)
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -54,12 +57,14 @@ class Command:
 
 
 def start(script: str, arguments: list[object], cwd: Path, **environment: str) -> Command:
-    return Command(script, arguments, cwd, environment)
+    return Command("execute", [script, [*map(str, arguments)]], cwd, environment)
 
 
-def popen(command: list[str], **_: object) -> Command:
-    """In place of `subprocess.Popen` for `python -m vit ARGUMENTS`."""
-    return Command(VIT, command[3:], Path.cwd(), {})
+def popen(command: list[str], env: Mapping[str, str] | None = None, **_: object) -> Command:
+    """In place of `subprocess.Popen` for `python -m MODULE ARGUMENTS`."""
+    _, _, module, *arguments = command
+    changed = {name: value for name, value in (env or {}).items() if os.environ.get(name) != value}
+    return Command("execute_module", [module, arguments], Path.cwd(), changed)
 
 
 def run(script: str, arguments: list[object], cwd: Path, **environment: str) -> tuple[int, str, str]:
@@ -74,26 +79,36 @@ def run(script: str, arguments: list[object], cwd: Path, **environment: str) -> 
 
 def execute(script: str, arguments: list[str]) -> None:
     """Runs a script of this project; the processes that it starts are forks too."""
+    prepare()
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+def execute_module(module: str, arguments: list[str]) -> int:
+    """`python -m MODULE ARGUMENTS`; the processes that it starts are forks too."""
+    prepare()
+    return run_module(module, arguments)
+
+
+def prepare() -> None:
     from vit.run.processes import apart, launcher
 
     follow_environment()
     apart.subprocess = launcher.subprocess = types.SimpleNamespace(Popen=fork_module, DEVNULL=subprocess.DEVNULL)
-    sys.argv = [script, *arguments]
-    runpy.run_path(script, run_name="__main__")
+
+
+def run_module(module: str, arguments: list[str]) -> int:
+    from hydra.core.global_hydra import GlobalHydra
+
+    from vit.cli import main as vit
+    from vit.run.processes.rank import main as rank
+
+    GlobalHydra.instance().clear()
+    sys.argv = [module, *arguments]
+    return {"vit": vit, "vit.run.processes.rank": rank}[module](arguments)
 
 
 def fork_module(command: list[str], env: dict[str, str] | None = None, **_: object) -> ForkedProcess:
     """`python -m MODULE ARGUMENTS` in a fork of this process."""
     _, _, module, *arguments = command
-
-    def main() -> int:
-        from hydra.core.global_hydra import GlobalHydra
-
-        from vit.cli import main as vit
-        from vit.run.processes.rank import main as rank
-
-        GlobalHydra.instance().clear()
-        sys.argv = [module, *arguments]
-        return {"vit": vit, "vit.run.processes.rank": rank}[module](arguments)
-
-    return ForkedProcess(main, env)
+    return ForkedProcess(lambda: run_module(module, arguments), env)

@@ -1,3 +1,4 @@
+import gc
 import os
 
 os.environ.setdefault(
@@ -11,6 +12,22 @@ import torch
 from tests.blank_pictures import use_blank_pictures
 
 torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Garbage collection does not visit the objects of the modules that the tests import, again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure():
+    """Libraries that count what is left at the end of Python find nothing."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,6 +1,6 @@
 """Runs functions in forks of one warm process, so that a test does not pay for importing torch.
 
-Nothing starts a thread before a fork: `serve` only imports.
+Nothing starts a thread before a fork: `serve` only imports, and composes a config once.
 """
 
 import atexit
@@ -46,16 +46,19 @@ class Forks:
     Args:
         environment: the variables of the server; by default those of this process.
         modules: that it imports before the first fork.
+        root: the folder of the packages `vit` and `tests`.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None, modules: Sequence[str] = WARM) -> None:
-        self.given = environment
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, modules: Sequence[str] = WARM, root: Path = ROOT
+    ) -> None:
+        self.given, self.root = environment, root
         self.environment = self.variables()
         self.outputs: dict[int, Path] = {}
         self.folder = tempfile.TemporaryDirectory(prefix="vit-forks-", ignore_cleanup_errors=True)
         self.server = subprocess.Popen(
             [sys.executable, "-c", f"from tests.forking import serve; serve({list(modules)})"],
-            cwd=ROOT,
+            cwd=root,
             env=self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -92,7 +95,7 @@ class Forks:
 
     def variables(self) -> dict[str, str]:
         found = {**(os.environ if self.given is None else self.given), **ONE_THREAD}
-        return found | {"PYTHONPATH": os.pathsep.join([str(ROOT), found.get("PYTHONPATH", "")])}
+        return found | {"PYTHONPATH": os.pathsep.join([str(self.root), found.get("PYTHONPATH", "")])}
 
     def poll(self, pid: int) -> int | None:
         """The exit code of a fork; None while it is running."""
@@ -211,6 +214,8 @@ def serve(modules: Sequence[str]) -> None:
     os.dup2(2, 1)  # what the imports print is no answer
     for module in modules:
         importlib.import_module(module)
+    if "vit.run.command" in modules:
+        warm_up()
     if os.path.isdir("/proc/self/task") and len(os.listdir("/proc/self/task")) > 1:
         raise RuntimeError("an import started a thread, which a fork would not have")
     gc.freeze()
@@ -224,6 +229,16 @@ def serve(modules: Sequence[str]) -> None:
             if code is None:
                 kill_group(pid)
     os._exit(0)  # without the messages of libraries that are unloaded
+
+
+def warm_up() -> None:
+    """What every command would do again: Hydra finds its plugins and its parser fills tables, PIL finds its formats."""
+    from PIL import Image
+
+    from vit.run.config.composing import compose
+
+    Image.init()
+    compose(["data=digits"])
 
 
 def answer_requests(answers: TextIO, codes: dict[int, int | None]) -> None:

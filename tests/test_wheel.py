@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.forking import Forks
 from tests.test_house import ROOT, modules
 
 GUIDE = ROOT / "docs" / "guides" / "extending.md"
 FILE = re.compile(r"^```(?:python|yaml)\n# (\S+\.(?:py|yaml))\n(.*?)^```", re.M | re.S)
 COMMANDS = re.compile(r"^<!-- not-run: tests/test_wheel.py runs it -->\n```bash\n(.*?)^```", re.M | re.S)
-SHORT = ["data.image_size=16", "recipe.epochs=1", "recipe.batch_size=8", "trainer.accelerator=cpu", "logger=csv"]
+SHORT = ["data.image_size=16", "recipe.epochs=1", "recipe.batch_size=8", "trainer.accelerator=cpu", "logger=csv",
+         "report=false"]
 
 
 @pytest.fixture(scope="module")
@@ -72,19 +74,32 @@ def guide(tmp_path):
     return tmp_path
 
 
-def test_the_guide_to_a_data_set_model_and_recipe_of_ones_own(wheel, guide):
+@pytest.fixture(scope="module")
+def commands(wheel):
+    """commands(folder, *words): the output of `python -m vit WORDS` with the wheel, in a fork."""
     site, _ = wheel
+    (site / "tests").symlink_to(ROOT / "tests")
+    forks = Forks(root=site)
+
+    def command(folder, *words):
+        done = forks.run("vit.cli:main", words, folder=folder)
+        assert done.code == 0, done.output
+        return done.output
+
+    place = forks.run("builtins:exec", "import vit; print(vit.__file__)", folder=site).output
+    assert Path(place.strip()).is_relative_to(site)
+    yield command
+    forks.close()
+
+
+def test_the_guide_to_a_data_set_model_and_recipe_of_ones_own(commands, guide):
     lines = [line for block in COMMANDS.findall(GUIDE.read_text(encoding="utf-8")) for line in block.splitlines()]
-    plain, resume, evaluate, chosen, named = (shlex.split(line)[1:] for line in lines)
-    for command in (plain, named):
-        done = run(site, guide, *command, "--cfg", "job", "--resolve")
-        assert done.returncode == 0 and "_target_: flowers.flowers" in done.stdout, done.stderr
-    done = run(site, guide, *chosen, *SHORT)
-    assert done.returncode == 0 and "2 classes" in done.stdout and "96 wide" in done.stdout, done.stdout + done.stderr
+    plain, resume, evaluate, chosen, named = (line.removeprefix("python -m vit ") for line in lines)
+    for line in (plain, named):
+        assert "_target_: flowers.flowers" in commands(guide, *shlex.split(line), "--cfg", "job", "--resolve")
+    said = commands(guide, *shlex.split(chosen), *SHORT)
+    assert "2 classes" in said and "96 wide" in said, said
     (folder,) = (guide / "runs" / "flowers").iterdir()
-    resume, evaluate = ([word.replace("TIME", folder.name) for word in command] for command in (resume, evaluate))
     (folder / "metrics.json").unlink()  # as if it had been stopped before its end
-    done = run(site, guide, *resume)
-    assert done.returncode == 0 and "resuming " in done.stdout, done.stdout + done.stderr
-    done = run(site, guide, *evaluate)
-    assert done.returncode == 0 and "tulip        3" in done.stdout, done.stdout + done.stderr
+    assert "resuming " in commands(guide, *shlex.split(resume.replace("TIME", folder.name)))
+    assert "tulip        3" in commands(guide, *shlex.split(evaluate.replace("TIME", folder.name)))

@@ -130,7 +130,8 @@ def test_somebodys_file_of_weights_without_a_head(tmp_path):
 def test_text_models(tmp_path, capsys):
     with open(tmp_path / "table.csv", "w", newline="") as table:
         csv.writer(table).writerows([["text", "label"], *([f"{w} {i}", w] for i in range(40) for w in ("yes", "no"))])
-    words = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", "recipe.epochs=1", "model.dim=16", "logger=csv"]
+    words = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", "recipe.epochs=1", "model.dim=16",
+             "logger=csv", "report=false"]
     words += ["model.depth=1", "model.num_heads=2", "recipe.batch_size=16", "precision=32-true"]
     run = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
     capsys.readouterr()

@@ -146,7 +146,7 @@ def test_a_model_comes_back_as_it_was_pinned_or_not(hub, pushed, place, run, pho
     here = vit.load(run).predict(photo, top_k=3)[0]
     train = ["train", "data=folder", f"data.root='{photos}'", f"init_from='{pushed}'", "recipe.epochs=1",
              "recipe.optimizer.lr=0.0", "recipe.ema=null", "recipe.batch_size=8", "data.audit_seconds=1",
-             "logger=csv", "run_dir=next"]
+             "logger=csv", "report=false", "run_dir=next"]
     pinned, newest, weights, trained, _, predicted = session(
         place, hub.endpoint, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
         ["import", TOKEN, pushed], ["vit", TOKEN, *train], ["vit", TOKEN, "card", "next"],

@@ -96,7 +96,8 @@ def test_what_a_file_does_not_say_is_warned_of(tmp_path) -> None:
 
 
 def test_training_begins_with_a_folder_of_transformers(folder, tmp_path) -> None:
-    words = ["recipe.epochs=1", "precision=32-true", "logger=csv", "recipe.optimizer.lr=1e-30", "recipe.ema=null"]
+    words = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "recipe.optimizer.lr=1e-30",
+             "recipe.ema=null"]
     run = vit.train([*words, f"init_from={folder}", "data.image_size=32", f"run_dir={tmp_path / 'run'}"])
     source, _ = vit.import_weights(folder)
     trained = vit.load(run.path)
@@ -110,7 +111,8 @@ def test_training_begins_with_a_folder_of_transformers(folder, tmp_path) -> None
 
 @pytest.mark.parametrize("stated", ["model.num_heads=4", ""])
 def test_training_asks_for_what_tensors_cannot_tell(folder, tmp_path, stated, capsys) -> None:
-    words = ["recipe.epochs=1", "precision=32-true", "logger=csv", f"init_from={folder / 'model.safetensors'}"]
+    words = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false",
+             f"init_from={folder / 'model.safetensors'}"]
     (folder / "config.json").unlink()
     code = vit.run.main([*words, *([stated] if stated else []), f"run_dir={tmp_path / 'run'}"])
     said = capsys.readouterr().err

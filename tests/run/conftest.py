@@ -1,6 +1,7 @@
 """Tiny runs, in this process or as real commands, and small image folders for them."""
 
 import csv
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ from PIL import Image
 
 from tests import commands
 from vit.data.sets.number_stories import number_questions, number_stories
-from vit.run.processes import apart
+from vit.run.processes import apart, launcher
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv", "report=false"]
@@ -60,9 +61,13 @@ def photos(tmp_path):
 
 @pytest.fixture(scope="session", autouse=True)
 def runs_in_forks():
-    """The runs of a comparison, a sweep or a cross-validation, each of which has a process of its own, are forks."""
+    """The runs of a comparison, a sweep or a cross-validation, each of which has a process of its own, and the ranks of
+    a distributed run are forks.
+    """
+    forks = SimpleNamespace(Popen=commands.popen, DEVNULL=subprocess.DEVNULL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apart, "subprocess", SimpleNamespace(Popen=commands.popen))
+        patch.setattr(apart, "subprocess", forks)
+        patch.setattr(launcher, "subprocess", forks)
         yield
 
 

@@ -250,7 +250,7 @@ def test_a_model_too_large_for_the_memory(refused):
 
 
 def test_a_folder_that_is_in_use_or_done(refused, tmp_path):
-    first = start(["recipe.epochs=1000", "precision=32-true", "logger=csv", "run_dir=mine"], tmp_path)
+    first = start(["recipe.epochs=1000", "precision=32-true", "logger=csv", "report=false", "run_dir=mine"], tmp_path)
     try:
         while not (tmp_path / "mine" / "checkpoints" / "last.ckpt").exists():
             assert first.poll() is None, first.communicate()

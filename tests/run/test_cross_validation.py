@@ -135,7 +135,8 @@ def test_members_of_an_ensemble_must_fit(finished, tmp_path):
 @pytest.mark.slow
 def test_seeds_of_one_start_make_a_soup_per_fold(tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 30}, size=(16, 16))
-    size = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch_size=8", "logger=csv"]
+    size = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch_size=8", "logger=csv",
+            "report=false"]
     start = vit.train(["data=folder", f"data.root={root}", *size, "recipe.epochs=1", f"run_dir={tmp_path / 'start'}"])
     result = cross_validate(["data=folder", f"data.root={root}", *size, "recipe.epochs=2", f"init_from={start.path}",
                              "folds=2", "seeds=0,1", f"run_dir={tmp_path / 'cv'}"])

@@ -193,7 +193,8 @@ def test_images_of_text_and_masked_images_are_filmed(tmp_path):
                      "callbacks.film=2", f"run_dir={tmp_path / 'strips'}"])
     assert len(frame_sizes(run.path)) == 2 and len(set(frame_sizes(run.path))) == 1
     run = vit.train(["experiment=mae", "data=digits", "data.patch_size=2", "task.examples=0", "recipe.epochs=2",
-                     "recipe.batch_size=256", "precision=32-true", "logger=csv", "model.dim=16", "model.depth=1",
+                     "recipe.batch_size=256", "precision=32-true", "logger=csv", "report=false", "model.dim=16",
+                     "model.depth=1",
                      "model.num_heads=2", "model.decoder_dim=16", "model.decoder_depth=1", "model.decoder_num_heads=2",
                      "callbacks.film=3", f"run_dir={tmp_path / 'masked'}"])
     assert len(frame_sizes(run.path)) == 2 and len(set(frame_sizes(run.path))) == 1

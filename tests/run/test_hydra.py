@@ -147,7 +147,7 @@ def test_a_run_of_ones_own_configs_and_its_resumption(own, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     overrides = ["--config-dir", str(own), "--config-name", "own", "model=flat", "trainer.accelerator=cpu",
-                 "logger=csv"]
+                 "logger=csv", "report=false"]
     with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, SystemExit)):
         patch.setattr(FollowEpoch, "on_train_epoch_start", stops)
         main([*overrides, "hydra.run.dir=out/a"])
@@ -165,7 +165,8 @@ def test_from_python(own, tmp_path):
 
 
 def test_a_comparison_of_ones_own_models(own):
-    overrides = ["--config-dir", str(own), "data=mine", "recipe=brief", "trainer.accelerator=cpu", "logger=csv"]
+    overrides = ["--config-dir", str(own), "data=mine", "recipe=brief", "trainer.accelerator=cpu", "logger=csv",
+                 "report=false"]
     runs = 'compare={one: ["model=flat"], two: ["model=flat", "model.mlp_ratio=2"]}'
     assert main([*overrides, runs, "hydra.run.dir=out"]) == 0
     shutil.rmtree("out/two")
@@ -201,7 +202,8 @@ def test_runs_of_a_sweep_at_the_same_time(own, capfd):
 def test_a_sweep_that_the_config_names(own, capfd):
     sweep = {"defaults": ["own", "_self_"], "hydra": {"sweeper": {"params": {"seed": "3,4"}}}}
     (own / "sweep.yaml").write_text(yaml.safe_dump(sweep))
-    overrides = ["--config-dir", str(own), "-cn", "sweep", "-m", "model=flat", "trainer.accelerator=cpu", "logger=csv"]
+    overrides = ["--config-dir", str(own), "-cn", "sweep", "-m", "model=flat", "trainer.accelerator=cpu",
+                 "logger=csv", "report=false"]
     assert main([*overrides, "hydra.sweep.dir=out"]) == 0
     assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "3"}, {"seed": "4"}]
 
@@ -229,8 +231,8 @@ def test_a_config_can_select_a_sweep(own, capfd):
     assert [code for _, code, _ in swept(Path("out"))] == [0]
 
 
-SEARCH = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=0",
-          "hydra.sweep.dir=out", "recipe.optimizer.lr=0.0,0.003,0.01", "calibrate=none"]
+SEARCH = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=0",
+          "hydra.sweep.dir=out", "recipe.optimizer.lr=0.0,0.01", "calibrate=none"]
 
 
 @pytest.mark.parametrize(("monitor", "best"), [("val/accuracy", max), ("val/loss", min)])

@@ -156,7 +156,8 @@ def test_a_class_without_predictions_is_an_error():
 
 def test_from_a_run_to_corrected_training(tmp_path, capsys):
     root = write_photos(tmp_path / "photos", {"cat": 60, "dog": 60}, size=(16, 16))
-    common = ["data=folder", f"data.root={root}", *SMALL, "logger=csv", "data.fractions=[0.5,0.25,0.25]"]
+    common = ["data=folder", f"data.root={root}", *SMALL, "logger=csv", "report=false",
+              "data.fractions=[0.5,0.25,0.25]"]
     run = vit.train([*common, "recipe.epochs=3", f"run_dir={tmp_path / 'run'}"]).path
     report = tmp_path / "report.json"
     assert main(["audit", "--labels", str(run), "--limit", "5", "--json", str(report)]) == 0

@@ -14,7 +14,8 @@ from vit.cli import main
 from vit.run.config.composing import ConfigError
 from vit.run.records.listing import list_runs, select
 
-SHORT = ["recipe.epochs=2", "logger=csv", "precision=32-true", "model.depth=1", "trainer.accelerator=cpu"]
+SHORT = ["recipe.epochs=2", "logger=csv", "report=false", "precision=32-true", "model.depth=1",
+         "trainer.accelerator=cpu"]
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,8 @@ def test_evaluate_reproduces_the_loss_and_predict_is_an_error(pretrained, tmp_pa
 
 def still(run_dir, *overrides):
     """A run in which nothing moves: what was taken over can be seen in its result."""
-    fixed = ["recipe.epochs=1", "recipe.optimizer.lr=0.0", "recipe.ema=null", "precision=32-true", "logger=csv"]
+    fixed = ["recipe.epochs=1", "recipe.optimizer.lr=0.0", "recipe.ema=null", "precision=32-true", "logger=csv",
+             "report=false"]
     return vit.train([*overrides, *fixed, f"run_dir={run_dir}"])
 
 
@@ -148,7 +149,8 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path):
-    overrides = [*TINY, "logger=csv", "task.examples=2", "task.examples_every=1", "recipe.batch_size=100"]
+    overrides = [*TINY, "logger=csv", "report=false", "task.examples=2", "task.examples_every=1",
+                 "recipe.batch_size=100"]
     alone = vit.train([*overrides, f"run_dir={tmp_path / 'alone'}"])
     two = ["trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp", "run_dir=two"]
     code, _, err = run([*overrides, *two], tmp_path)

@@ -136,7 +136,8 @@ def test_accumulation_and_mixup(tmp_path, monkeypatch):
 
 def test_pictures_streamed_by_workers(tmp_path, monkeypatch):
     root = write_photos(tmp_path / "photos", {"cat": 40, "dog": 30})
-    overrides = ["data=folder", f"data.root={root}", "recipe.epochs=3", "precision=32-true", "logger=csv", *SMALL]
+    overrides = ["data=folder", f"data.root={root}", "recipe.epochs=3", "precision=32-true", "logger=csv",
+                 "report=false", *SMALL]
     monkeypatch.setattr("vit.data.images.dataset.ImageDataset._fits", lambda self, limit: False)
     through = vit.train([*overrides, "data.workers=0", f"run_dir={tmp_path / 'whole'}"]).path
     stopped_and_resumed([*overrides, "data.workers=2"], tmp_path / "parts", monkeypatch, 10, ["data.workers=1"])
@@ -285,6 +286,7 @@ def test_time_and_images_are_counted_through_the_stop(tmp_path, monkeypatch):
 def test_a_cache_that_is_lost_between_two_sessions_changes_no_bit(tmp_path, monkeypatch):
     photos = write_photos(tmp_path / "photos", {"cat": 16, "dog": 14}, size=(60, 50))
     overrides = ["data=folder", f"data.root={photos}", *SMALL, "recipe.epochs=2", "precision=32-true", "logger=csv",
+                 "report=false",
                  "data.cache=disk"]
     straight = vit.train([*overrides, f"data.cache_dir={tmp_path / 'one'}", f"run_dir={tmp_path / 'straight'}"])
     assert len(list((tmp_path / "one").glob("*.images"))) == 2  # of train and val

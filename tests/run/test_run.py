@@ -16,6 +16,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import vit
+from tests.blank_pictures import use_blank_pictures
 from tests.run.conftest import QUICK, SMALL, table, write_photos
 from vit.cli import main as vit_main
 from vit.data import digits
@@ -29,8 +30,11 @@ from vit.training import Interrupted, StopSignals
 
 
 @pytest.fixture(scope="module", autouse=True)
-def blank_pictures():
-    """Figures are drawn."""
+def blank_pictures(digits_run):
+    """Figures of all other runs are blank."""
+    with pytest.MonkeyPatch.context() as patch:
+        use_blank_pictures(patch)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +231,7 @@ def test_the_model_is_the_best_epochs_average(digits_run):
 
 def test_the_next_command_works_as_printed(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    vit.train(["recipe.epochs=1", "precision=32-true", "logger=csv", "run_dir=my run"])
+    vit.train(["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "run_dir=my run"])
     said = capsys.readouterr().out
     command = next(line for line in said.splitlines() if "Next:" in line).partition("Next:")[2]
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
@@ -287,7 +291,7 @@ def test_debug_goes_through_every_phase(tmp_path):
 
 @pytest.mark.parametrize("data", ["spelled_numbers", "text_table", "corpus"])
 def test_debug_tests_few_texts(data, tmp_path):
-    small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "precision=32-true", "logger=csv"]
+    small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "precision=32-true", "logger=csv", "report=false"]
     run = vit.train(["debug=true", f"data={data}", *small, f"run_dir={tmp_path}"])
     if data == "corpus":
         right = 64 * run.metrics["test/pair_accuracy"]
@@ -298,7 +302,7 @@ def test_debug_tests_few_texts(data, tmp_path):
 
 def test_training_stops_when_nothing_gets_better(tmp_path):
     overrides = ["recipe.epochs=40", "recipe.optimizer.lr=0.0", "callbacks.patience=2", "precision=32-true",
-                 "logger=csv"]
+                 "logger=csv", "report=false"]
     run = vit.train([*overrides, "recipe.ema=null", f"run_dir={tmp_path}"])
     assert run.metrics["epochs"] == 3
 
@@ -308,7 +312,7 @@ def test_training_stops_when_its_time_is_over(tmp_path):
         "recipe.epochs=5000",
         "trainer.max_time=00:00:00:02",
         "precision=32-true",
-        "logger=csv",
+        "logger=csv", "report=false",
         f"run_dir={tmp_path}",
     ]
     run = vit.train(overrides)
@@ -339,7 +343,8 @@ def test_unreadable_images_are_left_out_counted_and_listed(tmp_path, photos):
 
 def test_a_sweep_runs_every_value_and_one_log_holds_one_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = vit.run.main(["-m", "seed=0,1", "debug=true", "precision=32-true", "logger=csv", "runs=sweep"])
+    code = vit.run.main(["-m", "seed=0,1", "debug=true", "precision=32-true", "logger=csv", "report=false",
+                         "runs=sweep"])
     (summary,) = (tmp_path / "sweep" / "digits").glob("*_sweep")
     assert {path.name for path in summary.iterdir()} == {"sweep.json", "sweep.csv", "multirun.yaml"}
     folders = sorted(path for path in summary.parent.iterdir() if path != summary)
@@ -363,7 +368,7 @@ def test_a_timm_model_under_the_same_recipe(tmp_path):
         "data.image_size=32",
         "debug=true",
         "precision=32-true",
-        "logger=csv",
+        "logger=csv", "report=false",
     ]
     run = vit.train([*overrides, f"run_dir={tmp_path}"])
     model = vit.load(run.path).model
@@ -373,7 +378,7 @@ def test_a_timm_model_under_the_same_recipe(tmp_path):
 
 @pytest.mark.slow
 def test_compiled_training_learns_the_same(tmp_path):
-    overrides = ["debug=true", "precision=32-true", "logger=csv", "model.depth=1", "recipe.ema=null"]
+    overrides = ["debug=true", "precision=32-true", "logger=csv", "report=false", "model.depth=1", "recipe.ema=null"]
     plain = vit.train([*overrides, f"run_dir={tmp_path / 'plain'}"])
     compiled = vit.train([*overrides, "compile=true", f"run_dir={tmp_path / 'compiled'}"])
     a, b = (load_file(run.path / "model" / "model.safetensors") for run in (plain, compiled))

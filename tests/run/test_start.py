@@ -145,7 +145,8 @@ def test_the_recipe_is_that_of_fine_tuning_unless_one_is_named(source, tmp_path,
     data set is in a folder that the command adds.
     """
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, (8, 8))
-    overrides = ["data=folder", f"data.root={root}", f"init_from={source}", "recipe.epochs=1", "logger=csv"]
+    overrides = ["data=folder", f"data.root={root}", f"init_from={source}", "recipe.epochs=1", "logger=csv",
+                 "report=false"]
     line = "recipe: finetune, the default with init_from"
     rates = {}
     for name in ("finetune", "scratch"):
@@ -163,6 +164,7 @@ def test_the_recipe_is_that_of_fine_tuning_unless_one_is_named(source, tmp_path,
 def test_a_fitted_head_that_training_spoils_is_what_is_saved(source, tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 30, "emu": 30}, (8, 8))
     overrides = ["data=folder", f"data.root={root}", "recipe=finetune", f"init_from={source}", "logger=csv",
+                 "report=false",
              "precision=32-true", "recipe.epochs=2", "recipe.optimizer.lr=3", "recipe.clip=null", "recipe.ema=null"]
     run = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     rows = table(run.path / "metrics.csv")

@@ -148,7 +148,7 @@ def test_images_to_texts(strips, capfdbinary):
 
 
 def test_an_image_to_text_model_starts_from_a_classifier(tmp_path, capsys):
-    same = ["model.dim=16", "model.num_heads=2", "model.depth=1", "logger=csv", "precision=32-true"]
+    same = ["model.dim=16", "model.num_heads=2", "model.depth=1", "logger=csv", "report=false", "precision=32-true"]
     digits = vit.train(["recipe.epochs=1", *same, f"run_dir={tmp_path / 'digits'}"])
     plain = ["model.stem=linear", "model.mlp=mlp", "model.mlp_ratio=4.0", "model.norm=layer", "model.positions=learned"]
     vit.train([*STRIPS, *plain, "recipe.epochs=1", f"init_from={digits.path}", f"run_dir={tmp_path / 'reader'}"])
@@ -201,7 +201,7 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     assert metrics["test/loss"] > 0 and 0 < metrics["test/token_accuracy"] <= 1 and "test/pair_accuracy" in metrics
     questions = write_questions(tmp_path / "questions.csv")
     overrides = ["data=text_table", questions, f"init_from={pretrained.path}", "model.pool=pooler", "recipe.epochs=1",
-                 "logger=csv"]
+                 "logger=csv", "report=false"]
     tuned = vit.train([*overrides, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
     config = load_bundle(tuned.path).model.config
     assert not config.pre_norm and config.embed_norm and config.norm_eps == 1e-12  # as it was pre-trained
@@ -263,7 +263,7 @@ def test_word_vectors_initialize_the_embeddings(tmp_path):
     lines = [f"has{' 0.5' * 16}", f"who{' -0.5' * 16}", ""]
     (tmp_path / "vectors.txt").write_text("\n".join(lines))
     small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.epochs=1", "recipe.batch_size=200"]
-    small += ["logger=csv"]
+    small += ["logger=csv", "report=false"]
     vectors = [f"model.vectors={tmp_path / 'vectors.txt'}", "recipe.optimizer.lr=1.0e-9", "recipe.ema=null"]
     questions = ["data=text_table", write_questions(tmp_path / "questions.csv")]
     run = vit.train([*questions, *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'run'}"])
