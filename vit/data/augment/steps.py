@@ -60,7 +60,7 @@ class HorizontalFlip(nn.Module):
         self.p = p
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        return torch.where(_where(draw(0) < self.p), images.flip(-1), images)
+        return _flipped(images, draw(0) < self.p, -1)
 
 
 class VerticalFlip(nn.Module):
@@ -71,7 +71,7 @@ class VerticalFlip(nn.Module):
         self.p = p
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        return torch.where(_where(draw(0) < self.p), images.flip(-2), images)
+        return _flipped(images, draw(0) < self.p, -2)
 
 
 class PadCrop(nn.Module):
@@ -144,8 +144,14 @@ def box_mask(top: Tensor, left: Tensor, box_height: Tensor, box_width: Tensor, h
     return inside_rows[:, :, None] & inside_columns[:, None, :]
 
 
-def _where(chosen: Tensor) -> Tensor:
-    return chosen[:, None, None, None]
+def _flipped(images: Tensor, chosen: Tensor, dim: int) -> Tensor:
+    """uint8 (B,C,H,W) → the same with the chosen images (B,) flipped along a dimension.
+
+    On a CPU bitwise operations take a fraction of the time of `torch.where`, which reads a broadcast condition value by
+    value.
+    """
+    mask = chosen.to(torch.uint8).neg_()[:, None, None, None]  # 255 or 0
+    return images.flip(dim).bitwise_xor_(images).bitwise_and_(mask).bitwise_xor_(images)
 
 
 def _pad(images: Tensor, pad: int, reflect: bool, fill: int) -> Tensor:
