@@ -1,4 +1,4 @@
-"""One switch turns off everything that serves a single kind of processor."""
+"""One switch turns off everything that serves some kinds of processors."""
 
 import pytest
 import torch
@@ -6,12 +6,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from vit.nn import Dropout, apply_linear
-from vit.nn.cpu import Packed, fast_call, linear, scaled_dot_product_attention
+from vit.nn.cpu import ALL, PACKED_PRODUCTS, Packed, fast_call, linear, scaled_dot_product_attention
 
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
 def enabled(request, monkeypatch) -> bool:
-    monkeypatch.setattr("vit.nn.cpu.ENABLED", request.param)
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL if request.param else frozenset())
     monkeypatch.setattr("vit.nn.cpu.LARGE", 1)
     return request.param
 
@@ -33,6 +33,21 @@ def test_products_and_calls_are_those_of_torch_when_disabled(enabled, monkeypatc
         assert torch.equal(linear(x, layer.weight, layer.bias, Packed()), layer(x))
     assert bool(loads) is enabled
     assert (fast_call(layer) is layer) is not enabled
+
+
+def test_only_packed_weights_go_elsewhere_where_the_others_are_slower(monkeypatch):
+    loads = []
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset({PACKED_PRODUCTS}))
+    monkeypatch.setattr("vit.nn.cpu.LARGE", 1)
+    monkeypatch.setattr("vit.nn.cpu.load_onednn", lambda: loads.append(1))
+    layer, x = nn.Linear(8, 8), torch.randn(4, 8)
+    with torch.no_grad():
+        apply_linear(layer, x)
+        linear(x, layer.weight, layer.bias)
+        linear(x[:1], layer.weight, layer.bias, Packed())  # a single row
+        assert not loads
+        linear(x, layer.weight, layer.bias, Packed())
+        assert loads
 
 
 @pytest.mark.parametrize("tokens", [5, 40])  # computed in float32, and by products

@@ -7,12 +7,12 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.nn import attention_maps
-from vit.nn.cpu import fast_call
+from vit.nn.cpu import ALL, fast_call
 
 
 @pytest.fixture(autouse=True)
 def enabled(monkeypatch):
-    monkeypatch.setattr("vit.nn.cpu.ENABLED", True)
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
 
 
 def model(**options) -> Transformer:

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 
 from vit.nn import Mlp
-from vit.nn.cpu import LARGE, OneDNN, Packed, apply_linear, linear, load_onednn
+from vit.nn.cpu import ALL, LARGE, OneDNN, Packed, apply_linear, linear, load_onednn
 
 
 @pytest.fixture(autouse=True)
 def asked_anew(monkeypatch):
-    monkeypatch.setattr("vit.nn.cpu.ENABLED", True)
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
     load_onednn.cache_clear()
     yield
     load_onednn.cache_clear()

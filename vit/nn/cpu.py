@@ -1,7 +1,7 @@
-"""Faster equivalents of torch's operations on one kind of processor, all behind the switch `ENABLED`.
+"""Faster equivalents of torch's operations on some kinds of processors; `ENABLED` names those that are used.
 
-The rest of `vit.nn` reads as if this file were absent. With `ENABLED` False each function does what torch does by
-default. Speed and results are measured on x86-64 with AVX-512 only, so the switch is off on every other processor.
+The rest of `vit.nn` reads as if this file were absent. What `ENABLED` does not name is computed as torch does by
+default. Speed and results are measured on x86-64 with AVX-512 and with AVX2, so nothing is enabled elsewhere.
 `keep_freed_memory` depends on the C library instead of the processor; only training runs call it.
 """
 
@@ -18,7 +18,10 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from vit.nn.masks import masked_softmax
 
-ENABLED = torch.backends.cpu.get_cpu_capability() == "AVX512"
+DROPOUT, ATTENTION, PRODUCTS, PACKED_PRODUCTS, CALLS = "dropout", "attention", "products", "packed products", "calls"
+ALL = frozenset({DROPOUT, ATTENTION, PRODUCTS, PACKED_PRODUCTS, CALLS})
+FASTER = {"AVX512": ALL, "AVX2": frozenset({DROPOUT, PACKED_PRODUCTS, CALLS})}  # by the instructions of the processor
+ENABLED = FASTER.get(torch.backends.cpu.get_cpu_capability(), frozenset())
 FEW_KEYS, MANY_KEYS = 32, 768  # between them attention in bfloat16 is fastest by products, below by float32
 LARGE = 2**21  # multiplications from which on oneDNN is faster; its overhead per call is higher
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
@@ -33,7 +36,8 @@ def dropout(x: Tensor, rate: float) -> Tensor:
     training step of a small translation model is 1.1 times as fast (benchmarks/cpu_step.py). The rate is exact to 1 in
     65,536.
     """
-    if not ENABLED or x.device.type != "cpu" or torch.compiler.is_compiling():  # the last two draw in parallel
+    draws_in_parallel = x.device.type != "cpu" or torch.compiler.is_compiling()
+    if DROPOUT not in ENABLED or draws_in_parallel:
         return F.dropout(x, rate)
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     uniform = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32,768 ... 32,767, equally likely
@@ -51,7 +55,7 @@ def scaled_dot_product_attention(
     (benchmarks/attention_on_cpu.py).
     """
     keys = k.shape[-2]
-    if not ENABLED or keys > MANY_KEYS or not is_bfloat16_on_cpu(q) or torch.compiler.is_compiling():
+    if ATTENTION not in ENABLED or keys > MANY_KEYS or not is_bfloat16_on_cpu(q) or torch.compiler.is_compiling():
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
     if keys >= FEW_KEYS:
         return attention_by_products(q, k, v, mask, dropout, causal)
@@ -88,7 +92,7 @@ def apply_linear(layer: nn.Module, x: Tensor) -> Tensor:
     The layers of a model stay `nn.Linear`, so that quantisation and other tools that select layers by type find them. A
     layer with hooks, with another `forward` or of another type is called normally.
     """
-    if torch.is_grad_enabled() or (onednn := faster_onednn(x, getattr(layer, "out_features", 0))) is None:
+    if torch.is_grad_enabled() or (onednn := faster_onednn(PRODUCTS, x, getattr(layer, "out_features", 0))) is None:
         return layer(x)
     return onednn.product(x, layer.weight, layer.bias, "none", [], "") if is_plain_linear(layer) else layer(x)
 
@@ -103,21 +107,26 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, packed: "Packe
     """x (...,D), weight (E,D), bias (E,) -> x weight^T + bias (...,E)
 
     In float32 on a CPU torch calls MKL, which uses AVX2 instead of AVX-512 on AMD processors; there oneDNN is twice as
-    fast. It computes large products without gradients (benchmarks/linear_on_cpu.py).
+    fast. With AVX2 alone it is faster where the weight is packed. It computes large products without gradients
+    (benchmarks/linear_on_cpu.py).
 
     Args:
         packed: caches the weight in oneDNN's layout for further products.
     """
-    if (onednn := faster_onednn(x, weight.shape[0])) is None:
+    is_packed = packed is not None and x.numel() > weight.shape[1]  # a single row gains nothing
+    onednn = faster_onednn(PACKED_PRODUCTS if is_packed else PRODUCTS, x, weight.shape[0])
+    if onednn is None:
         return F.linear(x, weight, bias)
-    if packed is not None and x.numel() > weight.shape[1]:  # a single row gains nothing
-        weight = packed.get(weight, onednn)
-    return onednn.product(x, weight, bias, "none", [], "")
+    return onednn.product(x, packed.get(weight, onednn) if is_packed else weight, bias, "none", [], "")
 
 
-def faster_onednn(x: Tensor, width: int) -> "OneDNN | None":
-    """oneDNN's operators for x (...,D) -> (...,width); None where `F.linear` is as fast or must be used."""
-    if not ENABLED or torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
+def faster_onednn(kind: str, x: Tensor, width: int) -> "OneDNN | None":
+    """oneDNN's operators for x (...,D) -> (...,width); None where `F.linear` is as fast or must be used.
+
+    Args:
+        kind: `PRODUCTS` or `PACKED_PRODUCTS`.
+    """
+    if kind not in ENABLED or torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return None
     return load_onednn() if x.numel() * width >= LARGE and is_float_on_cpu(x) else None
 
@@ -172,7 +181,9 @@ def fast_call(module: nn.Module) -> nn.Module:
     class. If a call of any submodule does more (hooks, an overridden `forward`, sharded weights, compilation), the
     module itself is returned.
     """
-    return module if not ENABLED or any(has_custom_call(part) for part in module.modules()) else fast_copy(module)
+    if CALLS not in ENABLED or any(has_custom_call(part) for part in module.modules()):
+        return module
+    return fast_copy(module)
 
 
 def has_custom_call(module: nn.Module) -> bool:
