@@ -6,12 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vit.bundle import Bundle
 from vit.bundle.label_calibration import label_probabilities
-from vit.data import BadImage
-from vit.data.images.files import LeftOut
 from vit.inference.calibrated import Calibrator
-from vit.inference.image_inputs import Images
 from vit.inference.images import Prediction, Predictor
 
 
@@ -35,27 +31,10 @@ class MultiLabelPredictor(Predictor):
 
     prediction_type = MultiLabelPrediction
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        device: str | torch.device | None = None,
-        precision: str = "32-true",
-        fast: bool = False,
-    ) -> None:
-        super().__init__(bundle, device, precision, fast)
-        self.thresholds = torch.tensor(bundle.thresholds, dtype=torch.float64)
-
-    def stream(
-        self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None, *,
-        set: float | None = None, abstain: float | None = None, tta: int = 1,
-    ) -> Iterator[MultiLabelPrediction | BadImage]:
-        """One prediction per image, in order: the labels that reach their thresholds, or the `top_k` most probable.
-
-        Raises:
-            ValueError: `top_k` or `batch_size` is below 1, `tta` is neither 1 nor 2, or `set` or `abstain` is given,
-                which need one label per image.
-        """
-        return super().stream(images, top_k, batch_size, left_out, set=set, abstain=abstain, tta=tta)
+    @property
+    def thresholds(self) -> Tensor:
+        """The probability of each class from which its label is assigned, float64 (classes,)."""
+        return torch.tensor(self.bundle.thresholds, dtype=torch.float64)
 
     def _best(
         self, logits: Tensor, top_k: int | None, calibrator: Calibrator
