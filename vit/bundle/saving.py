@@ -59,12 +59,10 @@ def save_bundle(
 
     Args:
         metrics: final numbers by name, such as `{"val/accuracy": 0.98}`.
-        extra: JSON-able values, such as `{"data": ["data=digits"]}`, the overrides with which `vit evaluate` builds the
-            data set.
+        extra: JSON-able values, such as `{"data": ["data=digits"]}`, the data set that `vit evaluate` reads.
         state: the weights to save, under the model's names; the model's own by default.
         tokenizers: of "source" and "target", for models of text.
-        thresholds: one probability per class from which the label is assigned, for models with several labels per
-            image.
+        thresholds: a probability per class from which its label is assigned, for several labels per image.
         calibration: of the probabilities, measured on validation samples; `thresholds` are those of the calibrated
             probabilities.
 

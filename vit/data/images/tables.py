@@ -79,9 +79,7 @@ def table(
     classes, labels = _classes_and_labels(path, values, names.get(label), classes, label_separator)
     directory = Path(root).expanduser() if root else path.parent
     whole, missing = _samples(path, directory, columns[image], labels, on_bad_sample)
-    if (column := group_column(group)) is not None:
-        values = _to_list(columns[_column(path, columns, column, (), "group")])
-        whole = replace(whole, groups=PackedStrings([clean_label(value) for value in values]))
+    whole = _with_groups(path, columns, whole, group)
     left_out = [(whole.names[i], "the file does not exist") for i in missing]
     present = np.delete(np.arange(len(whole)), missing)
     whole = whole.take(present) if missing else whole
@@ -97,6 +95,14 @@ def table(
 def _split_column(path: Path, columns: dict[Column, Any], split: Column | None) -> Column | None:
     """The column of splits: the stated one, else one with the conventional name, else None."""
     return find_column(path, columns, "split", "split") if split is None else _column(path, columns, split, (), "split")
+
+
+def _with_groups(path: Path, columns: dict[Column, Any], whole: Split, group: Column | None) -> Split:
+    """The samples with the groups that a column states; a regular expression is not a column and is ignored here."""
+    if (column := group_column(group)) is None:
+        return whole
+    values = _to_list(columns[_column(path, columns, column, (), "group")])
+    return replace(whole, groups=PackedStrings([clean_label(value) for value in values]))
 
 
 def _classes_and_labels(

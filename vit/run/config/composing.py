@@ -107,6 +107,9 @@ def with_paths(config: DictConfig, folder: object) -> DictConfig:
 def prepare_overrides(parsed: list[Override]) -> Prepared:
     """The overrides for Hydra, each of them checked.
 
+    The config is composed for the check with the options of groups only: it has all keys and the types of their
+    defaults, and torch is not loaded yet. The run composes it again, with the values.
+
     Raises:
         ConfigError: names the override and, where there is one, the nearest valid name.
     """
