@@ -105,7 +105,7 @@ def read_held_out(path: str | PathLike[str]) -> HeldOut:
         FileNotFoundError: there is no such file.
     """
     from vit.data.formats.delimited import numbered_rows
-    from vit.data.images.tables import read_parquet
+    from vit.data.formats.parquet import read_parquet
 
     path = Path(path)
     if path.suffix.lower() == ".parquet":

@@ -9,7 +9,7 @@ import numpy as np
 from vit.data.class_names import clean_label, parse_class_names, warn_about_similar_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, line_names, read_columns
-from vit.data.images.tables import read_parquet
+from vit.data.formats.parquet import read_parquet
 from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions

@@ -1,0 +1,84 @@
+"""Parquet tables, with the class names that Hugging Face datasets stores in them or that a classes.json states."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vit.data.errors import DataError
+from vit.files.processes import total_memory
+from vit.files.untrusted import LimitError, check_regular, megabytes, read_json, unpacked_limit
+
+
+def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Arrow columns by name, and the class names of each column that the files or their folder state.
+
+    Raises:
+        DataError: a file cannot be read, or the files state different class names for a column.
+    """
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    try:
+        packed = sum(check_regular(p).st_size for p in paths)
+        size = sum(_uncompressed(parquet.ParquetFile(p).metadata) for p in paths)
+        if size > unpacked_limit(packed):
+            raise LimitError(f"{megabytes(packed)} would decompress to {megabytes(size)}")
+        memory = total_memory()
+        if size > memory // 2:
+            raise DataError(
+                f"{paths[0]}: the {len(paths)} Parquet files decompress to {size / 1e9:.1f} GB, over half of the "
+                f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
+            )
+        tables = [parquet.read_table(p, page_checksum_verification=True) for p in paths]
+        found = pyarrow.concat_tables(tables)
+        found.validate(full=True)  # offsets and UTF-8, which could make a later read fail or crash
+    except (pyarrow.ArrowException, OSError, UnicodeError, LimitError) as error:
+        raise DataError(f"{paths[0]}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
+    names = {}
+    for path, part in zip(paths, tables, strict=True):
+        for column, stored in _stored_classes(path, part.schema.metadata).items():
+            if names.setdefault(column, stored) != stored:
+                raise DataError(f"{path}: the class names of its column {column!r} are {stored[:5]}, but those of "
+                                f"{paths[0].name} are {names[column][:5]}; save all files with the same class names")
+    beside = classes_beside(paths[0].parent)
+    names |= {column: beside for column in found.column_names if beside and column not in names}
+    return {name: found.column(name) for name in found.column_names}, names
+
+
+def _uncompressed(metadata: Any) -> int:
+    return sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+
+
+def _stored_classes(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
+    """Class names of each column of labels, which Hugging Face datasets stores in the schema."""
+    if not metadata or b"huggingface" not in metadata:
+        return {}
+    try:
+        features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
+        inner = {column: f.get("feature", f) for column, f in features.items() if isinstance(f, dict)}  # of a list
+        return {
+            column: [str(name) for name in f["names"]]
+            for column, f in inner.items()
+            if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path}: its metadata of Hugging Face datasets cannot be read ({error}); save the file "
+                        "again, without this metadata if the class names do not matter") from None
+
+
+def classes_beside(directory: Path) -> list[str] | None:
+    """The class names in a folder's classes.json; None without one.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    path = directory / "classes.json"
+    if not path.is_file():
+        return None
+    try:
+        names = read_json(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise DataError(f'{path}: must be a list of class names, like ["cat", "dog"]')
+    return names
