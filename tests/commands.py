@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.blank_pictures import follow_environment
 from tests.forking import ROOT, ForkedProcess, forks
+from vit.run.processes.launcher import LAUNCHER
 
 TRAIN, VIT = str(ROOT / "train.py"), str(ROOT / "vit" / "__main__.py")
 
@@ -64,6 +65,8 @@ def popen(command: list[str], env: Mapping[str, str] | None = None, **_: object)
     """In place of `subprocess.Popen` for `python -m MODULE ARGUMENTS`."""
     _, _, module, *arguments = command
     changed = {name: value for name, value in (env or {}).items() if os.environ.get(name) != value}
+    if LAUNCHER in changed:
+        changed[LAUNCHER] = str(forks().server.pid)  # a rank ends when its parent does
     return Command("execute_module", [module, arguments], Path.cwd(), changed)
 
 
