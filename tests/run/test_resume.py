@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import signal
-import subprocess
+import sys
 import time
 
 import pytest
@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import vit
+from tests import commands
 from tests.run.conftest import SMALL, start, table, write_photos, write_questions
 from vit.run.config.composing import ConfigError
 
@@ -83,10 +84,10 @@ def test_stopped_by_a_signal_and_resumed_by_the_printed_command(tmp_path, whole,
     assert process.returncode == code, err
     assert "Traceback" not in err and "stopping after this step and saving" in err
     command = shlex.split(out[out.index("Resume with:") :].splitlines()[1])
-    assert command[1:] == ["-m", "vit", "train", "resume=run"]
+    assert command == [sys.executable, "-m", "vit", "train", "resume=run"]
     if signum == signal.SIGINT:
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0 and "resuming run from last.ckpt" in done.stdout, done.stderr
+        code, out, err = commands.run(commands.VIT, command[3:], tmp_path)
+        assert code == 0 and "resuming run from last.ckpt" in out, err
     else:
         vit.train([f"resume={tmp_path / 'run'}"])
     assert_same(tmp_path / "run", whole)
