@@ -24,7 +24,7 @@ from vit.run.config.composing import compose, groups_of, resolve
 from vit.run.config.hydra_interface import config_folder
 from vit.training import FollowEpoch
 
-TINY = ["data=mine", "model=flat", "trainer.accelerator=cpu", *QUICK]
+TINY = ["data=mine", "model=flat", "trainer.accelerator=cpu", "calibrate=none", *QUICK, "recipe.epochs=1"]
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def swept(folder):
 
 def test_runs_of_a_sweep_at_the_same_time(own, capfd):
     """A launcher that pickles the job, with options of its own and configs of the user."""
-    overrides = ["--config-dir", str(own), "-m", *TINY, "recipe.epochs=1", "calibrate=none", "seed=1,2"]
+    overrides = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "seed=1,2"]
     assert main([*overrides, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=out"]) == 0
     assert [(settings, code, path) for settings, code, path in swept(Path("out"))] == [
         ({"seed": str(seed)}, 0, Path("out") / str(seed - 1)) for seed in (1, 2)]
@@ -213,7 +213,7 @@ def test_a_sweep_of_comparisons_has_a_mean_for_each_name(own, capfd):
     file.parent.mkdir()
     compared = {"narrow": ["model.dim=16", "model.num_heads=2"], "wide": ["model.dim=32", "model.num_heads=2"]}
     file.write_text("# @package _global_\n" + yaml.safe_dump({"compare": compared}))
-    overrides = [*TINY, "recipe=brief", "experiment=widths", "calibrate=none", "seed=1,2", "hydra.sweep.dir=out"]
+    overrides = [*TINY, "recipe=brief", "experiment=widths", "seed=1,2", "hydra.sweep.dir=out"]
     assert main(["--config-dir", str(own), "-m", *overrides]) == 0
     rows = json.loads(Path("out/sweep.json").read_text())["settings"]
     assert [(row["setting"], row["runs"]) for row in rows] == [({"compare": "narrow"}, 2), ({"compare": "wide"}, 2)]
@@ -232,7 +232,7 @@ def test_a_config_can_select_a_sweep(own, capfd):
 
 
 SEARCH = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=0",
-          "hydra.sweep.dir=out", "recipe.optimizer.lr=0.0,0.01", "calibrate=none"]
+          "hydra.sweep.dir=out", "recipe.optimizer.lr=0.0,0.01"]
 
 
 @pytest.mark.parametrize(("monitor", "best"), [("val/accuracy", max), ("val/loss", min)])
