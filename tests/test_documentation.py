@@ -158,7 +158,8 @@ def workplace(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("documentation")
     runs = folder / "runs"
-    vit.train(["recipe.epochs=8", "report=false", f"run_dir={runs / 'digits/TIME'}"])  # enough to abstain with few errors
+    vit.train(["recipe.epochs=8", "report=false",  # enough epochs to abstain with few errors
+               f"run_dir={runs / 'digits/TIME'}"])
     vit.train(["experiment=spelled_numbers", "debug=true", "model.dim=32", "model.num_heads=2", "model.depth=1",
                "model.decoder_depth=1", "data.test=64", "data.train=256", "data.val=64", "report=false",
                f"run_dir={runs / 'spelled_numbers/TIME'}"])
