@@ -213,6 +213,13 @@ def test_invalid_overrides(refused, overrides, code, texts):
     refused(overrides, code, *texts)
 
 
+def test_a_config_is_checked_before_processes_start(refused, monkeypatch):
+    monkeypatch.setattr("vit.run.training_run.run_ranks", lambda *arguments: pytest.fail("processes were started"))
+    devices = ["trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp"]
+    refused(["recipe.batch_size=63", *devices], 2, "recipe.batch_size=63", "2 devices", "62")
+    refused(["data=spelled_numbers", "distill=soft", *devices], 2, "distill=soft", "has no teacher")
+
+
 def test_more_devices_than_there_are(refused):
     there = torch.cuda.device_count()
     if there:

@@ -14,7 +14,7 @@ from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.finish import finish
-from vit.run.jobs import Job, build_job
+from vit.run.jobs import Job, build_job, check_job
 from vit.run.multirun.compare import compare, is_comparison
 from vit.run.parts.auto_values import AUTO
 from vit.run.parts.compilation import check_measurable, choose_compile
@@ -96,6 +96,7 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
 def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
     """Starts one process per device and supervises them."""
     folder = RunFolder(plan.path, main=False)
+    check_job(plan.config, devices)
     choose_strategy(plan.config, devices)
     if not plan.config["resumed"]:
         for remark in plan.remarks:

@@ -27,7 +27,6 @@ from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import build_augment, build_batches, check_devices
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
 from vit.run.parts.data_source import check_validation
-from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_token
 from vit.run.parts.head_fit import start_head
 from vit.run.parts.init_from import Initial, load_initial_weights
@@ -53,10 +52,6 @@ class ImageJob(Job):
     accepts_auto = accepts_augment = True
     preprocessing: Preprocessing
     audit: AuditReport | None
-
-    @classmethod
-    def check_config(cls, config: dict, devices: Devices) -> None:
-        """Nothing yet: the batch size may be auto until the images are counted."""
 
     def check_source(self) -> None:
         """Nothing yet: the validation images are counted after the audit."""

@@ -32,7 +32,8 @@ class MaskedImageJob(ImageJob):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """Raises ConfigError for an invalid value of the `task` node."""
+        """Raises ConfigError: as `Job.check_config`, or for an invalid value of the `task` node."""
+        super().check_config(config, devices)
         for key, least in (("examples", 0), ("examples_every", 1)):
             value = config["task"][key]
             if not isinstance(value, int) or value < least:

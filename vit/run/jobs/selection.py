@@ -34,15 +34,29 @@ def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, re
     Raises:
         ConfigError, DataError: with the key or file, and the fix.
     """
-    config = config | {key: value for key, value in DEFAULTS.items() if config.get(key) is None}
-    name = config["task"]["name"]
-    job = job_class(*JOBS[name])
-    check_task(job, config)
-    job.check_config(config, devices)
+    config = with_defaults(config)
+    job = check_job(config, devices)
     source = build_source(config["data"], record)
-    if name == "classification" and source.multi_label:
+    if config["task"]["name"] == "classification" and source.multi_label:
         job = job_class(*MULTI_LABEL)
     return job(config, source, devices, checkpoint)
+
+
+def check_job(config: dict, devices: Devices) -> type[Job]:
+    """The class of the job, after the checks that need no data.
+
+    Raises:
+        ConfigError: with the key and the fix.
+    """
+    config = with_defaults(config)
+    job = job_class(*JOBS[config["task"]["name"]])
+    check_task(job, config)
+    job.check_config(config, devices)
+    return job
+
+
+def with_defaults(config: dict) -> dict:
+    return config | {key: value for key, value in DEFAULTS.items() if config.get(key) is None}
 
 
 def job_class(module: str, name: str) -> type[Job]:

@@ -24,6 +24,7 @@ from vit.data import (
 from vit.data.text.tokenizers import Tokenizer
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.parts.auto_values import AUTO
 from vit.tasks import Batches
 
 log = logging.getLogger("vit")
@@ -161,16 +162,18 @@ def check_batch(recipe: dict, train: int, unit: str) -> None:
 
 
 def check_devices(config: dict, devices: int) -> None:
-    """Checks that the global batch is divisible by micro-batches and devices.
+    """Checks that the global batch is divisible by micro-batches and devices; values that are auto are valid.
 
     Raises:
         ConfigError: names the key and the nearest valid batch size.
     """
     recipe = config["recipe"]
     for key in ("epochs", "batch_size", "accumulate"):
-        if recipe[key] < 1:
+        if recipe[key] != AUTO and recipe[key] < 1:
             raise ConfigError(f"recipe.{key}={recipe[key]}: must be 1 or more")
     batch_size, accumulate = recipe["batch_size"], recipe["accumulate"]
+    if batch_size == AUTO:
+        return
     if batch_size % accumulate:
         near = max(1, batch_size // accumulate) * accumulate
         raise ConfigError(
