@@ -1,7 +1,8 @@
 """Linear layers without gradients in float32 on a CPU: torch's `linear`, computed by MKL, and `vit.nn`'s, by oneDNN.
 
 MKL does not use AVX-512 on AMD processors, which halves its speed on those that have it. "packed" is `vit.nn`'s with
-weights that were packed in advance, as in generation.
+weights that were packed in advance, as in generation. Both are measured on every processor, also where `vit.nn.cpu`
+does not use them.
 
     python benchmarks/linear_on_cpu.py
 """
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from pairs import in_turns, report, times_as_fast
 
+from vit.nn import cpu
 from vit.nn.cpu import Packed, linear
 
 SHAPES = {  # tokens, input width, output width
@@ -34,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
+    cpu.ENABLED = cpu.ALL
     rows = []
     for name, (tokens, before, after) in SHAPES.items():
         torch.manual_seed(0)

@@ -313,8 +313,7 @@ def run_template() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="vit-hostile-")) / "run"
     with contextlib.redirect_stdout(io.StringIO()):
         vit.train(["debug=true", "logger=csv", "report=false", "model.depth=1", "model.dim=16", "model.num_heads=2",
-        "recipe.epochs=2",
-                   f"run_dir={folder}"])
+                  "recipe.epochs=2", f"run_dir={folder}"])
     (folder / "metrics.json").unlink()
     return folder
 

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -15,8 +16,9 @@ from PIL import Image
 import vit
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.data import Preprocessing, folder
+from vit.data import BadImage, Preprocessing, folder
 from vit.data.augment.corruptions import CORRUPTIONS, corrupt
+from vit.evaluation.robustness import accuracy_under_corruptions
 from vit.report.pages import model_report
 from vit.report.sections import robustness
 
@@ -214,6 +216,13 @@ def test_the_robustness_is_that_of_an_evaluation_of_corrupted_images(model, phot
     answers = predictor.predict([corrupt(each, "fog", 4, 0, i) for i, each in enumerate(inputs)])
     right = [answer.label == CLASSES[label] for answer, label in zip(answers, split.labels, strict=True)]
     assert found["accuracy"]["fog"][1] == pytest.approx(np.mean(right))
+
+
+def test_an_unreadable_image_does_not_count_as_a_wrong_answer(model, photos):
+    predictor, split = vit.load(model), folder(root=photos).splits["train"]
+    damaged = replace(split, read=lambda i: b"no image" if i == 3 else split.read(i))
+    with pytest.raises(BadImage, match=re.escape(split.names[3])):
+        accuracy_under_corruptions(predictor.model, predictor.preprocessing, damaged, (1,))
 
 
 @pytest.mark.parametrize(("name", "content", "says"), [

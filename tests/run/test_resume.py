@@ -287,8 +287,7 @@ def test_time_and_images_are_counted_through_the_stop(tmp_path, monkeypatch):
 def test_a_cache_that_is_lost_between_two_sessions_changes_no_bit(tmp_path, monkeypatch):
     photos = write_photos(tmp_path / "photos", {"cat": 16, "dog": 14}, size=(60, 50))
     overrides = ["data=folder", f"data.root={photos}", *SMALL, "recipe.epochs=2", "precision=32-true", "logger=csv",
-                 "report=false",
-                 "data.cache=disk"]
+                 "report=false", "data.cache=disk"]
     straight = vit.train([*overrides, f"data.cache_dir={tmp_path / 'one'}", f"run_dir={tmp_path / 'straight'}"])
     assert len(list((tmp_path / "one").glob("*.images"))) == 2  # of train and val
     stopped = [*overrides, f"data.cache_dir={tmp_path / 'two'}"]

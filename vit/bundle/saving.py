@@ -59,7 +59,7 @@ def save_bundle(
 
     Args:
         metrics: final numbers by name, such as `{"val/accuracy": 0.98}`.
-        extra: JSON-able values, such as `{"data": ["data=digits"]}`, the data set that `vit evaluate` reads.
+        extra: JSON-able values, such as `{"data": ["data=digits"]}`, the overrides of the data of `vit evaluate`.
         state: the weights to save, under the model's names; the model's own by default.
         tokenizers: of "source" and "target", for models of text.
         thresholds: a probability per class from which its label is assigned, for several labels per image.

@@ -132,12 +132,10 @@ def run_over_split(
     model = model.to(best_device(options.device))
     columns, unreadable = Columns(len(dataset)), []
     with evaluating(model):
-        samples = readable_samples(dataset, options.batch_size, unreadable)
-        while batch := list(islice(samples, options.batch_size)):
-            images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
+        for images, labels, rows in readable_batches(dataset, options.batch_size, unreadable):
             columns.append(score(forward(model, preprocessing, images, options.precision), labels, rows))
             if options.progress:
-                options.progress(len(batch))
+                options.progress(len(images))
     if not columns.count:
         raise unreadable[0]
     return columns.filled(), unreadable
@@ -182,6 +180,20 @@ def check_labels(split: Split, classes: list[str]) -> None:
     if len(wrong):
         raise DataError(f"{split.names[int(wrong[0])]}: label {split.labels[wrong[0]]} is out of range, "
                         f"the model has {len(classes)} classes (0..{len(classes) - 1})")
+
+
+def readable_batches(
+    dataset: ImageDataset, batch_size: int, unreadable: list[BadImage]
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """images uint8 (B,C,H,W), labels and rows (B,) of the readable samples, as `readable_samples`.
+
+    Raises:
+        BadImage: as `readable_samples`.
+    """
+    samples = readable_samples(dataset, batch_size, unreadable)
+    while batch := list(islice(samples, batch_size)):
+        images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
+        yield images, labels, rows
 
 
 def readable_samples(dataset: ImageDataset, batch_size: int, unreadable: list[BadImage]) -> Iterator[dict]:

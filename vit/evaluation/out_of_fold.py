@@ -15,6 +15,7 @@ from vit.data.source import separator_of
 from vit.evaluation.classification import RunOptions, check_labels, run_over_split
 from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
+from vit.evaluation.text_classification import run_over_texts
 from vit.files.atomic import write_atomically
 from vit.inference.text_classification import TextPredictor
 
@@ -171,14 +172,12 @@ def _predict_texts(
 ) -> HeldOut:
     predictor, columns = TextPredictor(bundle), Columns(len(split))
     check_labels(split, bundle.classes)
-    names = list(split.names)
-    for start in range(0, len(split), batch_size):
-        rows = range(start, min(start + batch_size, len(split)))
-        texts = [tuple(column[row] for column in split.texts) for row in rows]
-        columns.append([predictor.logits(texts, [names[row] for row in rows]).softmax(-1)])
+    for logits, _, rows in run_over_texts(predictor, split, batch_size):
+        columns.append([logits.softmax(-1)])
         if progress:
             progress(len(rows))
     (probabilities,) = columns.filled()
+    names = list(split.names)
     return HeldOut(names, [fold] * len(names), split.labels, probabilities.numpy(), bundle.classes)
 
 

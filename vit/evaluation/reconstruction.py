@@ -1,13 +1,11 @@
 """Reconstruction error of a masked autoencoder (arXiv 2111.06377), with the same masks in every evaluation."""
 
-from itertools import islice
-
 import torch
 from torch import Tensor
 
 from vit.data import BadImage, ImageDataset, Preprocessing, Split
 from vit.data.images.masked_patches import EVALUATION, patch_noise
-from vit.evaluation.classification import readable_samples
+from vit.evaluation.classification import readable_batches
 from vit.evaluation.progress import Progress
 from vit.inference import autocast, best_device
 from vit.models.mae import MaskedAutoencoder, masked_error
@@ -35,10 +33,8 @@ def evaluate_reconstruction(
     model = model.to(device).eval()
     unreadable: list[BadImage] = []
     total, images = 0.0, 0
-    samples = readable_samples(dataset, batch_size, unreadable)
-    while batch := list(islice(samples, batch_size)):
-        pixels, index = (torch.cat([sample[key] for sample in batch]).to(device) for key in ("image", "index"))
-        errors = reconstruction_errors(model, preprocessing, pixels, index, precision)
+    for pixels, _, rows in readable_batches(dataset, batch_size, unreadable):
+        errors = reconstruction_errors(model, preprocessing, pixels.to(device), rows.to(device), precision)
         total, images = total + float(errors.double().sum()), images + len(errors)
         if progress:
             progress(len(errors))

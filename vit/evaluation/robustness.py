@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vit.data import ImageDataset, Preprocessing, Split
 from vit.data.augment.corruptions import CORRUPTIONS, corrupt_batch
+from vit.evaluation.classification import readable_batches
 from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
 from vit.nn.modes import evaluating
@@ -37,7 +37,6 @@ def accuracy_under_corruptions(
     preprocessing: Preprocessing,
     split: Split,
     severities: Sequence[int],
-    rows: np.ndarray | None = None,
     batch_size: int = 64,
     precision: str = "32-true",
     device: str | torch.device | None = None,
@@ -49,7 +48,6 @@ def accuracy_under_corruptions(
 
     Args:
         severities: from 1 to 5.
-        rows: indices of the samples that count; by default all.
         progress: called with the number of images of each corrupted batch.
 
     Raises:
@@ -57,15 +55,14 @@ def accuracy_under_corruptions(
         ValueError: an unknown severity or `precision`.
     """
     right = dict.fromkeys(levels(severities), 0)
-    rows = np.arange(len(split)) if rows is None else rows
     model = model.to(best_device(device))
     with evaluating(model):
-        for level, images, labels in corrupted_batches(split, preprocessing, rows, severities, batch_size):
+        for level, images, labels in corrupted_batches(split, preprocessing, severities, batch_size):
             predicted = forward(model, preprocessing, images, precision).argmax(-1).cpu()
             right[level] += int((predicted == labels).sum())
             if progress:
                 progress(len(images))
-    return {kind: [right[Level(kind, severity)] / len(rows) for severity in severities] for kind in CORRUPTIONS}
+    return {kind: [right[Level(kind, severity)] / len(split) for severity in severities] for kind in CORRUPTIONS}
 
 
 def levels(severities: Sequence[int]) -> list[Level]:
@@ -74,24 +71,23 @@ def levels(severities: Sequence[int]) -> list[Level]:
 
 
 def corrupted_batches(
-    split: Split, preprocessing: Preprocessing, rows: np.ndarray, severities: Sequence[int], batch_size: int
+    split: Split, preprocessing: Preprocessing, severities: Sequence[int], batch_size: int
 ) -> Iterator[CorruptedBatch]:
-    """Each batch of the rows in each level; threads read and corrupt the next ones ahead.
+    """Each batch of the split in each level; threads read and corrupt the next ones ahead.
 
     Raises:
         BadImage: an image cannot be read.
     """
     dataset = ImageDataset(split, preprocessing, cache=False)
-    batches = decode_ahead(rows.tolist(), dataset.__getitem__, batch_size)
-    tasks = ((level, samples) for samples in batches for level in levels(severities))
+    batches = readable_batches(dataset, batch_size, [])
+    tasks = ((level, *batch) for batch in batches for level in levels(severities))
     for found in decode_ahead(tasks, corrupted, 1):
         yield from found
 
 
-def corrupted(task: tuple[Level, list[dict]]) -> CorruptedBatch:
-    """The samples, each a batch of one, as one corrupted batch; the index of a sample determines its random numbers."""
-    level, samples = task
-    images, labels, rows = (torch.cat([sample[key] for sample in samples]) for key in ("image", "label", "index"))
+def corrupted(task: tuple[Level, Tensor, Tensor, Tensor]) -> CorruptedBatch:
+    """(level, images, labels, rows) -> the corrupted batch; the row of a sample determines its random numbers."""
+    level, images, labels, rows = task
     counters = [(SEED, row) for row in rows.tolist()]
     found = corrupt_batch(images.permute(0, 2, 3, 1).numpy(), *level, counters)
     return CorruptedBatch(level, torch.from_numpy(found).permute(0, 3, 1, 2).contiguous(), labels)

@@ -96,7 +96,7 @@ def matched_label_sets(first: LabelAnswers, second: LabelAnswers, names: tuple[o
         if alone := set(ours) ^ set(theirs):
             raise DataError(f"{len(alone)} {what} are in only one of {names[0]} and {names[1]}, such as "
                             f"{min(alone)!r}; {fix}")
-    row_of, column_of = ({name: i for i, name in enumerate(names)} for names in (second.names, second.classes))
+    row_of, column_of = ({name: i for i, name in enumerate(each)} for each in (second.names, second.classes))
     rows, columns = [row_of[name] for name in first.names], [column_of[name] for name in first.classes]
     found = LabelAnswers(first.names, first.classes, *(
         each[rows][:, columns] for each in (second.truth, second.predicted, second.probabilities)))

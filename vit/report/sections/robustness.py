@@ -33,8 +33,9 @@ def robustness(subject: Subject) -> Section:
 
 def accuracies(subject: Subject) -> dict[str, list[float]]:
     """The accuracy on the corrupted images; unreadable ones are left out, as in the evaluation."""
-    predictor, rows, report, done = subject.predictor, subject.evaluation.rows, subject.progress, 0
-    total = len(rows) * len(levels(subject.severities))
+    predictor, report, done = subject.predictor, subject.progress, 0
+    split = subject.samples.take(subject.evaluation.rows)
+    total = len(split) * len(levels(subject.severities))
 
     def progress(images: int) -> None:
         nonlocal done
@@ -43,8 +44,8 @@ def accuracies(subject: Subject) -> dict[str, list[float]]:
             report("images under corruptions", done, total)
 
     return accuracy_under_corruptions(
-        predictor.model, predictor.preprocessing, subject.samples, subject.severities, rows, subject.batch_size,
-        predictor.precision, predictor.device, progress)
+        predictor.model, predictor.preprocessing, split, subject.severities, subject.batch_size, predictor.precision,
+        predictor.device, progress)
 
 
 def examples(subject: Subject) -> list[str]:
@@ -52,6 +53,6 @@ def examples(subject: Subject) -> list[str]:
     row, severity, found = int(subject.evaluation.rows[0]), subject.severities[-1], []
     pixels = subject.predictor.preprocessing.image(subject.samples.read(row), subject.name(0)).permute(1, 2, 0).numpy()
     for kind in CORRUPTIONS:
-        image, name = corrupt(pixels, kind, severity, SEED, row), kind.replace("_", " ")
+        image, name = corrupt(pixels, kind, severity, SEED, 0), kind.replace("_", " ")
         found.append(card(thumbnail_url(image), f"{subject.name(0)} under {name}", [name, f"severity {severity}"]))
     return found
