@@ -45,6 +45,7 @@ def test_only_a_run_reports_the_samples_that_are_in_no_fold(finished, caplog, mo
     run, said = finished.path / "fold1", "the 360 samples of test take no part"
     assert (run / "log.txt").read_text().count(said) == 1
     monkeypatch.setattr(logging.getLogger("vit"), "handlers", [caplog.handler])
+    caplog.set_level(logging.INFO, "vit")
     held_out(run)
     assert said not in caplog.text
     build_source(read_config(run)["data"])
