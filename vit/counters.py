@@ -62,14 +62,14 @@ def _absorb(state: Counter, counter: Counter) -> Counter:
     if isinstance(state, Tensor) or isinstance(counter, Tensor):
         state = state if isinstance(state, Tensor) else _signed(state)
         counter = counter.to(torch.int64) if isinstance(counter, Tensor) else _signed(counter)
-        return _mix_tensor((state ^ counter) + _signed(_GOLDEN))
+        return _mix_tensor((state ^ counter).add_(_signed(_GOLDEN)))
     return splitmix64(state ^ counter)
 
 
 def _mix_tensor(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * _signed(_MIX1)
-    x = (x ^ _shift(x, 27)) * _signed(_MIX2)
-    return x ^ _shift(x, 31)
+    x = _shift(x, 30).bitwise_xor_(x).mul_(_signed(_MIX1))
+    x = _shift(x, 27).bitwise_xor_(x).mul_(_signed(_MIX2))
+    return _shift(x, 31).bitwise_xor_(x)
 
 
 def _mix_int(x: int) -> int:
@@ -80,7 +80,7 @@ def _mix_int(x: int) -> int:
 
 def _shift(x: Tensor, bits: int) -> Tensor:
     """Logical right shift: torch's shift of int64 keeps the sign, so the copies of the sign bit are masked away."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _signed(x: int) -> int:

@@ -2,7 +2,8 @@
 
 Photos are decoded from a folder of classes: random crop to 224x224 and horizontal flip ("crop"); in addition
 RandAugment and random erasing ("full"). Small images are in memory: shift by up to 4 pixels and horizontal flip, or the
-same "full". Everything runs in this process, including the augmentation that a run does on the device.
+same "full". Everything runs in this process, including the augmentation that a run does on the device, and with the
+allocation of memory of a run, for the peers as well.
 """
 
 import itertools
@@ -36,6 +37,7 @@ from vit.data import (
 )
 from vit.data.sample_names import RowNames
 from vit.data.splits.split import ReadArray
+from vit.nn.cpu import keep_freed_memory
 
 __all__ = ["LOADER_PEERS", "bench_loader"]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -54,6 +56,7 @@ def bench_loader(
     Args:
         photos: a folder with a folder per class, or with such a folder `train`; synthetic photos by default.
     """
+    keep_freed_memory()  # as in a run
     pixels = small_images(small_count)
     with folder_of_photos(photos) as root:
         data = {"photos": (root, our_photos, "photos", batches),

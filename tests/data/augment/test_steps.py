@@ -116,8 +116,11 @@ def test_blur_equals_torchvision_away_from_the_edge():
 @pytest.mark.parametrize("signed", [-0.7, 0.3, 1.0])
 def test_geometric_operations_equal_torchvision(ranges, operation, signed):
     image = torch.randint(0, 256, (1, 3, 20, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
-    matrix = policies._matrices(torch.tensor([operation]), torch.tensor([signed]), (20, 16), ranges)
-    found = image_ops.affine(image, matrix, 0)
+    chosen = (torch.tensor([operation]), torch.tensor([signed]), (20, 16), ranges)
+    if operation in (3, 4):
+        found = image_ops.translate(image, policies._offsets(*chosen), 0)
+    else:
+        found = image_ops.affine(image, policies._matrices(*chosen), 0)
     settings = {"interpolation": InterpolationMode.BILINEAR}
     if operation == 5:
         expected = tv.rotate(image, signed * ranges.degrees, **settings)
@@ -141,6 +144,14 @@ def test_the_fill_colour():
     matrix = policies._matrices(torch.tensor([5]), torch.tensor([0.7]), (20, 16), policies._WIDE)
     assert torch.equal(image_ops.affine(image, matrix, 77), image)
     assert image_ops.affine(image, matrix, 200)[0, 0, 0, 0] == 200
+
+
+def test_translation_equals_resampling():
+    images = batch(7)
+    offset = torch.tensor([[3, -2], [-16, 0], [0, 20], [15, -19], [40, 1], [2, -40], [0, 0]])  # of 16x20 pixels
+    matrix = torch.eye(2, 3).repeat(7, 1, 1)
+    matrix[:, :, 2] = -offset
+    assert torch.equal(image_ops.translate(images, offset, 99), image_ops.affine(images, matrix, 99))
 
 
 def test_rand_augment_uses_all_operations_equally():

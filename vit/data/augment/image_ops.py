@@ -109,6 +109,17 @@ def affine(images: Tensor, matrix: Tensor, fill: int | Tensor) -> Tensor:
     return _sampled(images, a * x + across, b * y, c * x, d * y + down, fill)
 
 
+def translate(images: Tensor, offset: Tensor, fill: int) -> Tensor:
+    """Translation by offset (B,2), whole pixels to the right and downwards; `fill` is the value outside the image."""
+    result = torch.full_like(images, fill)
+    height, width = images.shape[-2:]
+    for image, moved, (right, down) in zip(images, result, offset.tolist(), strict=True):
+        columns, into_columns = _overlap(right, width)
+        rows, into_rows = _overlap(down, height)
+        moved[:, into_rows, into_columns] = image[:, rows, columns]
+    return result
+
+
 def displace(images: Tensor, field: Tensor, fill: int | Tensor) -> Tensor:
     """Bilinear resampling by field (B,2,H,W), the offset of each input position in pixels to the right and downwards.
 
@@ -133,6 +144,12 @@ def _centres(images: Tensor) -> tuple[Tensor, Tensor]:
     """Positions of the pixel centres from the left (W,) and from the top (H,1)."""
     height, width = images.shape[-2:]
     return (torch.arange(width, device=images.device) + 0.5, torch.arange(height, device=images.device)[:, None] + 0.5)
+
+
+def _overlap(offset: int, side: int) -> tuple[slice, slice]:
+    """The part of a side that stays inside the image when it is moved by `offset`: where it is, and where it goes."""
+    offset = max(-side, min(side, offset))
+    return slice(max(0, -offset), side - max(0, offset)), slice(max(0, offset), side - max(0, -offset))
 
 
 def _sampled(images: Tensor, x1: Tensor, x2: Tensor, y1: Tensor, y2: Tensor, fill: int | Tensor) -> Tensor:

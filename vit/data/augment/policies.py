@@ -1,7 +1,7 @@
 """Augmentation steps that draw operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
 
-Every sample draws its own operations. The batch is grouped by operation, each of which runs once on its group; the
-geometric operations (shear, translation, rotation) share one resampling.
+Every sample draws its own operations. The batch is grouped by operation, each of which runs once on its group; shears
+and rotations share one resampling. Translations are by whole pixels, so that they are copies.
 """
 
 import math
@@ -123,10 +123,17 @@ def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, range
         if len(groups[number]):
             changed[number] = function(images.index_select(0, groups[number]), *numbers)
 
-    moved = groups[_SHEAR_X : _ROTATE + 1]
-    groups[_SHEAR_X : _ROTATE + 1] = [torch.cat(moved), *(rows[:0] for rows in moved[1:])]  # one resampling for all
-    rows = groups[_SHEAR_X]
+    def merge(first: int, *others: int) -> Tensor:
+        """Move the rows of other operations to the group of the first; returns all of them."""
+        rows = groups[first] = torch.cat([groups[number] for number in (first, *others)])
+        for number in others:
+            groups[number] = rows[:0]
+        return rows
+
+    rows = merge(_SHEAR_X, _SHEAR_Y, _ROTATE)
     change(_SHEAR_X, image_ops.affine, _matrices(operation[rows], signed[rows], images.shape[-2:], ranges), fill)
+    rows = merge(_SHIFT_X, _SHIFT_Y)
+    change(_SHIFT_X, image_ops.translate, _offsets(operation[rows], signed[rows], images.shape[-2:], ranges), fill)
     for number, function in _FACTORS.items():
         change(number, function, 1 + ranges.factor * signed[groups[number]])
     change(_POSTERIZE, image_ops.posterize, (strength[groups[_POSTERIZE]] * ranges.bits).round())
@@ -154,14 +161,19 @@ def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: 
     matrix = torch.eye(2, 3, device=signed.device).repeat(len(signed), 1, 1)
     matrix[:, 0, 1] = torch.where(operation == _SHEAR_X, ranges.shear * signed, 0.0)
     matrix[:, 1, 0] = torch.where(operation == _SHEAR_Y, ranges.shear * signed, 0.0)
-    matrix[:, 0, 2] = torch.where(operation == _SHIFT_X, -(ranges.shift(width) * signed).trunc(), 0.0)
-    matrix[:, 1, 2] = torch.where(operation == _SHIFT_Y, -(ranges.shift(height) * signed).trunc(), 0.0)
     angle = torch.where(operation == _ROTATE, math.radians(ranges.degrees) * signed, 0.0)
     return _rotated(matrix, angle, width / 2, height / 2)
 
 
+def _offsets(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _Ranges) -> Tensor:
+    """(B,2) translations to the right and downwards in pixels."""
+    sides = torch.stack([operation == _SHIFT_X, operation == _SHIFT_Y], dim=1)  # (B,2)
+    most = torch.tensor([ranges.shift(side) for side in reversed(size)], device=signed.device)
+    return (sides * most * signed[:, None]).trunc().long()
+
+
 def _rotated(matrix: Tensor, angle: Tensor, x: float, y: float) -> Tensor:
-    """The maps of shears and shifts, or for angles other than 0 the counter-clockwise rotation about (x, y)."""
+    """The maps of shears, or for angles other than 0 the counter-clockwise rotation about (x, y)."""
     cos, sin = angle.cos(), angle.sin()
     turn = torch.stack([cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], dim=1).view(-1, 2, 3)
     return torch.where((angle != 0)[:, None, None], turn, matrix)

@@ -116,13 +116,16 @@ class RandomErasing(nn.Module):
         low, high = torch.tensor(self.ratio).log().tolist()
         aspect = torch.exp(low + aspect * (high - low))
         h, w = (area * aspect).sqrt().round().clamp(1, height), (area / aspect).sqrt().round().clamp(1, width)
-        inside = box_mask((down * (height - h + 1)).floor(), (across * (width - w + 1)).floor(), h, w, height, width)
-        image, row, column = inside.nonzero().unbind(1)  # (P,) each: the pixels to overwrite
+        top, left = (down * (height - h + 1)).floor(), (across * (width - w + 1)).floor()
+        image, pixel = box_mask(top, left, h, w, height, width).flatten(1).nonzero().unbind(1)  # (P,) each
         channel = torch.arange(images.shape[1], device=images.device)[:, None]
-        position = (channel * height + row) * width + column  # (C,P)
-        noise = uniform(0, 0, (noise * 2**24).long()[image], position)  # a different noise for each image
+        seeds = (noise * 2**24).long().index_select(0, image)  # a different noise for each image
+        noise = (uniform(0, 0, seeds, channel * (height * width) + pixel) * 256).to(torch.uint8)  # (C,P)
         result = images.clone()
-        result[chosen[image], channel, row, column] = (noise * 256).to(torch.uint8)
+        boxes = torch.stack([chosen, top, left, h, w]).long().T.tolist()
+        for box, values in zip(boxes, noise.split([h * w for *_, h, w in boxes], dim=1), strict=True):
+            i, top, left, h, w = box  # slices are written several times as fast as single pixels
+            result[i, :, top : top + h, left : left + w] = values.unflatten(1, (h, w))
         return result
 
 
