@@ -1,9 +1,9 @@
 """Loading of photos with and without the cache of `data.cache=disk`, against timm, and the least that a photo costs.
 
 Random crop to 224x224 and horizontal flip ("crop"); in addition RandAugment and random erasing ("full"). Everything
-runs in this process on one thread, including the augmentation that a run does on the device, and is measured by
-processor time. "floor" is reading and decoding a file by each decoder, and reading its pixels from the cache.
-`vit bench loader` compares without a cache, also with torchvision and for small images.
+runs in this process on one thread, including the augmentation that a run does on the device, with the allocation of
+memory of a run, and is measured by processor time. "floor" is reading and decoding a file by each decoder, and reading
+its pixels from the cache. `vit bench loader` compares without a cache, also with torchvision and for small images.
 
     OMP_NUM_THREADS=1 python benchmarks/loading.py [--photos FOLDER] [--rounds 5]
 """
@@ -24,6 +24,7 @@ from pairs import in_turns, report, times_as_fast
 from vit.benchmarking.loaders import CROP, KINDS, MEAN, STD, folder_of_photos, our_photos, photo_dataset
 from vit.benchmarking.other_loaders import timm_photos
 from vit.data import ImageDataset
+from vit.nn.cpu import keep_freed_memory
 
 OURS, CACHED, TIMM = "vit", "vit, cached", "timm"
 
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as in a run
     with tempfile.TemporaryDirectory() as cache, folder_of_photos(options.photos) as photos:
         rows = [row for kind in KINDS for row in measure(photos, Path(cache), kind, options)]
         report("loading of photos, one core", rows + measure_floor(photos, Path(cache), options))
