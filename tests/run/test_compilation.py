@@ -5,11 +5,13 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from torch import nn
+from torch._inductor import list_mode_options
 
 import vit
 from tests.run.conftest import table
 from tests.run.test_resume import DIGITS, assert_same, stopped_and_resumed
 from vit.run import main
+from vit.run.config.valid_values import VALID_VALUES
 from vit.run.parts import compilation
 from vit.run.parts.compilation import Compilation
 
@@ -38,11 +40,29 @@ def measured(monkeypatch):
     def pretend(eager, compiled):
         seconds = iter([eager, compiled])
         monkeypatch.setattr(compilation, "seconds_per_call", lambda step: next(seconds))
-        monkeypatch.setattr(nn.Module, "compile", lambda module: build(module, backend="eager"))
+        monkeypatch.setattr(nn.Module, "compile", lambda module, mode: build(module, backend="eager"))
         return seconds
 
     yield pretend
     torch.compiler.reset()
+
+
+def test_torch_knows_the_modes():
+    assert set(VALID_VALUES["compile_mode"].names) <= set(list_mode_options())
+
+
+@pytest.mark.parametrize("choice", ["true", "auto"])
+def test_the_mode_is_that_of_torch_compile(tmp_path, measured, monkeypatch, choice):
+    measured(eager=100.0, compiled=50.0)
+    build, modes = nn.Module.compile, []
+
+    def recorded(module, mode):
+        modes.append(mode)
+        build(module, mode)
+
+    monkeypatch.setattr(nn.Module, "compile", recorded)
+    vit.train([*SHORT, "recipe.epochs=1", f"compile={choice}", "compile_mode=max-autotune", f"run_dir={tmp_path}"])
+    assert modes == ["max-autotune"]
 
 
 @pytest.mark.parametrize(("eager", "compiled", "batches", "stages", "pays"), [
@@ -85,6 +105,13 @@ def test_the_decision_is_recorded_and_remains_on_resuming(tmp_path, measured, mo
     assert_same(folder, whole)
 
 
+def test_a_run_that_auto_left_eager_is_resumed_with_its_mode(tmp_path, plain, measured, monkeypatch):
+    measured(eager=100.0, compiled=101.0)
+    stopped_and_resumed([*SHORT, "compile=auto", "compile_mode=max-autotune"], tmp_path, monkeypatch, 10)
+    assert is_compiled(tmp_path) is False
+    assert_same(tmp_path, plain)
+
+
 def test_a_time_limit_ends_the_run_before_the_gain(tmp_path, measured):
     measured(eager=10.0, compiled=5.0)
     auto = vit.train([*SHORT, "trainer.max_time=1m", "compile=auto", f"run_dir={tmp_path}"]).path
@@ -107,6 +134,8 @@ def test_a_real_compilation_is_measured(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "text"), [
+    (["compile_mode=reduce-overhead"], "compile_mode=reduce-overhead has no effect with compile=false; add"),
+    (["compile=true", "compile_mode=fast"], "compile_mode=fast"),
     (["compile=maybe"], "compile=maybe: must be true, false or auto"),
     (["compile=auto", "trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp"],
      "compile=auto measures in one process with strategy=single, but this run has strategy=ddp and 2 devices"),

@@ -377,10 +377,11 @@ def test_a_timm_model_under_the_same_recipe(tmp_path):
 
 
 @pytest.mark.slow
-def test_compiled_training_learns_the_same(tmp_path):
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compiled_training_learns_the_same(tmp_path, mode):
     overrides = ["debug=true", "precision=32-true", "logger=csv", "report=false", "model.depth=1", "recipe.ema=null"]
     plain = vit.train([*overrides, f"run_dir={tmp_path / 'plain'}"])
-    compiled = vit.train([*overrides, "compile=true", f"run_dir={tmp_path / 'compiled'}"])
+    compiled = vit.train([*overrides, "compile=true", f"compile_mode={mode}", f"run_dir={tmp_path / 'compiled'}"])
     a, b = (load_file(run.path / "model" / "model.safetensors") for run in (plain, compiled))
     assert a.keys() == b.keys()
     tables = [table(run.path / "metrics.csv") for run in (plain, compiled)]

@@ -21,7 +21,7 @@ from vit.weights.training_checkpoint import clean_name
 
 CONTROL = ("resume", "run_dir", "runs", "allow_change")  # keys of one command, never recorded
 FREE = (  # keys that a resumed run may change, because they do not affect what the steps before them computed
-    "recipe.epochs", "trainer", "strategy", "logger", "callbacks", "compile", "name", "task.examples",
+    "recipe.epochs", "trainer", "strategy", "logger", "callbacks", "compile", "compile_mode", "name", "task.examples",
     "task.examples_every", "data.root", "data.path", "data.download", "data.workers", "data.audit_seconds",
     "data.on_bad_sample", "data.decoder", "data.cache_dir", "data.cache_limit", "calibrate", "report",
 )

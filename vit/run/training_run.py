@@ -17,8 +17,8 @@ from vit.run.finish import finish
 from vit.run.jobs import Job, build_job, check_job
 from vit.run.multirun.compare import compare, is_comparison
 from vit.run.parts.auto_values import AUTO
-from vit.run.parts.compilation import check_measurable, choose_compile
-from vit.run.parts.devices import Devices, check_compiler, find_devices, suited_threads
+from vit.run.parts.compilation import check_compilation, choose_compile
+from vit.run.parts.devices import Devices, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
@@ -80,10 +80,7 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
         plan = read_overrides(resolved, overrides)
         try:
             devices = find_devices(plan.config["trainer"])
-            if plan.config["compile"] == AUTO:
-                check_measurable(plan.config, devices)
-            elif plan.config["compile"]:
-                check_compiler(devices.accelerator, "compile=true", "use compile=false")
+            check_compilation(plan.config, devices)
             max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
             if devices.world > 1 and not is_launched():
                 return train_ranks(plan, overrides, devices)
@@ -132,7 +129,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
                 job.config["compile"] = choose_compile(job, trainer)
                 folder.write("config.yaml", job.config)  # with the decision, which a resumed run keeps
             elif config["compile"]:
-                job.model.compile()  # in place, which does not change parameter names
+                job.model.compile(mode=config["compile_mode"])  # in place, which does not change parameter names
             job.batches.timeout = check_timeout(config["trainer"])
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
         return Run(folder.path, finish(job, folder, trainer)) if trainer.is_global_zero else None

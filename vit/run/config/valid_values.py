@@ -103,6 +103,7 @@ def or_null(number: Number) -> Number:
 
 SAMPLES = replace(or_null(AT_LEAST_0), names=None)  # a number, a fraction, or the name of a file
 VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * matches any name
+    "compile_mode": Choice(("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")),
     "calibrate": Choice(("full", "temperature", "none"), null=True, any_case=True),
     "precision": Choice(("auto", "32-true", "bf16-mixed", "bf16-residual", "16-mixed")),
     "seed": SEED,

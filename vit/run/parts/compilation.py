@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vit.benchmarking.timing import wait_for_gpu
 from vit.nn.modes import restored_modes
 from vit.run.config.composing import ConfigError
-from vit.run.parts.auto_values import steps_per_epoch
+from vit.run.parts.auto_values import AUTO, steps_per_epoch
 from vit.run.parts.batches import micro_batch
 from vit.run.parts.devices import Devices, check_compiler
 from vit.run.parts.trainer import max_time
@@ -72,6 +72,22 @@ class Compilation:
                 f"saves {self.gain:.0f} s, and further compilations take about {self.remaining_cost:.0f} s")
 
 
+def check_compilation(config: dict, devices: Devices) -> None:
+    """Checks that a run can be compiled as `compile` and `compile_mode` say.
+
+    Raises:
+        ConfigError: `compile=true` without a C++ compiler; a mode although nothing is compiled; or `compile=auto` with
+            several processes, or with a task whose batches have many shapes.
+    """
+    if config["compile"] == AUTO:
+        check_measurable(config, devices)
+    elif config["compile"]:
+        check_compiler(devices.accelerator, "compile=true", "use compile=false")
+    elif config["compile_mode"] != "default" and not config["resumed"]:  # auto may have decided against it
+        raise ConfigError(f"compile_mode={config['compile_mode']} has no effect with compile=false; add compile=true "
+                          "or compile=auto")
+
+
 def check_measurable(config: dict, devices: Devices) -> None:
     """Checks that `compile=auto` can measure this run.
 
@@ -110,7 +126,7 @@ def choose_compile(job: "ImageClassificationJob", trainer: Trainer) -> bool:
         log.info("compile: measuring (auto: all %s batches take %.0f s in eager mode)", f"{batches:,}", batches * eager)
         try:
             check_compiler(job.devices.accelerator, "torch.compile", "training is in eager mode")
-            model.compile()
+            model.compile(mode=job.config["compile_mode"])
             first = first_call(step)
             compiled = seconds_per_call(step)
         except (ConfigError, RuntimeError) as error:  # what torch raises where it cannot compile
