@@ -21,6 +21,7 @@ from vit.data.errors import DataError
 from vit.data.formats.word_vectors import read_vectors
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.decode import BadImage
+from vit.data.images.device_images import DeviceImages
 from vit.data.images.folders import folder
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.images.preprocessing import Preprocessing
@@ -52,9 +53,9 @@ Pictures, pictures = UnlabelledImages, unlabelled_images  # former names that us
 
 __all__ = [
     "AnyPreprocessing", "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "CharTokenizer", "ColorJitter",
-    "CorpusSource", "CorpusSplit", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "LinePreprocessing",
-    "MaskedDataset", "MaskedTrainBatches", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches", "PairSource",
-    "PairSplit", "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine",
+    "CorpusSource", "CorpusSplit", "DataError", "DeviceImages", "EvalBatches", "HorizontalFlip", "ImageDataset",
+    "LinePreprocessing", "MaskedDataset", "MaskedTrainBatches", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches",
+    "PairSource", "PairSplit", "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine",
     "RandomChannelPermutation", "RandomCrop", "RandomElastic", "RandomErasing", "RandomLineAffine", "RandomResizedCrop",
     "RandomStrokeWidth", "Source", "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment", "TrainBatches",
     "TrivialAugment", "UnlabelledImages", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips", "digits",

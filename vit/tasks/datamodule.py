@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterable
 
 from pytorch_lightning import LightningDataModule
 
+from vit.data.images.dataset import Batch
+from vit.data.images.device_images import with_images
+
 
 class Batches(LightningDataModule):
     """Training and validation loaders; `FollowEpoch` sets the position of the training loader in a resumed run.
@@ -27,6 +30,10 @@ class Batches(LightningDataModule):
 
     def val_dataloader(self) -> Iterable:
         return self._prepared(self._val(self.trainer.global_rank, self.trainer.world_size))
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Select the images of a data set that is on the device (`data.cache=device`)."""
+        return with_images(batch)
 
     def _prepared(self, loader: Iterable) -> Iterable:
         loader.timeout = self.timeout or 0

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.signal_handling import _remove_worker_pids
 
@@ -71,7 +72,7 @@ class Fetching:
         if self.workers == 0:
             pin = torch.cuda.is_available()
             for batch in map(self.dataset.__getitems__, keys):
-                yield self._checked({k: v.pin_memory() if pin and k != "bad" else v for k, v in batch.items()})
+                yield self._checked(_pinned(batch) if pin else batch)
             return
         self._plan.keys = keys
         try:
@@ -122,6 +123,10 @@ class Fetching:
     def names(self, index: Sequence[int]) -> list[str]:
         """The names of samples, such as file paths."""
         return [str(self.dataset.split.names[int(i)]) for i in index]
+
+
+def _pinned(batch: Batch) -> Batch:
+    return {key: value.pin_memory() if isinstance(value, Tensor) else value for key, value in batch.items()}
 
 
 def kill_workers(iterator: Any) -> None:

@@ -108,10 +108,13 @@ class ImageDataset(Dataset):
 
     def _from_memory(self, index: Tensor) -> tuple[Tensor | slice, Tensor, list[tuple[str, str]]]:
         if not self.bad:
-            return slice(None), self.images.index_select(0, index), []  # index_select is much faster than [index]
+            return slice(None), self._select(index), []
         good = torch.tensor([int(i) not in self.bad for i in index], dtype=torch.bool)
         bad = [(self.split.names[int(i)], self.bad[int(i)]) for i in index[~good]]
-        return good, self.images.index_select(0, index[good]), bad
+        return good, self._select(index[good]), bad
+
+    def _select(self, index: Tensor) -> Tensor:
+        return self.images.index_select(0, index)  # much faster than [index]
 
     def _one_by_one(self, epoch: Tensor, index: Tensor) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
         images, good, bad = [], torch.ones(len(index), dtype=torch.bool), []

@@ -113,7 +113,7 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
     "callbacks.start_margin": AT_LEAST_0,
     "data.audit_seconds": AT_LEAST_0,
     "data.balance": Choice(("none", "sampler", "loss")),
-    "data.cache": Choice(("auto", "none", "memory", "disk")),
+    "data.cache": Choice(("auto", "none", "memory", "disk", "device")),
     "data.cache_limit": POSITIVE,
     "data.cache_side": replace(COUNT, names=AUTO),
     "data.decoder": Choice(("auto", "pillow", "simplejpeg", "torchcodec")),

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 
 from vit.data import (
     Augment,
+    DeviceImages,
     EvalBatches,
     ImageDataset,
     LinePreprocessing,
@@ -19,8 +20,10 @@ from vit.data import (
     RandomCrop,
     RandomResizedCrop,
     Source,
+    Split,
     TrainBatches,
 )
+from vit.data.augment.random_crop import Sizing
 from vit.data.text.tokenizers import Tokenizer
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
@@ -34,13 +37,28 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
     """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches."""
     data, recipe = config["data"], config["recipe"]
     crop = build_crop(recipe["crop"], config["seed"])
-    loading = image_loading(data)
-    train = ImageDataset(source.splits["train"], preprocessing, crop, **loading)
-    val = ImageDataset(source.splits["val"], preprocessing, **loading)
+    train = image_dataset(data, source.splits["train"], preprocessing, crop)
+    val = image_dataset(data, source.splits["val"], preprocessing)
     return Batches(
         partial(train_loader, train, recipe, config["seed"], data["workers"], data["balance"]),
         partial(val_loader, val, micro_batch(recipe), data["workers"]),
     )
+
+
+def image_dataset(data: dict, split: Split, preprocessing: Preprocessing, crop: Sizing | None = None) -> ImageDataset:
+    """A split with the caching and decoding that the `data` node selects.
+
+    Raises:
+        ConfigError: `data.workers` although the images are on the device.
+        DataError: the images cannot be on the device.
+    """
+    if data.get("cache") != "device":
+        return ImageDataset(split, preprocessing, crop, **image_loading(data))
+    if data["workers"] not in (0, AUTO):
+        raise ConfigError(f"data.workers={data['workers']} has no use with data.cache=device, whose images are loaded "
+                          "once; use data.workers=auto")
+    limit = int(data["cache_limit"] * 1e9)
+    return DeviceImages(split, preprocessing, crop, cache_bytes=limit, on_bad_sample=data["on_bad_sample"])
 
 
 def image_loading(data: dict) -> dict:
