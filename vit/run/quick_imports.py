@@ -9,6 +9,8 @@ import types
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 
+from vit.run.deferred_compiler import defer_compiler
+
 DEFERRED = "scipy.signal"
 DEFERRED_PACKAGES = ("transformers", "torchvision")
 
@@ -22,6 +24,7 @@ def quick_imports() -> Iterator[None]:
     `torchvision` where they are installed.
     """
     defer_scipy_signal()
+    defer_compiler()
     enabled = gc.isenabled()
     gc.disable()
     try:
