@@ -1,6 +1,7 @@
 """Floating point operations of a model."""
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch import nn
@@ -10,20 +11,47 @@ from torch.utils.flop_counter import FlopCounterMode
 from vit.nn.modes import evaluating
 
 
-def flops(model: nn.Module) -> int:
-    """Floating point operations of the forward pass of one image; a multiply-add counts as two."""
-    return count_flops(model, (1, model.config.in_chans, *model.config.image_size))
+def flops(model: nn.Module, compute: bool = False) -> int:
+    """Floating point operations of the forward pass of one image; a multiply-add counts as two.
+
+    Args:
+        compute: as in `count_flops`.
+    """
+    return count_flops(model, (1, model.config.in_chans, *model.config.image_size), compute)
 
 
-def count_flops(model: nn.Module, shape: Sequence[int]) -> int:
+def count_flops(model: nn.Module, shape: Sequence[int], compute: bool = False) -> int:
     """Floating point operations of the forward pass of an input of this shape; a multiply-add counts as two.
 
-    Counts matrix products and convolutions in a forward pass on the meta device, which takes no memory or time.
+    Counts matrix products and convolutions in a forward pass on the meta device, which takes no memory.
+
+    Args:
+        compute: run the pass on the device of the model. The operators of the meta device load sympy, which takes
+            longer than the pass of a small model.
     """
-    image = torch.empty(*shape, device="meta", dtype=next(model.parameters()).dtype)
-    with FlopCounterMode(display=False) as counter:
-        run_on_meta(model, image)
+    weights = next(model.parameters())
+    image = torch.zeros(*shape, device=weights.device if compute else "meta", dtype=weights.dtype)
+    with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter:
+        (run_here if compute else run_on_meta)(model, image)
     return counter.get_total_flops()
+
+
+def lstm_flops(x: Sequence[int], input_weight: Sequence[int], hidden_weight: Sequence[int], *_: object,
+               **__: object) -> int:
+    """Operations of a layer of an LSTM on a CPU, from shapes: x (T,B,D), weights (4H,D) and (4H,H)."""
+    return 2 * prod(x[:-1]) * (prod(input_weight) + prod(hidden_weight))
+
+
+FORMULAS = {torch.ops.aten.mkldnn_rnn_layer: lstm_flops}  # of operators for which torch has none
+
+
+def run_here(model: nn.Module, *inputs: torch.Tensor) -> None:
+    """A forward pass in evaluation mode; the model and the random state are left as they were.
+
+    It records gradients, as in training: without them `vit.nn.cpu` uses operators for which torch has no formula.
+    """
+    with evaluating(model), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        model(*inputs)
 
 
 def run_on_meta(model: nn.Module, *inputs: torch.Tensor) -> None:

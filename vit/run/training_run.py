@@ -13,9 +13,7 @@ from vit.data.system_limits import SystemLimitError, explain_limit
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
-from vit.run.finish import finish
 from vit.run.jobs import Job, build_job, check_job
-from vit.run.multirun.compare import compare, is_comparison
 from vit.run.parts.auto_values import AUTO
 from vit.run.parts.compilation import check_compilation, choose_compile
 from vit.run.parts.devices import Devices, find_devices, suited_threads
@@ -75,8 +73,11 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
     signals = StopSignals(main)
     with signals.handled():
         resolved = resolve(config)
-        if resolved["compare"] or resolved["resume"] and is_comparison(resolved["resume"]):
-            return compare(resolved, overrides)
+        if resolved["compare"] or resolved["resume"]:
+            from vit.run.multirun.compare import compare, is_comparison  # loads Matplotlib
+
+            if resolved["compare"] or is_comparison(resolved["resume"]):
+                return compare(resolved, overrides)
         plan = read_overrides(resolved, overrides)
         try:
             devices = find_devices(plan.config["trainer"])
@@ -132,6 +133,8 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
                 job.model.compile(mode=config["compile_mode"])  # in place, which does not change parameter names
             job.batches.timeout = check_timeout(config["trainer"])
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
+        from vit.run.finish import finish  # loads Matplotlib, which the first step does not wait for
+
         return Run(folder.path, finish(job, folder, trainer)) if trainer.is_global_zero else None
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
@@ -18,10 +19,8 @@ from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
 from vit.inference import Predictor
 from vit.models import flops
-from vit.report.evaluation import write_evaluation
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
-from vit.run.film import ImageFilm
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import build_augment, build_batches, check_devices
@@ -76,7 +75,7 @@ class ImageJob(Job):
 
     @cached_property
     def sample_flops(self) -> float:
-        return flops(self.model)
+        return flops(self.model, compute=self.devices.accelerator == "cpu")  # less work than a training step
 
     def resolve_data(self) -> dict:
         """The data node with absolute paths, the facts that identify the source, and the whole preprocessing."""
@@ -104,7 +103,6 @@ class ImageClassificationJob(ImageJob):
 
     accepts_progressive = True
     task_class: type[Classification] = Classification
-    film_class: type[ImageFilm] = ImageFilm
     progressive: Progressive | None
 
     def check_source(self) -> None:
@@ -174,7 +172,13 @@ class ImageClassificationJob(ImageJob):
             progressive=self.progressive,
         )
 
-    def film(self, folder: RunFolder, count: int) -> ImageFilm:
+    @property
+    def film_class(self) -> type[Callback]:
+        from vit.run.film import ImageFilm
+
+        return ImageFilm
+
+    def film(self, folder: RunFolder, count: int) -> Callback:
         split, metric = self.source.splits["val"], self.config["callbacks"]["monitor"]
         return self.film_class(folder.path, metric, split, self.source.classes, self.preprocessing, count)
 
@@ -195,6 +199,8 @@ class ImageClassificationJob(ImageJob):
         return RunOptions(**settings, on_bad_sample=self.config["data"]["on_bad_sample"], device=None, progress=None)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        from vit.report.evaluation import write_evaluation
+
         bundle = load_bundle(folder.model)
         samples = self.evaluated(self.split)
         evaluation = evaluate(

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import numpy as np
+from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
@@ -12,9 +13,7 @@ from vit.data import DataError
 from vit.evaluation import best_thresholds, evaluate_multi_label
 from vit.evaluation.progress import Progress
 from vit.inference import MultiLabelPredictor
-from vit.report.multi_label import write_multi_label_evaluation
 from vit.run.config.composing import ConfigError, stated
-from vit.run.film import MultiLabelFilm
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageClassificationJob
 from vit.run.parts.calibration import calibrate_labels, calibration_choice, trained_copy
@@ -29,7 +28,13 @@ MIN_IMAGES = 5  # a threshold from fewer images of a class is logged as unreliab
 class MultiLabelJob(ImageClassificationJob):
     """Images to any number of class names."""
 
-    task_class, film_class = MultiLabel, MultiLabelFilm
+    task_class = MultiLabel
+
+    @property
+    def film_class(self) -> type[Callback]:
+        from vit.run.film import MultiLabelFilm
+
+        return MultiLabelFilm
 
     def complete_recipe(self) -> None:
         """Also selects the loss and the monitored metric of this task, unless overrides name others.
@@ -83,6 +88,8 @@ class MultiLabelJob(ImageClassificationJob):
         return chosen
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        from vit.report.multi_label import write_multi_label_evaluation
+
         bundle = load_bundle(folder.model)
         samples = self.evaluated(self.split)
         evaluation = evaluate_multi_label(

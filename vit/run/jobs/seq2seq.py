@@ -6,6 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
@@ -16,10 +17,8 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.seq2seq import evaluate_seq2seq
 from vit.generation import Generation
 from vit.inference import Seq2SeqPredictor
-from vit.report.seq2seq import write_seq2seq_evaluation
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
-from vit.run.film import Seq2SeqFilm
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
 from vit.run.parts.batches import build_augment, build_pair_datasets, check_no_augment
@@ -185,8 +184,10 @@ class Seq2SeqJob(Job):
     def omitted(self) -> list[tuple[str, str]]:
         return [*super().omitted(), *(each for dataset in self.datasets.values() for each in dataset.left_out)]
 
-    def film(self, folder: RunFolder, count: int) -> Seq2SeqFilm:
+    def film(self, folder: RunFolder, count: int) -> Callback:
         """Raises ConfigError: the weights are sharded, so no texts can be generated in validation."""
+        from vit.run.film import Seq2SeqFilm
+
         if self.config["strategy"]["name"] == "fsdp":
             raise ConfigError(f"callbacks.film={count} generates texts, but strategy=fsdp gathers sharded weights for "
                               "whole forward passes only; leave callbacks.film out or use strategy=ddp")
@@ -198,6 +199,8 @@ class Seq2SeqJob(Job):
         save_bundle(path, self.model, (), self.preprocessing, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        from vit.report.seq2seq import write_seq2seq_evaluation
+
         predictor = Seq2SeqPredictor(load_bundle(folder.model), precision=settings["precision"])
         samples = self.evaluated(self.split)
         batch_size, on_bad_sample = settings["batch_size"] or 64, self.config["data"]["on_bad_sample"]

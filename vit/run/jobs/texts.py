@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
@@ -14,10 +15,7 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import TextPredictor
 from vit.models.text import TextClassifierConfig
-from vit.report.attention.recording import has_scores
-from vit.report.evaluation import write_text_evaluation
 from vit.run.config.composing import ConfigError
-from vit.run.film import TextFilm
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
 from vit.run.parts.auto_values import steps_per_epoch
@@ -137,8 +135,11 @@ class TextClassificationJob(TextJob):
     def omitted(self) -> list[tuple[str, str]]:
         return [*super().omitted(), *self.datasets["train"].left_out]
 
-    def film(self, folder: RunFolder, count: int) -> TextFilm:
+    def film(self, folder: RunFolder, count: int) -> Callback:
         """Raises ConfigError: the model has no attention."""
+        from vit.report.attention.recording import has_scores
+        from vit.run.film import TextFilm
+
         if not has_scores(self.model):
             raise ConfigError(f"callbacks.film={count} shows the attention between tokens, but model.mixer="
                               f"{self.model.config.mixer} has none; leave callbacks.film out or use "
@@ -162,6 +163,8 @@ class TextClassificationJob(TextJob):
         return calibrate_texts(predictor, source, calibration_choice(self.config), settings["batch_size"])
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        from vit.report.evaluation import write_text_evaluation
+
         predictor = TextPredictor(load_bundle(folder.model), precision=settings["precision"])
         samples = self.evaluated(self.split)
         evaluation = evaluate_texts(predictor, samples, settings["batch_size"], progress)

@@ -1,0 +1,170 @@
+"""Modules that are imported when they are first used, at any time after the import statement."""
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+
+
+class DeferredModule(types.ModuleType):
+    """Stands for a module or package until one of its attributes or submodules is used, which imports it.
+
+    Subclasses define what can be used without the module as methods, or as `parts`; it replaces them once it is
+    imported.
+    """
+
+    __path__: Sequence[str] = ()  # Python asks a package for it; `SubmoduleFinder` finds the submodules
+
+    def __init__(self, name: str, parts: Mapping[str, object] | None = None) -> None:
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None, is_package=True)
+        self._finder = SubmoduleFinder(self)
+        vars(self).update(parts or {})
+
+    def _import(self) -> types.ModuleType:
+        """The module, imported in place of this object, which then has the same attributes."""
+        first = sys.modules.get(self.__name__) is self
+        if first:
+            del sys.modules[self.__name__]
+            sys.meta_path.remove(self._finder)
+        module = importlib.import_module(self.__name__)
+        if first:
+            self._imported(module)
+            vars(self).update({name: value for name, value in vars(module).items() if not name.startswith("__")})
+        return module
+
+    def _imported(self, module: types.ModuleType) -> None:
+        """Called once, with the module."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):  # which tools that inspect all modules ask for
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(self._import(), name)
+
+
+def defer(module: DeferredModule) -> None:
+    """Import the module when it is used, unless it is imported already or not installed."""
+    name = module.__name__
+    if name not in sys.modules and importlib.util.find_spec(name.partition(".")[0]):
+        sys.modules[name] = module
+        sys.meta_path.insert(0, module._finder)
+
+
+class SubmoduleFinder:
+    """Imports a deferred package before any of its submodules (`importlib.abc.MetaPathFinder`)."""
+
+    def __init__(self, package: DeferredModule) -> None:
+        self.package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not name.startswith(f"{self.package.__name__}."):
+            return None
+        self.package._import()
+        return ModuleSpec(name, ImportedModule(importlib.import_module(name)))
+
+
+class ImportedModule:
+    """The loader of a module that is imported already (`importlib.abc.Loader`)."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        return self.module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self.spec  # which Python has replaced
+
+
+class DeferredName:
+    """Stands for a function, class or submodule of a deferred module. Calls, attributes and subclasses import it;
+    `isinstance` does not, because a class that is not there has no instances.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def _object(self) -> object:
+        with no_placeholders():
+            module = importlib.import_module(self._module)
+            if isinstance(module, DeferredModule):
+                module = module._import()
+            return getattr(module, self._name, None) or importlib.import_module(f"{self._module}.{self._name}")
+
+    def __call__(self, *arguments: object, **options: object) -> object:
+        return self._object()(*arguments, **options)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):  # which typing asks for
+            raise AttributeError(f"{self._module}.{self._name} is not imported yet")
+        return getattr(self._object(), name)
+
+    def __instancecheck__(self, value: object) -> bool:
+        deferred = isinstance(sys.modules.get(self._module), DeferredModule | Placeholder | None)
+        return not deferred and isinstance(value, self._object())
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[object, ...]:
+        return (self._object(),)
+
+
+class DeferredPackages:
+    """A context in which imports of packages succeed without loading them. Names imported from them load the package
+    when they are first used, at any time later. After the context `import` imports the packages as ever.
+
+    Packages that are not installed, or are imported already, are left alone.
+
+    Args:
+        parts: module -> attributes that are used without the package.
+    """
+
+    def __init__(self, packages: tuple[str, ...], parts: Mapping[str, Mapping[str, object]] | None = None) -> None:
+        self.packages, self.parts = packages, parts or {}
+
+    def __enter__(self) -> None:
+        self.absent = {name for name in self.packages if name not in sys.modules and importlib.util.find_spec(name)}
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
+        remove_placeholders()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """The specification of a placeholder (`importlib.abc.MetaPathFinder`)."""
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in self.absent else None
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        return Placeholder(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        vars(module).update(self.parts.get(module.__name__, {}))
+
+
+@contextlib.contextmanager
+def no_placeholders() -> Iterator[None]:
+    """A context in which `import` imports packages as ever."""
+    deferring = [finder for finder in sys.meta_path if isinstance(finder, DeferredPackages)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in deferring]
+    try:
+        remove_placeholders()
+        yield
+    finally:
+        sys.meta_path[:0] = deferring
+
+
+def remove_placeholders() -> None:
+    """Forget the placeholders of packages, so that the next import imports the packages."""
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, Placeholder):
+            del sys.modules[name]
+
+
+class Placeholder(types.ModuleType):
+    """Stands for a module; each of its attributes is a `DeferredName`."""
+
+    def __getattr__(self, name: str) -> "DeferredName":
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return DeferredName(self.__name__, name)
