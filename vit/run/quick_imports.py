@@ -1,5 +1,6 @@
 """What makes the import of torch and Lightning quicker in a program that trains."""
 
+import atexit
 import contextlib
 import gc
 import types
@@ -12,7 +13,7 @@ from vit.run.deferred_modules import DeferredModule, DeferredPackages, Placehold
 @contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
     """Import without what no run needs before its first step, and without cyclic garbage collection, which would scan
-    all objects of torch and Lightning again and again, and free next to nothing.
+    all objects of torch and Lightning again and again, and free next to nothing. Later collections skip them too.
 
     torchmetrics, which Lightning imports, imports all of its metrics and their plots, and with them `scipy.signal`,
     `matplotlib`, `transformers` and `torchvision` where they are installed. Lightning and torch's optimizers import its
@@ -26,6 +27,8 @@ def quick_imports() -> Iterator[None]:
         with DeferredPackages(PACKAGES, PARTS):
             yield
     finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # so that the interpreter can clean up
         if enabled:
             gc.enable()
 
@@ -53,7 +56,7 @@ def plot_style(*arguments: object, **options: object) -> Iterator[None]:
         yield
 
 
-PACKAGES = ("transformers", "torchvision", "matplotlib")
+PACKAGES = ("transformers", "torchvision", "matplotlib", "triton")
 PARTS = {  # of `PACKAGES`, that torchmetrics uses when it is imported
     "matplotlib": {"colors": Placeholder("matplotlib.colors")},
     "matplotlib.pyplot": {"style": types.SimpleNamespace(context=plot_style)},
