@@ -16,6 +16,7 @@ FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
 CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 
 WORKERS = "a DataLoader has no public method that ends its workers"
+COMPILER = "eager training imports it, which takes as long as torch; vit has a stand-in for the names that are used"
 CALL = "fast_call must know whether a module call runs anything besides `forward`"
 COPY = "fast_call copies a module that shares its tensors"
 FUSED = "one kernel for many tensors; the public functions take one tensor"
@@ -33,6 +34,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_checkpoint_wrapped_module": (CHECKPOINTING, WRAPPER),
     "_compiled_call_impl": (MODULE, CALL),
     "_data_fetcher": (FIT_LOOP, "a resumed epoch starts in its middle, after Lightning has made the iterator"),
+    "_dynamo": ("torch", COMPILER),
     "_foreach_copy_": ("torch", FUSED),
     "_foreach_lerp_": ("torch", FUSED),
     "_foreach_mul_": ("torch", FUSED),
@@ -60,6 +62,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_worker_pids_set": (LOADER, WORKERS),
     "_workers": (LOADER, WORKERS),
 }
+DOTTED = re.compile(r"[a-z]\w*(\.\w+)+")  # a module, or an attribute of one
 PYTHON = {"_replace", "_exit", "_current_frames"}  # documented in spite of the underscore
 NUMPY = {"_core", "_reconstruct"}  # an allowed pickle global of CIFAR's files
 NOT_ATTRIBUTES = {  # strings: modules, keys, parts of names
@@ -82,7 +85,7 @@ def private_names(tree: ast.AST):
         elif isinstance(node, ast.Attribute):
             found = [node.attr]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found = [node.value]
+            found = node.value.split(".") if DOTTED.fullmatch(node.value) else [node.value]
         yield from filter(is_private, found)
 
 
@@ -106,9 +109,10 @@ def test_every_private_name_is_listed():
 
 
 def test_private_names_are_found():
-    code = "import torch._a\nfrom hydra._b import c\nx._d\ngetattr(x, '_e')\nself._f = 1\ndef _g(): x.__init__"
+    code = "import torch._a\nfrom hydra._b import c\nx._d\ngetattr(x, '_e')\n"
+    code += "self._f = 1\n'a._h.i'\ndef _g(): x.__init__"
     tree = ast.parse(code)
-    assert set(private_names(tree)) == {"_a", "_b", "_d", "_e", "_f"}
+    assert set(private_names(tree)) == {"_a", "_b", "_d", "_e", "_f", "_h"}
     assert {"_f", "_g"} <= set(own_names(tree))
 
 

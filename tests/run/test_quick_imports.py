@@ -3,28 +3,36 @@
 import gc
 import importlib
 import importlib.util
+import inspect
+import json
 import subprocess
 import sys
 
 import numpy
 import pytest
+import torch._dynamo
 
-from vit.run.quick_imports import DeferredPackages, Placeholder, quick_imports
+from vit.run.deferred_compiler import DeferredCompiler
+from vit.run.deferred_modules import DeferredPackages, Placeholder
+from vit.run.quick_imports import quick_imports
 
-START = "import sys; from vit.run.quick_imports import quick_imports\nwith quick_imports(): import torchmetrics\n"
-NOT_LOADED = "assert 'scipy.signal.windows' not in sys.modules\n"
+START = "import sys; from vit.run.quick_imports import quick_imports\nwith quick_imports(): import pytorch_lightning\n"
+NOT_LOADED = "assert not {'scipy.signal.windows', 'torch._dynamo.eval_frame'} & sys.modules.keys()\n"
 USES = {
     "an attribute": "import scipy.signal; convolve = scipy.signal.convolve",
     "a name": "from scipy.signal import convolve",
     "a submodule": "import scipy.signal.windows; from scipy.signal._signaltools import convolve",
     "a submodule as a name": "from scipy.signal import windows; from scipy.signal import convolve",
     "the added name": "import scipy.signal; assert len(scipy.signal.hamming(5)) == 5; convolve = scipy.signal.convolve",
+    "the module itself": "signal = sys.modules['scipy.signal']; convolve = signal.convolve; assert signal.windows",
 }
 CHECK = """
 import inspect, numpy, scipy.signal, scipy.signal.windows
 assert list(convolve([1, 2], [3, 4])) == [3, 10, 8]
 assert scipy.signal is sys.modules["scipy.signal"] and inspect.isfunction(scipy.signal.find_peaks)
 assert numpy.array_equal(scipy.signal.hamming(7), scipy.signal.windows.hamming(7))
+assert scipy.signal.windows is sys.modules["scipy.signal.windows"]
+assert type(scipy.signal.windows.__spec__.loader).__name__ == "SourceFileLoader"
 """
 FORK = """
 for name, code in {codes!r}.items():
@@ -39,6 +47,7 @@ PACKAGES = """
 assert not {"transformers", "torchvision"} & sys.modules.keys()
 from torchmetrics.functional.text import bert
 from torchmetrics.functional.image.arniqa import transforms
+assert not isinstance(3, bert.AutoModel)
 assert not {"transformers", "torchvision"} & sys.modules.keys()
 import torchvision, transformers
 assert isinstance(transformers.BertConfig(), transformers.PretrainedConfig)
@@ -52,15 +61,89 @@ FIRST_USE = """
 from torchmetrics.functional.image.arniqa import resnet50
 assert resnet50(num_classes=3).fc.out_features == 3 and hasattr(sys.modules["torchvision"], "models")
 """
+PLOT = """
+from torchmetrics.classification import MulticlassAccuracy
+assert "matplotlib" not in sys.modules
+accuracy = MulticlassAccuracy(3)
+accuracy.update(torch.tensor([0, 1]), torch.tensor([0, 2]))
+figure, axes = accuracy.plot()
+import matplotlib.figure
+assert type(figure) is matplotlib.figure.Figure and axes.lines
+"""
+EAGER = """
+import torch
+from lightning_fabric.wrappers import OptimizedModule
+def step(module):
+    optimizer = torch.optim.AdamW(module.parameters())
+    module(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+    return optimizer
+module = torch.nn.Linear(2, 2)
+step(module)
+assert not isinstance(module, OptimizedModule)
+excluded = torch.compiler.disable(torch.sin)
+also_excluded = torch.compiler.disable(reason="here")(torch.cos)
+assert torch.equal(excluded(torch.ones(2)), torch.ones(2).sin())
+""" + NOT_LOADED
+COMPILED = """
+compiled = torch.compile(module, backend="eager")
+assert isinstance(compiled, OptimizedModule) and type(compiled) is torch._dynamo.OptimizedModule
+assert not isinstance(module, OptimizedModule)
+assert torch.equal(compiled(torch.ones(1, 2)), module(torch.ones(1, 2)))
+step(compiled)
+for function in (excluded, also_excluded):
+    assert torch._dynamo.explain(lambda x: function(x + 1) + 1)(torch.ones(2)).graph_break_count == 1
+assert torch._dynamo.explain(lambda x: (x + 1).sin() + 1)(torch.ones(2)).graph_break_count == 0
+"""
+MODULE_OF_COMPILER = """
+from torch._dynamo.eval_frame import OptimizedModule as original
+assert original is torch._dynamo.OptimizedModule and sys.modules["torch._dynamo"] is torch._dynamo
+assert type(torch._dynamo.eval_frame.__spec__.loader).__name__ == "SourceFileLoader"
+"""
+FIRST_STEP = START + """
+import json, os
+from pytorch_lightning import Callback
+from vit.run import main
+class Probe(Callback):
+    def on_train_batch_end(self, *_):
+        print("loaded", json.dumps([name for name, module in sys.modules.items()
+                                    if type(module).__name__ not in ("DeferredCompiler", "DeferredSignal")]))
+        sys.stdout.flush()
+        os._exit(0)
+sys.modules["probe"] = sys.modules["__main__"]
+main(["debug=true", "report=false", "run_dir=run", "+callbacks.probe._target_=probe.Probe"])
+"""
+SLOW = {"torch._dynamo", "torch._inductor", "sympy", "triton", "matplotlib", "scipy.signal", "transformers",
+        "torchvision", "pandas", "onnx"}
 
 
 def test_what_is_deferred_is_imported_when_it_is_used():
-    """In forks of one process that has imported torchmetrics."""
+    """In forks of one process that has imported Lightning."""
     codes = {name: use + CHECK for name, use in USES.items()} | {"the first use of a name": FIRST_USE}
+    codes |= {"a plot": "import torch" + PLOT, "compilation": EAGER + COMPILED, "modules": EAGER + MODULE_OF_COMPILER}
     if importlib.util.find_spec("transformers"):
         codes["packages"] = PACKAGES
     code = "import os\n" + START + NOT_LOADED + INSPECTED + NOT_LOADED + FORK.format(codes=codes)
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_first_step_waits_for_no_slow_module(tmp_path):
+    """What the stand-ins replace is found by name: this fails where a dependency begins to use something else of it."""
+    done = subprocess.run([sys.executable, "-c", FIRST_STEP], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("loaded "))
+    assert SLOW & set(json.loads(line.removeprefix("loaded "))) == set()
+
+
+@pytest.mark.parametrize("name", ["disable", "graph_break"])
+def test_the_stand_in_of_the_compiler_has_its_signatures(name):
+    stand_in, original = getattr(DeferredCompiler(), name), getattr(torch._dynamo, name)
+    assert list(inspect.signature(stand_in).parameters.values()) == [
+        parameter.replace(annotation=mine.annotation) for parameter, mine in zip(
+            inspect.signature(original).parameters.values(), inspect.signature(stand_in).parameters.values(),
+            strict=True)]
 
 
 def test_packages_that_are_absent_or_imported_are_left_alone():

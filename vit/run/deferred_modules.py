@@ -63,20 +63,23 @@ class SubmoduleFinder:
         if not name.startswith(f"{self.package.__name__}."):
             return None
         self.package._import()
-        return ModuleSpec(name, ImportedModule(importlib.import_module(name)))
+        module = importlib.import_module(name)
+        loader = ImportedModule(module.__spec__)
+        module.__spec__ = ModuleSpec(name, loader)  # Python prefers it to the returned one
+        return module.__spec__
 
 
 class ImportedModule:
-    """The loader of a module that is imported already (`importlib.abc.Loader`)."""
+    """The loader of a module that is imported already (`importlib.abc.Loader`), and then has its `spec` again."""
 
-    def __init__(self, module: types.ModuleType) -> None:
-        self.module, self.spec = module, module.__spec__
+    def __init__(self, spec: ModuleSpec | None) -> None:
+        self.spec = spec
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
-        return self.module
+        return sys.modules[spec.name]
 
     def exec_module(self, module: types.ModuleType) -> None:
-        module.__spec__ = self.spec  # which Python has replaced
+        module.__spec__ = self.spec
 
 
 class DeferredName:
