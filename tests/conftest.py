@@ -7,11 +7,8 @@ os.environ.setdefault(
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here may need the network
 
 import pytest
-import torch
 
-from tests.blank_pictures import use_blank_pictures
-
-torch.set_num_threads(1)
+# torch and Matplotlib are imported in the fixtures: the process that starts the workers needs neither
 
 
 @pytest.hookimpl(wrapper=True)
@@ -30,9 +27,18 @@ def pytest_unconfigure():
     gc.unfreeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def blank_pictures():
     """Figures are blank; `tests/report` and modules whose subject they are define a fixture of this name without it."""
+    from tests.blank_pictures import use_blank_pictures
+
     with pytest.MonkeyPatch.context() as patch:
         use_blank_pictures(patch)
         yield
