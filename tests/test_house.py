@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (  # the layers of design.md section 2, from below: package -> the packages of its own layer that it may import
-    {"files": ["messages"], "counters": [], "lazy_names": [], "messages": [], "moved_modules": [], "nn": []},
+    {"files": ["messages"], "counters": [], "lazy_names": [], "messages": [], "moved_modules": [], "packed_images": [],
+     "nn": []},
     {"weights": [], "models": ["weights"], "generation": [], "data": []},
     {"training": [], "bundle": [], "exchange": ["bundle"], "inference": ["bundle", "exchange"],
      "evaluation": ["bundle", "exchange", "inference"],
@@ -25,7 +26,8 @@ LAYER = {package: level for level, packages in enumerate(LAYERS) for package in 
 MAY_IMPORT = {  # every package -> all it may import: what lies below, and its neighbours
     package: {below for layer in LAYERS[:level] for below in layer} | set(neighbours)
     for level, packages in enumerate(LAYERS) for package, neighbours in packages.items()
-} | {"data": {"files", "counters", "messages", "moved_modules"}, "weights": {"nn"}, "generation": {"nn", "counters"}}
+} | {"data": {"files", "counters", "messages", "moved_modules", "packed_images"}, "weights": {"nn"},
+     "generation": {"nn", "counters"}}
 LIGHT = {
     "pytorch_lightning",
     "lightning_fabric",

@@ -89,6 +89,35 @@ def check_values(config: Any) -> None:
             raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(filter(None, choices))}")
 
 
+def bound_to_grid(values: Mapping[str, Any]) -> str:
+    """Why an image classifier with these values of its config has one image size; empty where it has not."""
+    mixer = values.get("mixer") or "attention"
+    for unfit, reason in (
+        (values.get("positions") == "relative", "positions=relative has a bias for each pair of patches"),
+        (mixer != "attention", f"mixer={mixer} depends on the order of the patches"),
+        (values.get("attention") == "local", "attention=local has a window along the rows of patches"),
+        (values.get("pool") == "sum", "pool=sum depends on the number of patches"),
+    ):
+        if unfit:
+            return reason
+    return ""
+
+
+def not_packable(values: Mapping[str, Any]) -> str:
+    """Why an image classifier with these values of its config cannot compute images of different sizes in one batch;
+    empty where it can.
+    """
+    stem, rate = values.get("stem") or "linear", values.get("patch_dropout")
+    for unfit, reason in (
+        (stem not in ("linear", "normed"), f"stem={stem} has convolutions over the borders of patches"),
+        (values.get("norm") == "batch", "norm=batch has means over all tokens, in which large images count more"),
+        (rate, f"patch_dropout={rate} leaves all images with equally many patches"),
+    ):
+        if unfit:
+            return reason
+    return bound_to_grid(values)
+
+
 def check_block(config: Any) -> None:
     """Check that `block` fits `pre_norm` and `layer_scale`.
 

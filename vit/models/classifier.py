@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vit import nn as parts
 from vit.models.build import ACTIVATIONS, PAIRS, build_blocks, build_head, build_norm
+from vit.models.checks import bound_to_grid
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, Heads, MixedRotary, PatchDropout, PatchEmbed, Prefix, Rotary
 from vit.nn.embed import patch_grid
@@ -15,6 +16,7 @@ from vit.nn.init import init_weights
 from vit.nn.position import SINCOS_TABLES, fixed_table
 from vit.nn.rotary import Coordinates
 from vit.nn.stem import Stem
+from vit.packed_images import PackedImages
 
 STEMS = {
     "normed": parts.NormedPatches,
@@ -90,16 +92,31 @@ class VisionTransformer(Classifier):
         init_weights(self, config.init_std)
 
     def forward(
-        self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None
+        self, source: Tensor | PackedImages, mask: Tensor | None = None, segment: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """images (B,C,H,W) -> logits (B,classes); with a distillation token the mean of both heads, or in distilled
-        training a tuple of both
+        """images (B,C,H,W), or B images of different sizes -> logits (B,classes); with a distillation token the mean of
+        both heads, or in distilled training a tuple of both
         """
+        if isinstance(source, PackedImages):
+            return self.packed_logits(source)
         if self.head_dist is None:
             return super().forward(source, mask, segment)
         x = self.encode(source, mask, segment)  # (B,N,D)
         logits, distilled = self.head(self.pool(x, mask)), self.head_dist(x[:, 1])
         return (logits, distilled) if self.training and self.distilled_training else (logits + distilled) / 2
+
+    def packed_logits(self, images: PackedImages) -> Tensor:
+        """B images of different sizes -> logits (B,classes), with a distillation token the mean of both heads"""
+        x, mask = self.encode_packed(images)
+        logits = parts.apply_linear(self.head, self.pool(x, mask))
+        return logits if self.head_dist is None else (logits + self.head_dist(x[:, 1])) / 2
+
+    def encode_packed(self, images: PackedImages) -> tuple[Tensor, Tensor | None]:
+        """B images of different sizes -> tokens (B,N,D), of images with fewer tokens padded after the encoder, and
+        their mask (B,N); None where all have equally many
+        """
+        x, packing = self.embed.packed(images.patches, images.grids)  # (1,T,D)
+        return packing.padded(self.encoder.packed(x, packing))
 
     def scaled_grid(self, source: Tensor) -> tuple[int, int] | None:
         """images (B,C,H,W) -> their grid, where it is one that `add_image_sizes` added"""
@@ -113,14 +130,8 @@ class VisionTransformer(Classifier):
             ValueError: a size is not divisible by the patch size, or a part of the model depends on the grid.
         """
         config = self.config
-        for unfit, setting in (
-            (config.positions == "relative", "positions=relative has a bias for each pair of patches"),
-            (config.mixer != "attention", f"mixer={config.mixer} depends on the order of the patches"),
-            (config.attention == "local", "attention=local has a window along the rows of patches"),
-            (config.pool == "sum", "pool=sum depends on the number of patches"),
-        ):
-            if unfit:
-                raise ValueError(f"{setting}, so that this model has one image_size")
+        if reason := bound_to_grid(config.to_dict()):
+            raise ValueError(f"{reason}, so that this model has one image_size")
         grids = {patch_grid(size, config.patch_size) for size in sizes} - {config.grid}  # (rows, columns)
         self.embed.scaled_grids |= grids
         if self.encoder.rotary is not None:

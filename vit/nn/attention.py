@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from vit.nn.cache import KeyValues
 from vit.nn.cpu import apply_linear
 from vit.nn.norm import Norm, identity
+from vit.nn.packing import Packing
 from vit.nn.projections import Heads, Projection, stacked
 from vit.nn.rotary import Rotation
 from vit.nn.scores import ScaledDotProduct, Score
@@ -68,7 +69,7 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         memory: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Tensor | Packing | None = None,
         causal: bool = False,
         rotary: Rotation | None = None,
         cache: KeyValues | None = None,
@@ -77,7 +78,8 @@ class Attention(nn.Module):
 
         Args:
             mask: bool, True = may be attended, of shape (B,S), (B,N,S) or (B,H,N,S); in the last two shapes also
-                floats that are added to the scores, -inf where masked.
+                floats that are added to the scores, -inf where masked; a packing of sequences (1,N,D), each of which
+                attends to itself.
             causal: a token attends to itself and the tokens before it; the last query is aligned with the last key.
             rotary: rotates queries and keys by position; from `vit.nn.Rotary`.
             cache: keys and values of the memory, or of the tokens before x, to which those of x are appended.
@@ -95,8 +97,13 @@ class Attention(nn.Module):
                 k, v = cache.append(k, v)  # (B,H,S,K), (B,H,S,V)
             if self.relative is not None:
                 mask = self.relative(mask, q.shape[2], k.shape[2]).to(q.dtype)  # (1 or B,H,N,S)
-        heads = self.score.attend(q, k, v, mask, causal, self.dropout if self.training else 0.0)  # (B,H,N,V)
+        dropout = self.dropout if self.training else 0.0
+        if isinstance(mask, Packing):
+            heads = mask.attend(self.score, q, k, v, dropout)
+        else:
+            heads = self.score.attend(q, k, v, mask, causal, dropout)  # (B,H,N,V)
         if self.recorder is not None:
+            mask = mask.mask(q.device) if isinstance(mask, Packing) else mask
             self.recorder.append(self.score.weights(q.detach(), k.detach(), mask, causal))
         return apply_linear(self.proj, self.norm(heads.transpose(1, 2).flatten(2)))  # (B,N,H*V) -> (B,N,D)
 

@@ -11,6 +11,7 @@ from vit.nn.cache import LayerCache
 from vit.nn.drop import Dropout, DropPath, LayerScale
 from vit.nn.mixers import Mixer
 from vit.nn.norm import BatchNorm, LayerNorm, Norm, identity
+from vit.nn.packing import Packing
 from vit.nn.rotary import Rotation
 
 Branch = Callable[[Tensor], Tensor]  # (B,N,D) -> (B,N,D)
@@ -59,7 +60,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | Packing | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = False,
@@ -70,18 +71,18 @@ class Block(nn.Module):
         attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
         norm1, cross_norm, norm2 = self.norms(mask)
         if self.pre_norm:
-            x = x + self.drop_branch(self.ls1(attn(norm1(x))))
+            x = x + self.drop_branch(self.ls1(attn(norm1(x))), mask)
             if cross_attn is not None:
-                x = x + self.drop_branch(self.cross_ls(cross_attn(cross_norm(x))))
-            return x + self.drop_branch(self.ls2(self.mlp(norm2(x))))
-        x = norm1(x + self.drop_branch(self.ls1(attn(x))))
+                x = x + self.drop_branch(self.cross_ls(cross_attn(cross_norm(x))), mask)
+            return x + self.drop_branch(self.ls2(self.mlp(norm2(x))), mask)
+        x = norm1(x + self.drop_branch(self.ls1(attn(x)), mask))
         if cross_attn is not None:
-            x = cross_norm(x + self.drop_branch(self.cross_ls(cross_attn(x))))
-        return norm2(x + self.drop_branch(self.ls2(self.mlp(x))))
+            x = cross_norm(x + self.drop_branch(self.cross_ls(cross_attn(x)), mask))
+        return norm2(x + self.drop_branch(self.ls2(self.mlp(x)), mask))
 
     def attentions(
         self,
-        mask: Tensor | None,
+        mask: Tensor | Packing | None,
         memory: Tensor | None,
         memory_mask: Tensor | None,
         causal: bool,
@@ -95,7 +96,7 @@ class Block(nn.Module):
             return attn, None
         return attn, partial(self.cross_attn, memory=memory, mask=memory_mask, cache=cross_cache)
 
-    def norms(self, mask: Tensor | None) -> tuple[Branch, Branch | None, Branch | None]:
+    def norms(self, mask: Tensor | Packing | None) -> tuple[Branch, Branch | None, Branch | None]:
         """`norm1`, `cross_norm` and `norm2` as functions (B,N,D) -> (B,N,D), with the mask of the tokens bound where
         the norm depends on it; None for those that the block does not have.
         """
@@ -103,9 +104,14 @@ class Block(nn.Module):
             return self.norm1, self.cross_norm, self.norm2
         return tuple(norm and partial(norm, mask=mask) for norm in (self.norm1, self.cross_norm, self.norm2))
 
-    def drop_branch(self, y: Tensor) -> Tensor:
-        """(B,N,D) -> (B,N,D), with dropout and stochastic depth in training"""
-        return self.drop(y) if self.training else y  # skips two module calls in evaluation
+    def drop_branch(self, y: Tensor, mask: Tensor | Packing | None) -> Tensor:
+        """(B,N,D) -> (B,N,D), with dropout and, per image of a packing, stochastic depth in training"""
+        if not self.training:  # skips two module calls in evaluation
+            return y
+        if isinstance(mask, Packing):
+            dropout, drop_path = self.drop
+            return drop_path(dropout(y), mask)
+        return self.drop(y)
 
 
 class ResPostNormBlock(Block):
@@ -117,7 +123,7 @@ class ResPostNormBlock(Block):
     def forward(
         self,
         x: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | Packing | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = False,
@@ -127,10 +133,10 @@ class ResPostNormBlock(Block):
         """x (B,N,D), memory (B,S,D) -> (B,N,D), as `Block`"""
         attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
         norm1, cross_norm, norm2 = self.norms(mask)
-        x = x + self.drop_branch(self.ls1(norm1(attn(x))))
+        x = x + self.drop_branch(self.ls1(norm1(attn(x))), mask)
         if cross_attn is not None:
-            x = x + self.drop_branch(self.cross_ls(cross_norm(cross_attn(x))))
-        return x + self.drop_branch(self.ls2(norm2(self.mlp(x))))
+            x = x + self.drop_branch(self.cross_ls(cross_norm(cross_attn(x))), mask)
+        return x + self.drop_branch(self.ls2(norm2(self.mlp(x))), mask)
 
 
 class NoResidualBlock(Block):
@@ -139,7 +145,7 @@ class NoResidualBlock(Block):
     def forward(
         self,
         x: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | Packing | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = False,
@@ -150,14 +156,14 @@ class NoResidualBlock(Block):
         attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
         norm1, cross_norm, norm2 = self.norms(mask)
         if self.pre_norm:
-            x = self.drop_branch(self.ls1(attn(norm1(x))))
+            x = self.drop_branch(self.ls1(attn(norm1(x))), mask)
             if cross_attn is not None:
-                x = self.drop_branch(self.cross_ls(cross_attn(cross_norm(x))))
-            return self.drop_branch(self.ls2(self.mlp(norm2(x))))
-        x = norm1(self.drop_branch(self.ls1(attn(x))))
+                x = self.drop_branch(self.cross_ls(cross_attn(cross_norm(x))), mask)
+            return self.drop_branch(self.ls2(self.mlp(norm2(x))), mask)
+        x = norm1(self.drop_branch(self.ls1(attn(x)), mask))
         if cross_attn is not None:
-            x = cross_norm(self.drop_branch(self.cross_ls(cross_attn(x))))
-        return norm2(self.drop_branch(self.ls2(self.mlp(x))))
+            x = cross_norm(self.drop_branch(self.cross_ls(cross_attn(x)), mask))
+        return norm2(self.drop_branch(self.ls2(self.mlp(x)), mask))
 
 
 class ParallelBlock(Block):
@@ -177,7 +183,7 @@ class ParallelBlock(Block):
     def forward(
         self,
         x: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | Packing | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = False,
@@ -188,6 +194,6 @@ class ParallelBlock(Block):
         attn, _ = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
         norm1, _, _ = self.norms(mask)
         if not self.pre_norm:
-            return norm1(x + self.drop_branch(self.ls1(attn(x) + self.mlp(x))))
+            return norm1(x + self.drop_branch(self.ls1(attn(x) + self.mlp(x)), mask))
         y = norm1(x)
-        return x + self.drop_branch(self.ls1(attn(y) + self.mlp(y)))
+        return x + self.drop_branch(self.ls1(attn(y) + self.mlp(y)), mask)

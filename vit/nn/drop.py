@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.nn.cpu import dropout
+from vit.nn.packing import Packing
 
 
 class LayerScale(nn.Module):
@@ -52,11 +53,13 @@ class DropPath(nn.Module):
             raise ValueError(f"drop_path is {rate}, but must lie in [0, 1)")
         self.rate = rate
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B,...) -> (B,...)"""
+    def forward(self, x: Tensor, packing: Packing | None = None) -> Tensor:
+        """(B,...) -> (B,...), or with the packing of B samples (1,T,D) -> (1,T,D)"""
         if not self.training or self.rate == 0:
             return x
-        keep = x.new_empty(x.shape[0], *[1] * (x.ndim - 1)).bernoulli_(1 - self.rate)
+        samples = x.shape[0] if packing is None else len(packing)
+        keep = x.new_empty(samples, *[1] * (x.ndim - 1)).bernoulli_(1 - self.rate)
+        keep = keep if packing is None else packing.per_token(keep)
         return x * (keep / (1 - self.rate))  # the expected value is unchanged
 
     def extra_repr(self) -> str:

@@ -1,6 +1,8 @@
 """Embeddings: images or token ids to tokens (B,N,D)."""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,8 +11,9 @@ from torch import Tensor, nn
 from vit.nn.cpu import Packed, linear
 from vit.nn.drop import Dropout
 from vit.nn.norm import identity
+from vit.nn.packing import Packing
 from vit.nn.position import resample
-from vit.nn.stem import CompactStem, ConvStem, Stem
+from vit.nn.stem import CompactStem, ConvStem, LinearPatches, Stem
 
 
 class Prefix(NamedTuple):
@@ -98,6 +101,31 @@ class PatchEmbed(nn.Module):
             x = x + table
         return self.drop(self.norm(x))
 
+    def packed(self, patches: Tensor, grids: Sequence[tuple[int, int]]) -> tuple[Tensor, Packing]:
+        """Images of different sizes, of which each is the whole image: their patches (P,C,ph,pw) one image after
+        another, and the (rows, columns) of each image -> tokens (1,T,D) and their packing
+
+        The position table is resampled to each grid.
+
+        Raises:
+            ValueError: the patches do not have the channels and size of the model, or the stem is not linear.
+        """
+        expected = (self.image_shape[0], *self.patch_size)
+        if patches.shape[1:] != expected or not isinstance(self.proj, LinearPatches):
+            raise ValueError(f"patches have shape {tuple(patches.shape[1:])}, but the model was built for {expected} "
+                             f"and a linear stem, and its stem is {type(self.proj).__name__}")
+        packing = Packing(grids, self.prefix)
+        patches_only = self.pos_embed is not None and self.pos_embed.shape[1] == math.prod(self.grid)
+        x = self.proj.project(patches.flatten(1)[None])  # (1,P,D)
+        if patches_only:
+            x = x + self.packed_table(grids)
+        images = x.split([rows * columns for rows, columns in grids], dim=1)
+        prefix = [tokens.split(1) for tokens in self.prefix_tokens(len(grids))]
+        x = torch.cat([part for i in packing.order for part in (*(tokens[i] for tokens in prefix), images[i])], dim=1)
+        if self.pos_embed is not None and not patches_only:
+            x = x + self.packed_table(packing.grids)  # (1,T,D)
+        return self.drop(self.norm(x)), packing
+
     def size(self, images: Tensor) -> tuple[int, int]:
         """(rows, columns) in patches of images (B,C,H,W).
 
@@ -132,6 +160,15 @@ class PatchEmbed(nn.Module):
         prefix = self.pos_embed.shape[1] - math.prod(self.grid)
         prefix, patches = self.pos_embed.split([prefix, math.prod(self.grid)], dim=1)
         return torch.cat([prefix, patches.unflatten(1, self.grid)[:, :rows, :columns].flatten(1, 2)], dim=1)
+
+    def packed_table(self, grids: Sequence[tuple[int, int]]) -> Tensor:
+        """The position table of the whole image in each grid, one after another, (1,T,D); each grid is resampled once.
+        """
+        copies = {  # of the table of a grid, in one expansion, whose backward pass sums over all of them at once
+            grid: iter(resample(self.pos_embed, self.grid, grid).expand(count, -1, -1).split(1))
+            for grid, count in Counter(grids).items()
+        }
+        return torch.cat([next(copies[grid]) for grid in grids], dim=1)
 
     def positions(self, images: Tensor) -> Tensor | None:
         """images (B,C,H,W) -> indices (N,) of their tokens in the full grid; None for images of full size"""

@@ -1,7 +1,7 @@
 """Rotary positions: rotations of the channel pairs of queries and keys."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,6 +39,15 @@ def aligned(n: int, axis: int, grid: tuple[int, ...], coordinates: Coordinates) 
 def buffer_name(name: str, grid: tuple[int, int]) -> str:
     """The name of the buffer for a further grid, such as `table_6x6`"""
     return f"{name}_{grid[0]}x{grid[1]}"
+
+
+def grid_buffer(rotary: "Rotary | MixedRotary", name: str, grid: tuple[int, int]) -> Tensor:
+    """The buffer of the whole image in a grid, (2,N,K) or (N,2); it is prepared where it is missing."""
+    if grid == rotary.grid:
+        return rotary.get_buffer(name)
+    if not hasattr(rotary, buffer_name(name, grid)):
+        rotary.add_grid(grid)
+    return rotary.get_buffer(buffer_name(name, grid))
 
 
 def grid_coordinates(grid: tuple[int, ...], prefix: int, coordinates: Coordinates, columns_first: bool) -> Tensor:
@@ -163,6 +172,10 @@ class Rotary(nn.Module):
         table = self.build_table(grid, partial(aligned, grid=self.grid, coordinates=self.coordinates))
         self.register_buffer(buffer_name("table", grid), table.to(self.table.device), persistent=False)
 
+    def packed(self, grids: Sequence[tuple[int, int]]) -> Rotation:
+        """The (rows, columns) of whole images -> the rotation of their tokens, one image after another"""
+        return self.rotation(torch.cat([grid_buffer(self, "table", grid) for grid in grids], dim=1))
+
     def forward(self, positions: Tensor | None = None, grid: tuple[int, int] | None = None) -> Rotation:
         """positions (N',) or (B,N'), indices into the table; all tokens by default -> their rotation
 
@@ -245,7 +258,15 @@ class MixedRotary(nn.Module):
             grid: as in `Rotary`.
         """
         tokens = self.tokens if grid is None else self.get_buffer(buffer_name("tokens", grid))
-        tokens = (tokens if positions is None else tokens[positions]).float()
+        return self.rotations(tokens if positions is None else tokens[positions])
+
+    def packed(self, grids: Sequence[tuple[int, int]]) -> tuple[Rotation, ...]:
+        """As `Rotary.packed`, a rotation per block."""
+        return self.rotations(torch.cat([grid_buffer(self, "tokens", grid) for grid in grids]))
+
+    def rotations(self, tokens: Tensor) -> tuple[Rotation, ...]:
+        """Coordinates of tokens (N,2) or (B,N,2) -> a rotation per block of (H,N,K) or (B,H,N,K)"""
+        tokens = tokens.float()
         first, second = tokens.unsqueeze(-3)[..., None].unbind(-2)  # (...,1,N,1)
         angles = [first * a[:, None] + second * b[:, None] for a, b in self.freqs.float().unbind(1)]  # (...,H,N,K/2)
         return tuple(Rotation(*per_channel(each, self.pairs), self.pairs) for each in angles)

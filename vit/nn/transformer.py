@@ -10,6 +10,7 @@ from vit.nn.block import Block
 from vit.nn.cache import Cache, KeyValues, LayerCache
 from vit.nn.drop import PatchDropout
 from vit.nn.norm import masked_norm
+from vit.nn.packing import Packing
 from vit.nn.rotary import MixedRotary, Rotary, Rotation
 
 
@@ -31,7 +32,7 @@ class Stack(nn.Module):
     def run(
         self,
         x: Tensor,
-        *others: Tensor | bool | None,
+        *others: Tensor | Packing | bool | None,
         rotary: Rotation | tuple[Rotation, ...] | None = None,
         features: list[Tensor] | None = None,
     ) -> Tensor:
@@ -102,6 +103,18 @@ class Encoder(Stack):
             rotary = self.rotary.part(0, N) if whole else self.rotary(positions, grid)
         x = self.run(x, mask, None, None, False, rotary=rotary, features=features)
         return masked_norm(self.norm, x, mask)
+
+
+    def packed(self, x: Tensor, packing: Packing, features: list[Tensor] | None = None) -> Tensor:
+        """Images of different grids: x (1,T,D) -> (1,T,D)
+
+        The patches of an image divide its whole extent, whatever its grid. Patches are not dropped.
+
+        Args:
+            features: as in `forward`, (1,T,D) each.
+        """
+        rotary = None if self.rotary is None else self.rotary.packed(packing.grids)
+        return self.norm(self.run(x, packing, None, None, False, rotary=rotary, features=features))
 
 
 class Decoder(Stack):
