@@ -42,6 +42,10 @@ class PackedImages:
         """Number of images."""
         return len(self.grids)
 
+    def __getitem__(self, row: int) -> Tensor:
+        """An image (C,H,W)."""
+        return to_images(self.patches.split(self.counts)[row], self.grids[row])
+
     def __iter__(self) -> Iterator[Tensor]:
         """The images, (C,H,W) each."""
         for patches, grid in zip(self.patches.split(self.counts), self.grids, strict=True):

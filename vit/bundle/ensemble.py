@@ -10,7 +10,7 @@ import numpy as np
 from vit.bundle.loading import Bundle, load_bundle
 from vit.bundle.record import BundleError
 from vit.bundle.saving import save_bundle
-from vit.data import Preprocessing
+from vit.data import PackedPreprocessing, Preprocessing
 from vit.models import ClassifierEnsemble, EnsembleConfig
 
 MEMBERS = ("vit", "timm")  # kinds of models
@@ -58,6 +58,9 @@ def _check_member(bundle: Bundle, first: Bundle) -> None:
     if kind not in MEMBERS or not isinstance(bundle.preprocessing, Preprocessing):
         raise BundleError(f"{bundle.path} is of kind {kind}; an ensemble bundle is made of classifiers of images "
                           f"({', '.join(MEMBERS)})")
+    if isinstance(bundle.preprocessing, PackedPreprocessing):
+        raise BundleError(f"{bundle.path} is for images that keep their aspect ratio (data.pack=true), and an ensemble "
+                          "for images of one size; train its members with data.pack=false")
     if bundle.classes != first.classes:
         raise BundleError(f"{bundle.path} has other classes than {first.path}: {bundle.classes[:3]} and "
                           f"{first.classes[:3]}; the members of an ensemble need the same")

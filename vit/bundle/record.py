@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import vit
-from vit.data import AnyPreprocessing, LinePreprocessing, Preprocessing
+from vit.data import AnyPreprocessing, LinePreprocessing, PackedPreprocessing, Preprocessing
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
 from vit.messages import one_line
@@ -130,10 +130,13 @@ def check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> Non
 
 
 def preprocessing_from_dict(values: dict[str, Any] | None) -> AnyPreprocessing | None:
-    """The preprocessing that `to_dict` described: of line images of any width, or of images of one size."""
+    """The preprocessing that `to_dict` described: of line images of any width, of images that keep their aspect ratio,
+    or of images of one size.
+    """
     if values is None:
         return None
-    return (LinePreprocessing if "max_width" in values else Preprocessing).from_dict(values)
+    kinds = {"max_width": LinePreprocessing, "max_patches": PackedPreprocessing}
+    return next((kind for key, kind in kinds.items() if key in values), Preprocessing).from_dict(values)
 
 
 def text_with_checksum(config: Mapping[str, Any]) -> str:

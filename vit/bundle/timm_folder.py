@@ -10,7 +10,7 @@ from vit.data import Preprocessing
 from vit.data.images.bit_depth import FULL, beyond_eight_bits
 from vit.weights.formats.timm import timm_arguments
 
-CROP_MODES = {"squash": "squash", "none": "squash", "shorter": "center", "pad": "border"}  # resize rule of vit -> timm
+CROP_MODES = {"squash": "squash", "none": "squash", "shorter": "center", "pad": "border", "aspect": "squash"}  # resize rule of vit -> timm
 
 
 def timm_folder(model: nn.Module, classes: Sequence[str], preprocessing: Preprocessing) -> dict[str, Any] | None:
@@ -62,6 +62,8 @@ def unsupported_preprocessing(preprocessing: Preprocessing) -> str:
     mean = tuple(round(255 * value) for value in preprocessing.mean)
     if preprocessing.mode != "RGB":
         return f"they read RGB, this one {preprocessing.mode}"
+    if preprocessing.resize == "aspect":
+        return "they resize every image to one size, this one keeps its aspect ratio"
     if preprocessing.range != FULL:
         return beyond_eight_bits(preprocessing.range)
     if preprocessing.resize == "pad" and preprocessing.background != mean:

@@ -192,8 +192,8 @@ def readable_batches(
     """
     samples = readable_samples(dataset, batch_size, unreadable)
     while batch := list(islice(samples, batch_size)):
-        images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
-        yield images, labels, rows
+        labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("label", "index"))
+        yield dataset.preprocessing.batch([sample["image"][0] for sample in batch]), labels, rows
 
 
 def readable_samples(dataset: ImageDataset, batch_size: int, unreadable: list[BadImage]) -> Iterator[dict]:

@@ -13,6 +13,7 @@ from vit.evaluation.classification import readable_batches
 from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
 from vit.nn.modes import evaluating
+from vit.packed_images import PackedImages
 
 SEED = 0
 
@@ -88,6 +89,12 @@ def corrupted_batches(
 def corrupted(task: tuple[Level, Tensor, Tensor, Tensor]) -> CorruptedBatch:
     """(level, images, labels, rows) -> the corrupted batch; the row of a sample determines its random numbers."""
     level, images, labels, rows = task
-    counters = [(SEED, row) for row in rows.tolist()]
-    found = corrupt_batch(images.permute(0, 2, 3, 1).numpy(), *level, counters)
-    return CorruptedBatch(level, torch.from_numpy(found).permute(0, 3, 1, 2).contiguous(), labels)
+
+    def corrupt(images: Tensor, rows: Tensor) -> Tensor:
+        counters = [(SEED, row) for row in rows.tolist()]
+        found = corrupt_batch(images.permute(0, 2, 3, 1).numpy(), *level, counters)
+        return torch.from_numpy(found).permute(0, 3, 1, 2).contiguous()
+
+    if isinstance(images, PackedImages):
+        return CorruptedBatch(level, images.apply_by_grid(lambda group, index: corrupt(group, rows[index])), labels)
+    return CorruptedBatch(level, corrupt(images, rows), labels)

@@ -68,7 +68,8 @@ def from_transformers(values: Mapping[str, Any]) -> Preprocessing:
 def to_transformers(preprocessing: Preprocessing) -> tuple[dict[str, Any], str]:
     """The values of `preprocessor_config.json`, and what it cannot express ("" where it expresses everything)."""
     height, width = preprocessing.size
-    gap = {"pad": "they do not pad", "none": "they resize every image"}.get(preprocessing.resize, "")
+    gap = {"pad": "they do not pad", "none": "they resize every image",
+           "aspect": "they resize every image to one size"}.get(preprocessing.resize, "")
     if preprocessing.mode != "RGB":
         gap = f"they read RGB, this model {preprocessing.mode}"
     if preprocessing.range != FULL:

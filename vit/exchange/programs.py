@@ -23,7 +23,7 @@ from vit.bundle import Calibration
 from vit.bundle.calibration import calibrated_probabilities
 from vit.bundle.files import SourceError
 from vit.bundle.label_calibration import LabelCalibration, label_probabilities
-from vit.data import Preprocessing
+from vit.data import PackedPreprocessing, Preprocessing
 from vit.exchange.comparing import relative_difference
 from vit.files.strict_json import json_text
 
@@ -81,6 +81,9 @@ def image_program(model: nn.Module, preprocessing: object, classes: Sequence[str
     if not classes or not isinstance(preprocessing, Preprocessing):
         raise SourceError("a program holds a classifier, but this model has no classes; --num-classes N gives it a new "
                           "head, --to bundle saves it unchanged")
+    if isinstance(preprocessing, PackedPreprocessing):
+        raise SourceError("a program has images of one size, but those of this model keep their aspect ratio "
+                          "(data.pack=true); train with data.pack=false for it, or use vit predict")
     probabilities = label_probabilities if thresholds else calibrated_probabilities
     return Program(model, preprocessing, partial(probabilities, record=calibration)).eval()
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from vit.data import Preprocessing
 from vit.inference.images import autocast
 from vit.models import Classifier
+from vit.packed_images import PackedImages
 
 
 class Featurizer:
@@ -27,8 +28,8 @@ class Featurizer:
         self.device, self.precision = device, precision
 
     @torch.inference_mode()
-    def of_images(self, images: Tensor) -> Tensor:
-        """uint8 (B,C,H,W) -> float32 (B,D) on the CPU"""
+    def of_images(self, images: Tensor | PackedImages) -> Tensor:
+        """uint8 (B,C,H,W), or packed images -> float32 (B,D) on the CPU"""
         with autocast(self.device, self.precision):
             return self.vectors(self.preprocessing.normalize(images.to(self.device))).float().cpu()
 
@@ -39,10 +40,12 @@ class Featurizer:
         with autocast(self.device, self.precision):
             return self.model.pool(self.model.encode(source, mask, segment), mask).float().cpu()
 
-    def vectors(self, images: Tensor) -> Tensor:
-        """normalized (B,C,H,W) -> (B,D)"""
+    def vectors(self, images: Tensor | PackedImages) -> Tensor:
+        """normalized (B,C,H,W), or packed images -> (B,D)"""
         if self.kind == "timm":
             return self.model.forward_head(self.model.forward_features(images), pre_logits=True)
+        if isinstance(images, PackedImages):
+            return self.model.pool(*self.model.encode_packed(images))
         x = self.model.encode(images)  # (B,N,D)
         if isinstance(self.model, Classifier):
             return self.model.pool(x, None)

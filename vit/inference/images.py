@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.bundle import Bundle
-from vit.data import BadImage, Preprocessing
+from vit.data import BadImage, PackedPreprocessing, Preprocessing
 from vit.data.images.files import LeftOut
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
@@ -83,10 +83,13 @@ class Predictor:
         `fast_mode` is then what was chosen and measured, and None before.
 
         Raises:
-            ValueError: `fast` with another precision than the default.
+            ValueError: `fast` with another precision than the default, or with images that keep their aspect ratio.
         """
         if fast and precision != "32-true":
             raise ValueError(f"fast chooses the precision by measurement; leave out precision={precision}")
+        if fast and isinstance(bundle.preprocessing, PackedPreprocessing):
+            raise ValueError(f"fast measures batches of images of one size, but those of {bundle.path} keep their "
+                             "aspect ratio (data.pack=true); leave it out")
         self.fast: bool = fast
         self.fast_mode: FastMode | None = None
         self.bundle = bundle
@@ -151,7 +154,7 @@ class Predictor:
         size = max(batch_size, IMAGES) if self.fast and self.fast_mode is None else batch_size
         for batch in decode_ahead(named_images(images, left_out), self._decode, size):
             pixels = [image for _, image in batch if isinstance(image, Tensor)]
-            found = self._classify(torch.stack(pixels), top_k, calibrator, tta) if pixels else iter(())
+            found = self._classify(self.preprocessing.batch(pixels), top_k, calibrator, tta) if pixels else iter(())
             for name, image in batch:
                 yield self.prediction_type(name, *next(found)) if isinstance(image, Tensor) else image
 
@@ -207,6 +210,14 @@ def forward(model: nn.Module, preprocessing: Preprocessing, images: Tensor, prec
     device = next(model.parameters()).device
     with autocast(device, precision):
         return model(preprocessing.normalize(images.to(device))).float()
+
+
+def accept_size(model: nn.Module, preprocessing: Preprocessing, pixels: Tensor) -> None:
+    """Let a model compute an image (C,H,W) that keeps its aspect ratio as an ordinary batch of one, with the result of
+    a packed batch; nothing to do for images of one size.
+    """
+    if isinstance(preprocessing, PackedPreprocessing):
+        model.add_image_sizes([tuple(pixels.shape[1:])])
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:

@@ -105,7 +105,7 @@ class ImageFilm(Film):
                 maps, logits = image_maps(model, self.preprocessing, pixels, picture)
                 rollout = maps.pooled_rollout()
             else:
-                logits = forward(model, self.preprocessing, pixels[None], "32-true")
+                logits = forward(model, self.preprocessing, self.preprocessing.batch([pixels]), "32-true")
             found.append(Shot(picture, rollout, label, *self.prediction(logits[0])))
         return found
 

@@ -45,7 +45,7 @@ class Reconstructions(pl.Callback):
 
 
 def select_images(split: Split, preprocessing: Preprocessing, count: int) -> tuple[Tensor, Tensor]:
-    """uint8 (B,C,H,W) and indices (B,) of up to `count` evenly spaced images of a split, without unreadable ones."""
+    """A batch uint8 (B,C,H,W) and indices (B,) of up to `count` evenly spaced images of a split, without unreadable ones."""
     images, index = [], []
     for i in evenly_spaced(len(split), count):
         try:
@@ -53,7 +53,7 @@ def select_images(split: Split, preprocessing: Preprocessing, count: int) -> tup
             index.append(i)
         except BadImage:
             continue
-    return torch.stack(images) if images else torch.empty(0), torch.tensor(index, dtype=torch.int64)
+    return preprocessing.batch(images), torch.tensor(index, dtype=torch.int64)
 
 
 def evenly_spaced(length: int, count: int) -> range:

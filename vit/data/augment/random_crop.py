@@ -23,7 +23,8 @@ _SLOT = 1000  # first random slot of crops; batch augmentations use 0..999
 class RandomResizedCrop:
     """A box of random area and aspect ratio (arXiv 1409.4842), with torchvision's definition.
 
-    `scale` is the range of the fraction of the image's area, `ratio` that of width over height.
+    `scale` is the range of the fraction of the image's area, `ratio` that of width over height; with `relative` that of
+    the change of the image's own ratio.
 
     Raises:
         ValueError: `scale` or `ratio` is not a valid range.
@@ -32,6 +33,7 @@ class RandomResizedCrop:
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     seed: int = 0
+    relative: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
@@ -44,15 +46,16 @@ class RandomResizedCrop:
         return uniform(self.seed, epoch[:, None], index[:, None], torch.arange(_SLOT, _SLOT + 4 * _TRIES))
 
     def box(self, width: int, height: int, target: tuple[int, int], numbers: Sequence[float]) -> Box:
+        own = width / height if self.relative else 1.0
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for attempt in range(0, 4 * _TRIES, 4):
             area, aspect, across, down = numbers[attempt : attempt + 4]
             area = width * height * (self.scale[0] + area * (self.scale[1] - self.scale[0]))
-            aspect = math.exp(low + aspect * (high - low))
+            aspect = own * math.exp(low + aspect * (high - low))
             w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
             if 0 < w <= width and 0 < h <= height:
                 return _placed(width, height, w, h, across, down)
-        w, h = min(width, round(height * self.ratio[1])), min(height, round(width / self.ratio[0]))
+        w, h = min(width, round(height * own * self.ratio[1])), min(height, round(width / (own * self.ratio[0])))
         return _placed(width, height, max(w, 1), max(h, 1), 0.5, 0.5)
 
 

@@ -102,9 +102,9 @@ class ImageDataset(Dataset):
 
     def filler(self) -> Batch:
         """A blank image, marked by epoch 1 as the padding of evaluation is."""
-        image = torch.zeros((1, self.preprocessing.channels, *self.preprocessing.size), dtype=torch.uint8)
+        image = torch.zeros((self.preprocessing.channels, *self.preprocessing.size), dtype=torch.uint8)
         first = torch.zeros(1, dtype=torch.int64)
-        return {"image": image, "label": torch.zeros_like(self.labels[:1]), "index": first, "epoch": first + 1}
+        return {"image": self.preprocessing.batch([image]), "label": torch.zeros_like(self.labels[:1]), "index": first, "epoch": first + 1}
 
     def _from_memory(self, index: Tensor) -> tuple[Tensor | slice, Tensor, list[tuple[str, str]]]:
         if not self.bad:
@@ -125,8 +125,7 @@ class ImageDataset(Dataset):
             except BadImage as error:
                 good[row] = False
                 bad.append((error.name, error.reason))
-        shape = (0, self.preprocessing.channels, *self.preprocessing.size)
-        return good, torch.stack(images) if images else torch.empty(shape, dtype=torch.uint8), bad
+        return good, self.preprocessing.batch(images), bad
 
     def _sample(self, i: int, numbers: list[float] | None) -> Tensor:
         name = self.split.names[i]

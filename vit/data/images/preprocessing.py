@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -75,6 +75,8 @@ class Preprocessing(StoredPreprocessing):
         ValueError: a value is unknown or out of range.
     """
 
+    rules: ClassVar[tuple[str, ...]] = RESIZES  # values of `resize`
+
     size: tuple[int, int]
     resize: str = "shorter"
     crop_pct: float = 1.0
@@ -101,7 +103,7 @@ class Preprocessing(StoredPreprocessing):
         if len(self.size) != 2 or min(self.size) < 1:
             raise ValueError(f"size {self.size} must be (height, width), both at least 1")
         for name, value, allowed in (
-            ("resize", self.resize, RESIZES),
+            ("resize", self.resize, self.rules),
             ("interpolation", self.interpolation, tuple(INTERPOLATIONS)),
             ("mode", self.mode, ("RGB", "L")),
         ):
@@ -224,6 +226,10 @@ class Preprocessing(StoredPreprocessing):
         if (height, width) != self.size:
             return False
         return self.resize in ("none", "pad") or self._target(width, height) == (width, height)
+
+    def batch(self, images: list[Tensor]) -> Tensor:
+        """uint8 (C,H,W) each → (B,C,H,W), also of no image"""
+        return torch.stack(images) if images else torch.empty((0, self.channels, *self.size), dtype=torch.uint8)
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 (B,C,H,W) → float32 (B,C,H,W) with zero mean and unit standard deviation, on the same device."""

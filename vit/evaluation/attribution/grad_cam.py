@@ -68,4 +68,4 @@ def grad_cam(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor:
 
     with torch.enable_grad(), patch_channels(model) as layer:
         found = LayerGradCam(model, layer).attribute(inputs.clone().requires_grad_(), classes, relu_attributions=True)
-    return found.detach().float().reshape(len(inputs), *model.embed.grid)
+    return found.detach().float().reshape(len(inputs), *model.embed.size(inputs))

@@ -28,5 +28,5 @@ def integrated_gradients(
             value = values.gather(1, classes[:, None]).sum()
             total += torch.autograd.grad(value, point)[0]
     pixels = (change * total / steps).sum(dim=1)  # (B,H,W)
-    rows, columns = model.embed.grid
+    rows, columns = model.embed.size(inputs)
     return pixels.unflatten(2, (columns, -1)).unflatten(1, (rows, -1)).sum(dim=(2, 4)).float()

@@ -83,7 +83,7 @@ def class_relevance(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor
     residual = not any(isinstance(block, NoResidualBlock) for block in model.encoder.blocks)
     for layer in weighted[: len(blocks)]:
         relevance = residual * relevance + layer @ relevance
-    return patch_relevance(model, relevance, weighted[len(blocks):])
+    return patch_relevance(model, relevance, weighted[len(blocks):]).unflatten(1, model.embed.size(inputs))
 
 
 def weight_by_gradient(weights: Tensor, gradient: Tensor | None) -> Tensor:
@@ -96,7 +96,7 @@ def weight_by_gradient(weights: Tensor, gradient: Tensor | None) -> Tensor:
 
 
 def patch_relevance(model: nn.Module, relevance: Tensor, pool: list[Tensor]) -> Tensor:
-    """relevance of all tokens (B,N,N) -> that of the patches to the pooled output (B,rows,columns)"""
+    """relevance of all tokens (B,N,N) -> that of the patches to the pooled output (B,patches)"""
     prefix, layer = model.embed.prefix, model.pool
     if pool:
         rows = (pool[0] @ relevance[:, layer.prefix :])[:, 0]  # (B,1,S) @ (B,S,N), S of the tokens that are pooled
@@ -108,4 +108,4 @@ def patch_relevance(model: nn.Module, relevance: Tensor, pool: list[Tensor]) -> 
         rows = relevance[:, 0]
     if getattr(model, "head_dist", None) is not None:  # whose logits are averaged with those of the pooled output
         rows = (rows + relevance[:, 1]) / 2
-    return rows[:, prefix:].reshape(len(relevance), *model.embed.grid)
+    return rows[:, prefix:]

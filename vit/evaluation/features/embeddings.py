@@ -88,7 +88,7 @@ def _embed_batches(
         unreadable += bad
         readable = [sample for sample in batch if not isinstance(sample[2], BadImage)]
         if readable:
-            parts.append(featurizer.of_images(torch.stack([image for *_, image in readable])))
+            parts.append(featurizer.of_images(featurizer.preprocessing.batch([image for *_, image in readable])))
         names += [name for name, *_ in readable]
         labels += [label for _, label, _ in readable]
         if progress:

@@ -29,7 +29,7 @@ def features_at(
 
     parts, done = [], 0
     for batch in decode_ahead(positions, decode, batch_size):
-        parts.append(featurizer.of_images(torch.stack(batch)).numpy())
+        parts.append(featurizer.of_images(featurizer.preprocessing.batch(batch)).numpy())
         done += len(batch)
         if progress:
             progress("features", done, len(positions))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vit.data.images.preprocessing import ImageLike, Preprocessing
 from vit.data.text.tokenizers import BOS, EOS, Tokenizer
 from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
-from vit.inference.images import autocast
+from vit.inference.images import accept_size, autocast
 from vit.nn import Attention, AttentionPool, ClassMean, Mean, PatchEmbed, ScorePool, attention_maps
 from vit.report.attention.maps import ImageMaps, TokenMaps, recorded_layers
 from vit.report.attention.similarity import Similarity, recorded_blocks, stack_similarities
@@ -55,10 +55,11 @@ def image_maps(
     Args:
         picture: uint8 (height,width,C), the pixels at any resolution, to be shown below the maps.
     """
+    accept_size(model, preprocessing, pixels)
     with attention_maps(model) as recorded, pooled_tokens(model) as pooled:
         logits = forward(model, preprocessing, pixels[None], precision)
-    pooling = pooling_weights(model.pool, recorded, *pooled)
-    return ImageMaps(picture, recorded_layers(recorded), model.embed.grid, prefix_names(model.embed), pooling), logits
+    grid, pooling = model.embed.size(pixels[None]), pooling_weights(model.pool, recorded, *pooled)
+    return ImageMaps(picture, recorded_layers(recorded), grid, prefix_names(model.embed), pooling), logits
 
 
 def prefix_names(embed: PatchEmbed) -> list[str]:

@@ -10,6 +10,7 @@ from vit.evaluation.attribution.grad_cam import grad_cam
 from vit.evaluation.attribution.integrated_gradients import integrated_gradients
 from vit.evaluation.attribution.relevance import class_relevance, has_relevance
 from vit.evaluation.multi_label import MultiLabelEvaluation
+from vit.inference.images import accept_size
 from vit.report.attention.heat import enlarged, heat_picture
 from vit.report.attention.recording import has_attention, image_attention, text_attention
 from vit.report.pages.embedded import thumbnail_url
@@ -72,8 +73,10 @@ def image_maps(subject: Subject, i: int) -> str:
     maps = image_attention(predictor, sample, name)
     shown = {TITLES["rollout"]: maps.pooled_rollout()}
     if has_relevance(predictor.model):
-        pixels = predictor.preprocessing.image(sample, name)[None].to(predictor.device)
-        shown |= dict(class_maps(subject, predictor.preprocessing.normalize(pixels), explained_classes(subject, i)))
+        pixels = predictor.preprocessing.image(sample, name)
+        accept_size(predictor.model, predictor.preprocessing, pixels)
+        inputs = predictor.preprocessing.normalize(pixels[None].to(predictor.device))
+        shown |= dict(class_maps(subject, inputs, explained_classes(subject, i)))
     last = list(maps.pooled_layers().values())[-1]
     shown |= {TITLES["head"].format(j): head for j, head in enumerate(last)}
     pictures = [card(thumbnail_url(enlarged(maps.image)), f"{name}, the input of the model", ["image"])]

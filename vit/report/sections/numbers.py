@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from vit.data import LinePreprocessing
+from vit.data import LinePreprocessing, PackedPreprocessing
 from vit.evaluation.calibration.reliability import reliability
 from vit.evaluation.intervals.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, Interval, accuracies
 from vit.report.figures.reliability import reliability_picture
@@ -41,6 +41,10 @@ def input_text(subject: Subject) -> str:
                 f"{preprocessing.mode}")
     if preprocessing is None:
         return f"texts of at most {subject.predictor.model.config.max_len:,} tokens"
+    if isinstance(preprocessing, PackedPreprocessing):
+        rows, columns = preprocessing.patch_size
+        return (f"at most {preprocessing.max_patches} patches of {columns}x{rows} pixels in the aspect ratio of the "
+                f"image, {preprocessing.mode}")
     height, width = preprocessing.size
     return f"{width}x{height} pixels, {preprocessing.mode}, resize {preprocessing.resize}"
 

@@ -123,6 +123,7 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
     "data.limit": COUNT,
     "data.mask_ratio": BETWEEN_0_AND_1,
     "data.max_len": or_null(COUNT),
+    "data.max_patches": or_null(COUNT),
     "data.max_source_len": or_null(COUNT),
     "data.max_target_len": or_null(COUNT),
     "data.min_digits": or_null(COUNT),

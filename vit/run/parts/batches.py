@@ -14,6 +14,9 @@ from vit.data import (
     EvalBatches,
     ImageDataset,
     LinePreprocessing,
+    PackedAugment,
+    PackedImageDataset,
+    PackedPreprocessing,
     PairDataset,
     PairSource,
     Preprocessing,
@@ -36,7 +39,7 @@ log = logging.getLogger("vit")
 def build_batches(config: dict, source: Source, preprocessing: Preprocessing) -> Batches:
     """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches."""
     data, recipe = config["data"], config["recipe"]
-    crop = build_crop(recipe["crop"], config["seed"])
+    crop = build_crop(recipe["crop"], config["seed"], relative=isinstance(preprocessing, PackedPreprocessing))
     train = image_dataset(data, source.splits["train"], preprocessing, crop)
     val = image_dataset(data, source.splits["val"], preprocessing)
     return Batches(
@@ -53,7 +56,8 @@ def image_dataset(data: dict, split: Split, preprocessing: Preprocessing, crop: 
         DataError: the images cannot be on the device.
     """
     if data.get("cache") != "device":
-        return ImageDataset(split, preprocessing, crop, **image_loading(data))
+        dataset = PackedImageDataset if isinstance(preprocessing, PackedPreprocessing) else ImageDataset
+        return dataset(split, preprocessing, crop, **image_loading(data))
     if data["workers"] not in (0, AUTO):
         raise ConfigError(f"data.workers={data['workers']} has no use with data.cache=device, whose images are loaded "
                           "once; use data.workers=auto")
@@ -117,17 +121,24 @@ def build_pair_datasets(
     return made
 
 
-def build_crop(crop: dict | None, seed: int) -> RandomResizedCrop | RandomCrop | None:
-    """The random crop of training: a box of random size with `scale`, else the largest box, at a random position."""
+def build_crop(crop: dict | None, seed: int, relative: bool = False) -> RandomResizedCrop | RandomCrop | None:
+    """The random crop of training: a box of random size with `scale`, else the largest box, at a random position.
+
+    Args:
+        relative: `ratio` changes the aspect ratio of the image.
+    """
     if not crop:
         return None
     if crop["scale"] is None:
         return RandomCrop(seed)
-    return RandomResizedCrop(tuple(crop["scale"]), tuple(crop["ratio"]), seed)
+    return RandomResizedCrop(tuple(crop["scale"]), tuple(crop["ratio"]), seed, relative)
 
 
-def build_augment(steps: dict | None, seed: int) -> Augment | None:
+def build_augment(steps: dict | None, seed: int, packed: bool = False) -> Augment | None:
     """The batch augmentations, in the order of the recipe, without steps that are null.
+
+    Args:
+        packed: the images have different sizes.
 
     Raises:
         ConfigError: names the step.
@@ -137,7 +148,7 @@ def build_augment(steps: dict | None, seed: int) -> Augment | None:
         for key, step in (steps or {}).items()
         if step is not None
     ]
-    return Augment(made, seed) if made else None
+    return (PackedAugment if packed else Augment)(made, seed) if made else None
 
 
 def check_no_augment(recipe: dict) -> None:

@@ -2,7 +2,17 @@
 
 import logging
 
-from vit.data import AnyPreprocessing, LinePreprocessing, PairSource, PairSplit, Preprocessing, Source, Split, estimate
+from vit.data import (
+    AnyPreprocessing,
+    LinePreprocessing,
+    PackedPreprocessing,
+    PairSource,
+    PairSplit,
+    Preprocessing,
+    Source,
+    Split,
+    estimate,
+)
 from vit.data.images.bit_depth import FULL, RULES
 from vit.data.images.preprocessing import as_size
 from vit.data.pairs.line_widths import fitting_width
@@ -16,7 +26,7 @@ DEFAULT_SIZE = 224  # pixels
 
 
 def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> Preprocessing:
-    """The preprocessing of images of one size; mean, std and range are measured on the training split where neither
+    """The preprocessing of images of one size, or in a resumed run with `data.pack` the recorded one; mean, std and range are measured on the training split where neither
     the config nor `init_from` has them.
 
     Raises:
@@ -27,10 +37,12 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
         stated["size"] = as_size(data["image_size"])
     train = source.splits["train"]
     if initial is not None and initial.preprocessing is not None:
-        values = merged(initial.preprocessing, stated)
+        known = initial.preprocessing
+        values = merged(known.of_one_size() if isinstance(known, PackedPreprocessing) else known, stated)
         return with_range(checked("data.preprocessing", Preprocessing.from_dict, values), train, rule)
     stated.setdefault("size", (initial.image_size if initial is not None else None) or as_size(DEFAULT_SIZE))
-    made = checked("data.preprocessing", Preprocessing.from_dict, with_default_statistics(stated))
+    recorded = PackedPreprocessing if "max_patches" in stated else Preprocessing
+    made = checked("data.preprocessing", recorded.from_dict, with_default_statistics(stated))
     return with_statistics(with_range(made, train, rule), train, stated)
 
 

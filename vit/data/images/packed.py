@@ -1,0 +1,162 @@
+"""Images that keep their aspect ratio: their preprocessing, data set and augmentation, in batches without padding."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vit.data.augment.random_crop import Box
+from vit.data.augment.steps import Augment
+from vit.data.images.dataset import ImageDataset
+from vit.data.images.decode import BadImage
+from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, as_size
+from vit.data.images.resampling import resize_box
+from vit.packed_images import Grid, PackedImages
+
+ASPECT = "aspect"  # the resize rule: each image keeps its aspect ratio
+
+
+@dataclass(frozen=True)
+class PackedPreprocessing(Preprocessing):
+    """A `Preprocessing` that keeps the aspect ratio of each image, as in NaFlex (arXiv 2502.14786): the image is resized
+    to whole patches, at most `max_patches` of them, and a batch contains images of different sizes.
+
+    `size` is the image size of the model, whose positions are resampled to the grid of each image. `max_patches` is the
+    number of patches of `size` by default. `resize` is always "aspect", and nothing is cropped.
+
+    Raises:
+        ValueError: a value is unknown or out of range.
+    """
+
+    rules: ClassVar[tuple[str, ...]] = (ASPECT,)
+
+    resize: str = ASPECT
+    patch_size: tuple[int, int] = (16, 16)
+    max_patches: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "patch_size", as_size(self.patch_size))
+        super().__post_init__()
+
+    def _check(self) -> None:
+        super()._check()
+        if len(self.patch_size) != 2 or min(self.patch_size) < 1:
+            raise ValueError(f"patch_size {self.patch_size} must be (height, width), both at least 1")
+        if self.max_patches is None:
+            rows, columns = (size // patch for size, patch in zip(self.size, self.patch_size, strict=True))
+            object.__setattr__(self, "max_patches", rows * columns)
+        if self.max_patches < 1:
+            raise ValueError(f"max_patches={self.max_patches} must be at least 1")
+        if self.crop_pct != 1:
+            raise ValueError(f"crop_pct={self.crop_pct} crops images, which resize={ASPECT} does not; set it to 1")
+        if self.draft:
+            raise ValueError(f"draft=true needs images of one size, not resize={ASPECT}; set it to false")
+
+    @classmethod
+    def of(cls, other: Preprocessing, patch_size: tuple[int, int], max_patches: int | None = None) -> Self:
+        """The preprocessing that keeps aspect ratios, with all other values of one of images of one size."""
+        values = {field.name: getattr(other, field.name) for field in fields(Preprocessing)}
+        changes = {"resize": ASPECT, "crop_pct": 1.0, "patch_size": patch_size, "max_patches": max_patches}
+        return cls(**values | changes)
+
+    def of_one_size(self) -> Preprocessing:
+        """The preprocessing of images of one size with all other values of this one: the centre of each image."""
+        values = {field.name: getattr(self, field.name) for field in fields(Preprocessing)}
+        return Preprocessing(**values | {"resize": "shorter"})
+
+    def size_of(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) in pixels to which an image of this size is resized."""
+        rows, columns = nearest_grid(height, width, self.patch_size, self.max_patches)
+        return rows * self.patch_size[0], columns * self.patch_size[1]
+
+    def fit(self, image: Image.Image, name: str = "") -> Image.Image:
+        """A decoded image, resized to whole patches."""
+        height, width = self.size_of(image.height, image.width)
+        if image.size == (width, height):
+            return image
+        return image.resize((width, height), INTERPOLATIONS[self.interpolation])
+
+    def preview(self, raw: ImageLike, name: str = "", side: int = 480) -> np.ndarray:
+        """The image in the aspect ratio of the model's input for display, as `Preprocessing.preview`: (H,W,C)"""
+        image = self.decode(raw, name)
+        height, width = self.size_of(image.height, image.width)
+        finer = max(1.0, min(image.width / width, image.height / height, side / max(height, width)))
+        size = round(width * finer), round(height * finer)
+        return np.atleast_3d(np.asarray(image.resize(size, INTERPOLATIONS[self.interpolation])))
+
+    def leaves_unchanged(self, height: int, width: int) -> bool:
+        """Whether the pixels of images of this size stay unchanged."""
+        return (height, width) == self.size_of(height, width)
+
+    def batch(self, images: list[Tensor]) -> PackedImages:
+        """uint8 (C,H,W) each → a packed batch, also of no image."""
+        if images:
+            return PackedImages.of(images, self.patch_size)
+        return PackedImages(torch.empty((0, self.channels, *self.patch_size), dtype=torch.uint8), ())
+
+    def normalize(self, images: PackedImages | Tensor) -> PackedImages | Tensor:
+        """uint8 images, packed or (B,C,H,W) of one size → float32 with zero mean and unit standard deviation, on the
+        same device
+        """
+        if isinstance(images, Tensor):
+            return super().normalize(images)
+        return images.replaced(super().normalize(images.patches))
+
+    def _target(self, width: int, height: int) -> tuple[int, int]:
+        return self.size_of(height, width)[::-1]
+
+
+def nearest_grid(height: int, width: int, patch_size: tuple[int, int], max_patches: int) -> Grid:
+    """(rows, columns) of at most `max_patches` patches for an image of this size.
+
+    Of the grids next to the largest scale at which the area of the image fits, the one whose aspect ratio is closest to
+    that of the image, and of equally close ones the largest.
+    """
+    tall, wide = height * patch_size[1], width * patch_size[0]  # their ratio is that of rows to columns
+    rows, columns = (min(max(1, math.isqrt(max_patches * a // b)), max_patches) for a, b in ((tall, wide), (wide, tall)))
+    fitting_columns, fitting_rows = max(1, round(rows * wide / tall)), max(1, round(columns * tall / wide))
+    grids = [(rows, columns), (rows + 1, columns), (rows, columns + 1), (rows, fitting_columns), (fitting_rows, columns)]
+    grids = [grid for grid in grids if math.prod(grid) <= max_patches]
+    return min(grids, key=lambda grid: (abs(math.log(grid[0] * wide / (grid[1] * tall))), -math.prod(grid)))
+
+
+class PackedImageDataset(ImageDataset):
+    """An `ImageDataset` with `PackedPreprocessing`, whose `cache` is True, False or "auto"; a batch has the
+    `PackedImages` under "image".
+
+    A random crop is resized as a whole image would be, so that crops also have different sizes.
+    """
+
+    preprocessing: PackedPreprocessing
+
+    def _fill(self) -> None:
+        """Caches whole images for random crops, else images of their final sizes."""
+        self.decoded = [self._load_or_skip(i) for i in range(len(self))]
+
+    def _sample(self, i: int, numbers: list[float] | None) -> Tensor:
+        if numbers is not None or self.decoded is None:
+            return super()._sample(i, numbers)
+        if i in self.bad:
+            raise BadImage(self.split.names[i], self.bad[i])
+        return self.decoded[i]
+
+    def _resize_box(self, pixels: np.ndarray, box: Box) -> Tensor:
+        left, top, right, bottom = box
+        size = self.preprocessing.size_of(round(bottom - top), round(right - left))
+        return resize_box(pixels, box, size, self.preprocessing.interpolation, self.resampling)
+
+
+class PackedAugment(Augment):
+    """An `Augment` of packed images: each step is applied to all images of a size at once.
+
+    The random numbers are those of a sample, so that they do not depend on the other images of the batch.
+    """
+
+    def forward(self, images: PackedImages, index: Tensor, epoch: Tensor) -> PackedImages:
+        """uint8 images, index (B,), epoch (B,) → the augmented images"""
+        augment = super().forward
+        return images.apply_by_grid(lambda group, rows: augment(group, index[rows], epoch[rows]))

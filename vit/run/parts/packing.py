@@ -1,0 +1,87 @@
+"""`data.pack`: training on images that keep their aspect ratio, in batches without padding."""
+
+import logging
+
+from torch import nn
+
+from vit.data import PackedPreprocessing, Preprocessing
+from vit.models import VisionTransformer
+from vit.models.checks import not_packable
+from vit.run.config.checked import checked
+from vit.run.config.composing import ConfigError, stated
+from vit.run.parts.progressive import NODE, SCHEDULES
+
+log = logging.getLogger("vit")
+
+RESIZING = ("resize", "crop_pct", "draft")  # keys of data.preprocessing that pack sets itself
+
+
+def is_packed(config: dict) -> bool:
+    """Whether images keep their aspect ratio; configs of earlier versions lack the key."""
+    return bool(config["data"].get("pack"))
+
+
+def check_packing(config: dict) -> None:
+    """Checks, before the data is read, that nothing in the config needs images of one size.
+
+    Raises:
+        ConfigError: names the key and a valid value.
+    """
+    data, recipe, model = config["data"], config["recipe"], config["model"]
+    progressive, preprocessing = recipe.get("progressive") or {}, data["preprocessing"]
+    resized = [] if config["resumed"] else [key for key in RESIZING if preprocessing.get(key) not in (None, False)]
+    scheduled = [key for key in SCHEDULES if progressive.get(key) is not None]
+    mixes = recipe["mixup"] and any(key.split(".")[0] == "mixup" for key in stated(config["overrides"], "recipe"))
+    for unfit, setting, reason, valid in (
+        (config["task"]["name"] != "classification", f"task={config['task']['name']}", "masks equally many patches of "
+         "each image", "task=classification"),
+        (config["distill"]["kind"] != "none", f"distill={config['distill']['kind']}", "needs the images of the teacher",
+         "distill=none"),
+        (mixes, "recipe.mixup", "mixes images of one size", "recipe.mixup=null"),
+        (recipe["crop"] and recipe["crop"]["scale"] is None, "recipe.crop.scale=null", "crops to the aspect ratio of "
+         "one size", "recipe.crop=null"),
+        (scheduled, f"{NODE}.{''.join(scheduled[:1])}", "schedules the size of all images", "null for it"),
+        (resized, f"data.preprocessing.{''.join(resized[:1])}", "is for images of one size", "null for it"),
+        (data["cache"] in ("memory", "disk", "device"), f"data.cache={data['cache']}", "stores images for one size",
+         "data.cache=auto or none"),
+        (config["compile"], f"compile={config['compile']}", "would compile again for each new number of patches",
+         "compile=false"),
+        (config["strategy"]["name"] == "fsdp", "strategy=fsdp", "gathers weights for images of one size",
+         "strategy=ddp"),
+        (model.get("library") == "timm", "model.library=timm", "computes images of one size",
+         "a model of this project, such as model=small"),
+    ):
+        if unfit:
+            raise ConfigError(f"{setting} {reason}, but with data.pack=true each image has its own; set {valid}, or "
+                              "data.pack=false")
+    if reason := not_packable(model):
+        raise ConfigError(f"model.{reason}, which data.pack=true does not have; change it, or set data.pack=false")
+
+
+def drop_mixup(config: dict) -> None:
+    """Remove the mixup of a recipe, in place and with a log line; one of an override is an error before."""
+    if config["recipe"]["mixup"]:
+        log.info("data.pack=true: images of different sizes are not mixed (recipe.mixup=null)")
+        config["recipe"]["mixup"] = None
+
+
+def packed_preprocessing(data: dict, preprocessing: Preprocessing, model: nn.Module) -> PackedPreprocessing:
+    """The preprocessing that keeps aspect ratios, for the patches of the model.
+
+    Raises:
+        ConfigError: the model needs images of one size, or `data.max_patches` is invalid.
+    """
+    if not isinstance(model, VisionTransformer):
+        raise ConfigError(f"data.pack=true is for the Vision Transformers of this project, not for {model.config.kind} "
+                          "models; set data.pack=false")
+    if reason := not_packable(model.config.to_dict()):
+        raise ConfigError(f"the model has {reason}, which data.pack=true does not have; use another model, or set "
+                          "data.pack=false")
+    if isinstance(preprocessing, PackedPreprocessing):  # of a resumed run
+        return preprocessing
+    values = {"patch_size": model.config.patch_size, "max_patches": data["max_patches"]}
+    made = checked("data", lambda values: PackedPreprocessing.of(preprocessing, **values), values)
+    rows, columns = model.config.grid
+    log.info("images keep their aspect ratio: at most %d patches each; positions are those of %dx%d patches, resampled",
+             made.max_patches, rows, columns)
+    return made
