@@ -10,7 +10,9 @@ from vit.data import Preprocessing
 from vit.data.images.bit_depth import FULL, beyond_eight_bits
 from vit.weights.formats.timm import timm_arguments
 
-CROP_MODES = {"squash": "squash", "none": "squash", "shorter": "center", "pad": "border", "aspect": "squash"}  # resize rule of vit -> timm
+CROP_MODES = {  # resize rule of vit -> timm
+    "squash": "squash", "none": "squash", "aspect": "squash", "shorter": "center", "pad": "border",
+}
 
 
 def timm_folder(model: nn.Module, classes: Sequence[str], preprocessing: Preprocessing) -> dict[str, Any] | None:

@@ -45,7 +45,9 @@ class Reconstructions(pl.Callback):
 
 
 def select_images(split: Split, preprocessing: Preprocessing, count: int) -> tuple[Tensor, Tensor]:
-    """A batch uint8 (B,C,H,W) and indices (B,) of up to `count` evenly spaced images of a split, without unreadable ones."""
+    """Up to `count` evenly spaced images of a split, without unreadable ones: a batch uint8 (B,C,H,W), and their
+    indices (B,).
+    """
     images, index = [], []
     for i in evenly_spaced(len(split), count):
         try:

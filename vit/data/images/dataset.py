@@ -104,7 +104,8 @@ class ImageDataset(Dataset):
         """A blank image, marked by epoch 1 as the padding of evaluation is."""
         image = torch.zeros((self.preprocessing.channels, *self.preprocessing.size), dtype=torch.uint8)
         first = torch.zeros(1, dtype=torch.int64)
-        return {"image": self.preprocessing.batch([image]), "label": torch.zeros_like(self.labels[:1]), "index": first, "epoch": first + 1}
+        images = self.preprocessing.batch([image])
+        return {"image": images, "label": torch.zeros_like(self.labels[:1]), "index": first, "epoch": first + 1}
 
     def _from_memory(self, index: Tensor) -> tuple[Tensor | slice, Tensor, list[tuple[str, str]]]:
         if not self.bad:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vit.data import Source

@@ -31,14 +31,14 @@ def check_packing(config: dict) -> None:
     progressive, preprocessing = recipe.get("progressive") or {}, data["preprocessing"]
     resized = [] if config["resumed"] else [key for key in RESIZING if preprocessing.get(key) not in (None, False)]
     scheduled = [key for key in SCHEDULES if progressive.get(key) is not None]
-    mixes = recipe["mixup"] and any(key.split(".")[0] == "mixup" for key in stated(config["overrides"], "recipe"))
+    mixes = recipe.get("mixup") and any(key.split(".")[0] == "mixup" for key in stated(config["overrides"], "recipe"))
     for unfit, setting, reason, valid in (
         (config["task"]["name"] != "classification", f"task={config['task']['name']}", "masks equally many patches of "
          "each image", "task=classification"),
         (config["distill"]["kind"] != "none", f"distill={config['distill']['kind']}", "needs the images of the teacher",
          "distill=none"),
         (mixes, "recipe.mixup", "mixes images of one size", "recipe.mixup=null"),
-        (recipe["crop"] and recipe["crop"]["scale"] is None, "recipe.crop.scale=null", "crops to the aspect ratio of "
+        ((recipe.get("crop") or {"scale": 1})["scale"] is None, "recipe.crop.scale=null", "crops to the aspect ratio of "
          "one size", "recipe.crop=null"),
         (scheduled, f"{NODE}.{''.join(scheduled[:1])}", "schedules the size of all images", "null for it"),
         (resized, f"data.preprocessing.{''.join(resized[:1])}", "is for images of one size", "null for it"),
@@ -60,7 +60,7 @@ def check_packing(config: dict) -> None:
 
 def drop_mixup(config: dict) -> None:
     """Remove the mixup of a recipe, in place and with a log line; one of an override is an error before."""
-    if config["recipe"]["mixup"]:
+    if config["recipe"].get("mixup"):
         log.info("data.pack=true: images of different sizes are not mixed (recipe.mixup=null)")
         config["recipe"]["mixup"] = None
 

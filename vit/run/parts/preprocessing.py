@@ -26,8 +26,8 @@ DEFAULT_SIZE = 224  # pixels
 
 
 def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> Preprocessing:
-    """The preprocessing of images of one size, or in a resumed run with `data.pack` the recorded one; mean, std and range are measured on the training split where neither
-    the config nor `init_from` has them.
+    """The preprocessing of images of one size, or in a resumed run with `data.pack` the recorded one; mean, std and
+    range are measured on the training split where neither the config nor `init_from` has them.
 
     Raises:
         ConfigError: names the key of `data.preprocessing`.
