@@ -93,7 +93,8 @@ def test_the_commands_use_the_model(whole, shapes, tmp_path):
     for arguments, text in (
         (["evaluate", str(whole)], "accuracy"),
         (["predict", str(whole), one], "wide_"),
-        (["report", str(whole), "--output", "page.html", "--corruptions", "--severity", "2", "--attention", "2"], "page.html"),
+        (["report", str(whole), "--output", "page.html", "--corruptions", "--severity", "2", "--attention", "2"],
+         "page.html"),
         (["attention", str(whole), one, "--output", "attention.png"], "attention.png"),
         (["probe", str(whole), "--save", "features.npz"], "features.npz"),
         (["calibrate", str(whole), "--output", "calibrated"], "temperature"),

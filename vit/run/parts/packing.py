@@ -28,6 +28,7 @@ def check_packing(config: dict) -> None:
         ConfigError: names the key and a valid value.
     """
     data, recipe, model = config["data"], config["recipe"], config["model"]
+    crop = recipe.get("crop")
     progressive, preprocessing = recipe.get("progressive") or {}, data["preprocessing"]
     resized = [] if config["resumed"] else [key for key in RESIZING if preprocessing.get(key) not in (None, False)]
     scheduled = [key for key in SCHEDULES if progressive.get(key) is not None]
@@ -38,8 +39,8 @@ def check_packing(config: dict) -> None:
         (config["distill"]["kind"] != "none", f"distill={config['distill']['kind']}", "needs the images of the teacher",
          "distill=none"),
         (mixes, "recipe.mixup", "mixes images of one size", "recipe.mixup=null"),
-        ((recipe.get("crop") or {"scale": 1})["scale"] is None, "recipe.crop.scale=null", "crops to the aspect ratio of "
-         "one size", "recipe.crop=null"),
+        (crop and crop["scale"] is None, "recipe.crop.scale=null", "crops to the aspect ratio of one size",
+         "recipe.crop=null"),
         (scheduled, f"{NODE}.{''.join(scheduled[:1])}", "schedules the size of all images", "null for it"),
         (resized, f"data.preprocessing.{''.join(resized[:1])}", "is for images of one size", "null for it"),
         (data["cache"] in ("memory", "disk", "device"), f"data.cache={data['cache']}", "stores images for one size",
