@@ -121,18 +121,18 @@ def test_a_run_starts_from_a_packed_model(whole, shapes, tmp_path, pack):
 
 
 @pytest.mark.parametrize(("overrides", "text"), [
-    (["recipe.mixup.mixup=0.5"], "recipe.mixup mixes images of one size, but with data.pack=true each image has its "
-     "own; set recipe.mixup=null, or data.pack=false"),
+    (["recipe.mixup.mixup=0.5"], "recipe.mixup mixes images of one size, but data.pack=true has images of "
+     "different sizes; set recipe.mixup=null, or data.pack=false"),
     (["recipe.crop.scale=null"], "recipe.crop.scale=null crops to the aspect ratio of one size"),
-    (["recipe.progressive.image_size=[8,16]"], "recipe.progressive.image_size schedules the size"),
-    (["recipe.progressive.patch_drop=[0.5,0.0]"], "recipe.progressive.patch_drop schedules the size"),
+    (["recipe.progressive.image_size=[8,16]"], "recipe.progressive.image_size scales all images to one size"),
+    (["recipe.progressive.patch_drop=[0.5,0.0]"], "recipe.progressive.patch_drop leaves equally many patches of all images"),
     (["data.preprocessing.resize=squash"], "data.preprocessing.resize is for images of one size"),
     (["data.preprocessing.crop_pct=0.9"], "data.preprocessing.crop_pct is for images of one size"),
     (["data.preprocessing.draft=true"], "data.preprocessing.draft is for images of one size"),
     (["data.cache=disk"], "data.cache=disk stores images for one size"),
-    (["compile=true"], "compile=True would compile again"),
-    (["strategy=fsdp"], "strategy=fsdp gathers weights"),
-    (["distill=soft", "distill.teacher=runs"], "distill=soft needs the images of the teacher"),
+    (["compile=true"], "compile=true compiles for images of one size"),
+    (["strategy=fsdp"], "strategy=fsdp gathers the weights"),
+    (["distill=soft", "distill.teacher=runs"], "distill=soft has a teacher for images of one size"),
     (["model=timm", "model.name=test_vit"], "model.library=timm computes images of one size"),
     (["model.stem=conv"], "model.stem=conv has convolutions over the borders"),
     (["model.positions=relative"], "model.positions=relative has a bias for each pair of patches"),

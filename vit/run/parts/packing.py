@@ -9,7 +9,7 @@ from vit.models import VisionTransformer
 from vit.models.checks import not_packable
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
-from vit.run.parts.progressive import NODE, SCHEDULES
+from vit.run.parts.progressive import NODE
 
 log = logging.getLogger("vit")
 
@@ -31,32 +31,36 @@ def check_packing(config: dict) -> None:
     crop = recipe.get("crop")
     progressive, preprocessing = recipe.get("progressive") or {}, data["preprocessing"]
     resized = [] if config["resumed"] else [key for key in RESIZING if preprocessing.get(key) not in (None, False)]
-    scheduled = [key for key in SCHEDULES if progressive.get(key) is not None]
     mixes = recipe.get("mixup") and any(key.split(".")[0] == "mixup" for key in stated(config["overrides"], "recipe"))
     for unfit, setting, reason, valid in (
-        (config["task"]["name"] != "classification", f"task={config['task']['name']}", "masks equally many patches of "
-         "each image", "task=classification"),
-        (config["distill"]["kind"] != "none", f"distill={config['distill']['kind']}", "needs the images of the teacher",
-         "distill=none"),
+        (config["task"]["name"] != "classification", f"task={config['task']['name']}",
+         "masks equally many patches of each image", "task=classification"),
+        (config["distill"]["kind"] != "none", f"distill={config['distill']['kind']}",
+         "has a teacher for images of one size", "distill=none"),
         (mixes, "recipe.mixup", "mixes images of one size", "recipe.mixup=null"),
-        (crop and crop["scale"] is None, "recipe.crop.scale=null", "crops to the aspect ratio of one size",
-         "recipe.crop=null"),
-        (scheduled, f"{NODE}.{''.join(scheduled[:1])}", "schedules the size of all images", "null for it"),
-        (resized, f"data.preprocessing.{''.join(resized[:1])}", "is for images of one size", "null for it"),
+        (crop and crop["scale"] is None, "recipe.crop.scale=null",
+         "crops to the aspect ratio of one size", "recipe.crop=null"),
+        (progressive.get("image_size") is not None, f"{NODE}.image_size", "scales all images to one size",
+         f"{NODE}.image_size=null"),
+        (progressive.get("patch_drop") is not None, f"{NODE}.patch_drop", "leaves equally many patches of all images",
+         f"{NODE}.patch_drop=null"),
+        *((True, f"data.preprocessing.{key}", "is for images of one size", f"data.preprocessing.{key}=null")
+          for key in resized),
         (data["cache"] in ("memory", "disk", "device"), f"data.cache={data['cache']}", "stores images for one size",
          "data.cache=auto or none"),
-        (config["compile"], f"compile={config['compile']}", "would compile again for each new number of patches",
+        (config["compile"], f"compile={str(config['compile']).lower()}", "compiles for images of one size",
          "compile=false"),
-        (config["strategy"]["name"] == "fsdp", "strategy=fsdp", "gathers weights for images of one size",
+        (config["strategy"]["name"] == "fsdp", "strategy=fsdp", "gathers the weights of a model for images of one size",
          "strategy=ddp"),
         (model.get("library") == "timm", "model.library=timm", "computes images of one size",
          "a model of this project, such as model=small"),
     ):
         if unfit:
-            raise ConfigError(f"{setting} {reason}, but with data.pack=true each image has its own; set {valid}, or "
+            raise ConfigError(f"{setting} {reason}, but data.pack=true has images of different sizes; set {valid}, or "
                               "data.pack=false")
     if reason := not_packable(model):
-        raise ConfigError(f"model.{reason}, which data.pack=true does not have; change it, or set data.pack=false")
+        raise ConfigError(f"model.{reason}, but data.pack=true has images of different sizes; change it, or set "
+                          "data.pack=false")
 
 
 def drop_mixup(config: dict) -> None:
@@ -76,8 +80,8 @@ def packed_preprocessing(data: dict, preprocessing: Preprocessing, model: nn.Mod
         raise ConfigError(f"data.pack=true is for the Vision Transformers of this project, not for {model.config.kind} "
                           "models; set data.pack=false")
     if reason := not_packable(model.config.to_dict()):
-        raise ConfigError(f"the model has {reason}, which data.pack=true does not have; use another model, or set "
-                          "data.pack=false")
+        raise ConfigError(f"the model has {reason}, but data.pack=true has images of different sizes; use another "
+                          "model, or set data.pack=false")
     if isinstance(preprocessing, PackedPreprocessing):  # of a resumed run
         return preprocessing
     values = {"patch_size": model.config.patch_size, "max_patches": data["max_patches"]}
