@@ -32,7 +32,7 @@ from vit.run.parts.head_fit import start_head
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model, model_name
 from vit.run.parts.optimization import build_loss, build_optimization
-from vit.run.parts.packing import check_packing, drop_mixup, is_packed, packed_preprocessing
+from vit.run.parts.packing import check_packing, drop_mixup, packed_preprocessing
 from vit.run.parts.preprocessing import build_preprocessing
 from vit.run.parts.progressive import build_progressive
 from vit.run.records.folder import RunFolder
@@ -58,7 +58,7 @@ class ImageJob(Job):
     def check_config(cls, config: dict, devices: Devices) -> None:
         """Raises ConfigError: as `Job.check_config`, or for a key that does not fit `data.pack`."""
         super().check_config(config, devices)
-        if is_packed(config):
+        if config["data"].get("pack"):
             check_packing(config)
         elif config["data"].get("max_patches") is not None:
             raise ConfigError(f"data.max_patches={config['data']['max_patches']} is for images that keep their aspect "
@@ -78,7 +78,7 @@ class ImageJob(Job):
     def complete_recipe(self) -> None:
         super().complete_recipe()
         check_devices(self.config, self.devices.world)
-        if is_packed(self.config):
+        if self.config["data"].get("pack"):
             drop_mixup(self.config)
 
     @property
@@ -130,7 +130,7 @@ class ImageClassificationJob(ImageJob):
         patch_size, classes = self.config["data"]["patch_size"], self.source.classes
         node = self.config["model"] if self.config["distill"]["kind"] != "token" else with_token(self.config["model"])
         model = build_model(node, patch_size, self.preprocessing, classes, initial)
-        if is_packed(self.config):
+        if self.config["data"].get("pack"):
             self.preprocessing = packed_preprocessing(self.config["data"], self.preprocessing, model)
         self.progressive = build_progressive(self.config["recipe"], model)
         return model
@@ -180,7 +180,7 @@ class ImageClassificationJob(ImageJob):
             self.source.num_classes,
             build_loss(recipe["loss"], self.source, config["data"]["balance"]),
             self.build_optimization(),
-            augment=build_augment(recipe["augment"], config["seed"], is_packed(config)),
+            augment=build_augment(recipe["augment"], config["seed"], bool(config["data"].get("pack"))),
             mixup=mixup,
             seed=config["seed"],
             config=config,

@@ -1,4 +1,6 @@
-"""`data.pack`: training on images that keep their aspect ratio, in batches without padding."""
+"""`data.pack`: training on images that keep their aspect ratio, in batches without padding; configs of earlier versions
+lack the key.
+"""
 
 import logging
 
@@ -14,11 +16,6 @@ from vit.run.parts.progressive import NODE
 log = logging.getLogger("vit")
 
 RESIZING = ("resize", "crop_pct", "draft")  # keys of data.preprocessing that pack sets itself
-
-
-def is_packed(config: dict) -> bool:
-    """Whether images keep their aspect ratio; configs of earlier versions lack the key."""
-    return bool(config["data"].get("pack"))
 
 
 def check_packing(config: dict) -> None:
