@@ -136,11 +136,13 @@ def test_predictions_from_files_are_measured(tmp_path):
     assert all(program["first_batch_seconds"] > program["load_seconds"] > 0 for program in case["programs"].values())
 
 
-def test_generation_is_measured():
-    settings = Settings(("uncached", "transformers", "timm"), rounds=1, batches=(2,))
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_generation_is_measured(mode):
+    settings = Settings(("uncached", "transformers", "timm"), modes=(mode,), rounds=1, batches=(2,))
     cases = []
     bench_generation(Search(beam=2, tokens=4, source=5), settings, cases, quiet)
     case = checked_report(cases, settings)["cases"][0]
+    assert case["setting"]["mode"] == mode
     assert set(case["programs"]) == {"vit", "uncached", "transformers"} and case["amount"] == 8
     assert case["missing"] == {"timm": "timm does not generate text"}
     assert all(program["same_results"] == 1 for program in case["programs"].values())

@@ -6,6 +6,7 @@ because in one process its OpenMP threads and those of torch would block each ot
 """
 
 import contextlib
+import itertools
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from vit.benchmarking.other_translators import by_transformers, marian, translat
 from vit.benchmarking.peers import MissingPeer, check_installed
 from vit.benchmarking.results import OURS, Case, Settings
 from vit.benchmarking.timing import Program, in_turns
-from vit.generation import Generation, Uncached, generate
+from vit.generation import Compiled, Generation, Uncached, generate
 from vit.models import EncoderDecoderConfig, Transformer
 
 UNCACHED, TRANSFORMERS, CT2 = "uncached", "transformers", "ctranslate2"
@@ -62,9 +63,10 @@ class Search:
 def bench_generation(
     search: Search, settings: Settings, cases: list[Case], progress: Callable[[str], None] = print
 ) -> None:
-    """Generate texts with each batch size, in float32.
+    """Generate texts with each batch size, in float32, in eager mode or with the compiled decoding step.
 
     Raises:
+        Unsupported: the compiled step on a GPU.
         ValueError: another engine than CTranslate2, whose rounding differs, generates other texts.
     """
     torch.manual_seed(0)
@@ -76,13 +78,16 @@ def bench_generation(
     missing = missing_peers(settings)
     with contextlib.ExitStack() as stack:
         engines = build_engines(ours, search, settings, missing, stack)
-        for batch in settings.batches:
-            setting = {"shape": search.shape, "beam": search.beam, "tokens": search.tokens, "batch": batch}
+        for mode, batch in itertools.product(settings.modes, settings.batches):
+            size = {"shape": search.shape, "beam": search.beam, "tokens": search.tokens}
+            setting = {**size, "mode": mode, "batch": batch}
             case = Case("generation", setting, "tokens", batch * search.tokens, missing=missing)
             progress(case.key)
             cases.append(case)
             source = torch.randint(FIRST_ID, ours.config.vocab_size, (batch, search.source), device=settings.device)
-            measure(case, {name: partial(engine, source) for name, engine in engines.items()}, settings)
+            own = Compiled(ours) if mode == "compiled" else ours
+            compared = {OURS: partial(by_vit, own, search), **engines}
+            measure(case, {name: partial(engine, source) for name, engine in compared.items()}, settings)
 
 
 def missing_peers(settings: Settings) -> dict[str, str]:
@@ -113,9 +118,9 @@ def check_generator(name: str, clock: str) -> None:
 def build_engines(
     ours: Transformer, search: Search, settings: Settings, missing: dict[str, str], stack: contextlib.ExitStack
 ) -> dict[str, Callable[[Tensor], Texts]]:
-    """Name -> source ids (B,S) to the ids of the best text of each row."""
+    """Name of a peer -> source ids (B,S) to the ids of the best text of each row."""
     wanted = [name for name in settings.against if name not in missing]
-    engines = {OURS: partial(by_vit, ours, search)}
+    engines = {}
     if UNCACHED in wanted:
         engines[UNCACHED] = partial(by_vit, Uncached(ours), search)
     if {TRANSFORMERS, CT2} & set(wanted):

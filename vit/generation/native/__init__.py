@@ -1,0 +1,6 @@
+"""A compiled decoding step: `decoder.cpp`, its structs, cache and compilation, and the model that calls it."""
+
+from vit.generation.native.compiled import Compiled
+from vit.generation.native.support import Unsupported
+
+__all__ = ["Compiled", "Unsupported"]

@@ -1,0 +1,70 @@
+"""The compiled decoding step: builds `decoder.cpp` with the C++ compiler of the machine and loads it."""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("decoder.cpp")
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-std=c++17", "-O2", "-march=native", "-fno-math-errno", "-shared", "-fPIC")
+
+
+@cache
+def load_library() -> ctypes.CDLL:
+    """The library of `decoder.cpp`, which is built once per processor and compiler and kept in the user's cache folder.
+
+    Raises:
+        ValueError: there is no C++ compiler, or it fails.
+    """
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        raise ValueError(f"the compiled decoding step needs a C++ compiler and found none of {', '.join(COMPILERS)}; "
+                         "install one, or generate in eager mode")
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    key = "\0".join([SOURCE.read_text(), compiler, version, *FLAGS, platform.machine(), processor()])
+    path = cache_folder() / f"decoder-{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
+    if not path.exists():
+        build(compiler, path)
+    library = ctypes.CDLL(str(path))
+    library.panel.restype = ctypes.c_int64
+    library.advance.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
+    library.advance.restype = None
+    return library
+
+
+def build(compiler: str, path: Path) -> None:
+    """Compile the source; the library appears at once, so that processes that start together do not disturb each other.
+
+    Raises:
+        ValueError: the compiler fails.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        built = Path(folder) / path.name
+        done = subprocess.run([compiler, *FLAGS, "-o", str(built), str(SOURCE)], capture_output=True, text=True,
+                              check=False)
+        if done.returncode:
+            error = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+            raise ValueError(f"{compiler} cannot compile {SOURCE.name}: {error}; generate in eager mode")
+        os.replace(built, path)
+
+
+def cache_folder() -> Path:
+    """A folder of this user for libraries, created if it does not exist: `vit` in XDG_CACHE_HOME or ~/.cache."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vit"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def processor() -> str:
+    """Model and instructions of the processor, on which the code of `-march=native` depends."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU")))
