@@ -20,6 +20,7 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(20_000, 10, 10)
 
 
 def pytest_unconfigure():
