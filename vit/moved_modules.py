@@ -4,7 +4,6 @@ import importlib
 import logging
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -102,8 +101,11 @@ MOVED = {  # former name → new name
 }
 
 
-class MovedModules(MetaPathFinder, Loader):
-    """Imports a module by its former name: the same module object, and a warning with the new name."""
+class MovedModules:
+    """Imports a module by its former name: the same module object, and a warning with the new name.
+
+    A finder and loader as those of `importlib.abc`, whose import takes longer than that of vit.
+    """
 
     def find_spec(self, fullname: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> ModuleSpec | None:

@@ -12,9 +12,8 @@ import numpy
 import pytest
 import torch._dynamo
 
-from vit.run.deferred_compiler import DeferredCompiler
-from vit.run.deferred_modules import DeferredPackages, Placeholder
-from vit.run.quick_imports import quick_imports
+from vit.run.deferred_modules import Placeholder, deferred_packages
+from vit.run.quick_imports import DeferredCompiler, quick_imports
 
 START = "import sys; from vit.run.quick_imports import quick_imports\nwith quick_imports(): import pytorch_lightning\n"
 NOT_LOADED = "assert not {'scipy.signal.windows', 'torch._dynamo.eval_frame'} & sys.modules.keys()\n"
@@ -148,7 +147,7 @@ def test_the_stand_in_of_the_compiler_has_its_signatures(name):
 
 def test_packages_that_are_absent_or_imported_are_left_alone():
     before = list(sys.meta_path)
-    with DeferredPackages(("numpy", "no_such_package")):
+    with deferred_packages("numpy", "no_such_package"):
         import numpy.linalg as linalg
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module("no_such_package")

@@ -3,6 +3,7 @@
 Heavy imports are inside the commands, so that help and usage errors take no time.
 """
 
+import importlib
 import os
 import sys
 from typing import Annotated
@@ -27,6 +28,7 @@ from vit.cli.training.bench import bench
 from vit.cli.training.compare_finetuning import compare_finetuning
 from vit.cli.training.cross_validate import cross_validate
 from vit.cli.training.runs import runs
+from vit.run.deferred_modules import deferred_packages
 
 app = typer.Typer(
     help="Train, fine-tune, evaluate, explain and use Vision Transformers.",
@@ -44,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments or os.environ.get("VIT_DEBUG", "0") not in ("", "0")
     arguments = [argument for argument in arguments if argument != "--debug"]
+    if not arguments or {"-h", "--help"} & set(arguments):
+        load_help()
     try:
         with print_user_warnings():
             shared = {"debug": debug, "arguments": arguments}
@@ -57,6 +61,12 @@ def main(argv: list[str] | None = None) -> int:
         if debug:
             raise
         return print_error(error_text(error), getattr(error, "exit_code", 1))
+
+
+def load_help() -> None:
+    """Import what typer renders help with, without the parser of Markdown, which no help of vit contains."""
+    with deferred_packages("attr", "markdown_it"):
+        importlib.import_module("typer.rich_utils")
 
 
 @app.callback(invoke_without_command=True)

@@ -32,7 +32,11 @@ def count_flops(model: nn.Module, shape: Sequence[int], compute: bool = False) -
     weights = next(model.parameters())
     image = torch.zeros(*shape, device=weights.device if compute else "meta", dtype=weights.dtype)
     with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter:
-        (run_here if compute else run_on_meta)(model, image)
+        if compute:  # with gradients: without them `vit.nn.cpu` uses operators for which torch has no formula
+            with evaluating(model), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+                model(image)
+        else:
+            run_on_meta(model, image)
     return counter.get_total_flops()
 
 
@@ -43,15 +47,6 @@ def lstm_flops(x: Sequence[int], input_weight: Sequence[int], hidden_weight: Seq
 
 
 FORMULAS = {torch.ops.aten.mkldnn_rnn_layer: lstm_flops}  # of operators for which torch has none
-
-
-def run_here(model: nn.Module, *inputs: torch.Tensor) -> None:
-    """A forward pass in evaluation mode; the model and the random state are left as they were.
-
-    It records gradients, as in training: without them `vit.nn.cpu` uses operators for which torch has no formula.
-    """
-    with evaluating(model), torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        model(*inputs)
 
 
 def run_on_meta(model: nn.Module, *inputs: torch.Tensor) -> None:

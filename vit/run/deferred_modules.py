@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 
 
@@ -53,11 +54,11 @@ def defer(module: DeferredModule) -> None:
         sys.meta_path.insert(0, module._finder)
 
 
+@dataclass(frozen=True)
 class SubmoduleFinder:
     """Imports a deferred package before any of its submodules (`importlib.abc.MetaPathFinder`)."""
 
-    def __init__(self, package: DeferredModule) -> None:
-        self.package = package
+    package: DeferredModule
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if not name.startswith(f"{self.package.__name__}."):
@@ -69,11 +70,11 @@ class SubmoduleFinder:
         return module.__spec__
 
 
+@dataclass(frozen=True)
 class ImportedModule:
     """The loader of a module that is imported already (`importlib.abc.Loader`), and then has its `spec` again."""
 
-    def __init__(self, spec: ModuleSpec | None) -> None:
-        self.spec = spec
+    spec: ModuleSpec | None
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
         return sys.modules[spec.name]
@@ -113,7 +114,8 @@ class DeferredName:
         return (self._object(),)
 
 
-class DeferredPackages:
+@contextlib.contextmanager
+def deferred_packages(*packages: str, parts: Mapping[str, Mapping[str, object]] | None = None) -> Iterator[None]:
     """A context in which imports of packages succeed without loading them. Names imported from them load the package
     when they are first used, at any time later. After the context `import` imports the packages as ever.
 
@@ -122,21 +124,25 @@ class DeferredPackages:
     Args:
         parts: module -> attributes that are used without the package.
     """
-
-    def __init__(self, packages: tuple[str, ...], parts: Mapping[str, Mapping[str, object]] | None = None) -> None:
-        self.packages, self.parts = packages, parts or {}
-
-    def __enter__(self) -> None:
-        self.absent = {name for name in self.packages if name not in sys.modules and importlib.util.find_spec(name)}
-        sys.meta_path.insert(0, self)
-
-    def __exit__(self, *_: object) -> None:
-        sys.meta_path.remove(self)
+    absent = {name for name in packages if name not in sys.modules and importlib.util.find_spec(name)}
+    finder = PlaceholderFinder(absent, parts or {})
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
         remove_placeholders()
 
+
+@dataclass(frozen=True)
+class PlaceholderFinder:
+    """Finds and loads placeholders of packages (`importlib.abc.MetaPathFinder` and `Loader`)."""
+
+    packages: set[str]
+    parts: Mapping[str, Mapping[str, object]]
+
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The specification of a placeholder (`importlib.abc.MetaPathFinder`)."""
-        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in self.absent else None
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in self.packages else None
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
         return Placeholder(spec.name)
@@ -148,7 +154,7 @@ class DeferredPackages:
 @contextlib.contextmanager
 def no_placeholders() -> Iterator[None]:
     """A context in which `import` imports packages as ever."""
-    deferring = [finder for finder in sys.meta_path if isinstance(finder, DeferredPackages)]
+    deferring = [finder for finder in sys.meta_path if isinstance(finder, PlaceholderFinder)]
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in deferring]
     try:
         remove_placeholders()

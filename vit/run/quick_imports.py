@@ -2,12 +2,15 @@
 
 import atexit
 import contextlib
+import functools
 import gc
+import importlib
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from vit.run.deferred_compiler import DeferredCompiler
-from vit.run.deferred_modules import DeferredModule, DeferredPackages, Placeholder, defer
+from vit.run.deferred_modules import DeferredModule, DeferredName, Placeholder, defer, deferred_packages
+
+COMPILER = "torch._dynamo"
 
 
 @contextlib.contextmanager
@@ -19,12 +22,15 @@ def quick_imports() -> Iterator[None]:
     `matplotlib`, `transformers` and `torchvision` where they are installed. Lightning and torch's optimizers import its
     compiler.
     """
-    defer(DeferredSignal())
+    defer(DeferredSignal("scipy.signal"))
     defer(DeferredCompiler())
     enabled = gc.isenabled()
     gc.disable()
     try:
-        with DeferredPackages(PACKAGES, PARTS):
+        with deferred_packages(*PACKAGES, parts=PARTS):
+            importlib.import_module("torch")
+            with deferred_packages("triton"):  # this module only checks for its kernels, others define some
+                importlib.import_module("torch.utils.flop_counter")
             yield
     finally:
         gc.freeze()
@@ -36,15 +42,49 @@ def quick_imports() -> Iterator[None]:
 class DeferredSignal(DeferredModule):
     """`scipy.signal`, which torchmetrics imports only to add a missing name (1.9)."""
 
-    def __init__(self) -> None:
-        super().__init__("scipy.signal")
-
     def hamming(self, *arguments: object, **options: object) -> object:
         """`scipy.signal.windows.hamming`, under the name that torchmetrics adds."""
         return self.windows.hamming(*arguments, **options)
 
     def _imported(self, module: types.ModuleType) -> None:
         module.hamming = self.hamming
+
+
+class DeferredCompiler(DeferredModule):
+    """`torch._dynamo`, the front end of `torch.compile`, whose import takes as long as that of torch.
+
+    Eager training uses it all the same: Lightning to recognize compiled models, Lightning and torch to exclude
+    functions from compilation, and optimizers to end a graph in each step.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(COMPILER, {"OptimizedModule": DeferredName(COMPILER, "OptimizedModule")})
+        self._exclude: list[Callable[[types.ModuleType], None]] = []
+
+    def graph_break(self, msg: str = "") -> None:
+        """Outside of compiled code a graph break does nothing."""
+
+    def disable(self, fn: Callable | None = None, recursive: bool = True, *, reason: str | None = None,
+                wrapping: bool = True) -> Callable:
+        """The function, excluded from compilation as soon as there is a compiler."""
+        if fn is None:
+            return functools.partial(self.disable, recursive=recursive, reason=reason, wrapping=wrapping)
+        function = fn
+
+        @functools.wraps(fn)
+        def disabled(*arguments: object, **options: object) -> object:
+            return function(*arguments, **options)
+
+        def exclude(compiler: types.ModuleType) -> None:
+            nonlocal function
+            function = compiler.disable(fn, recursive, reason=reason, wrapping=wrapping)
+
+        self._exclude.append(exclude)
+        return disabled
+
+    def _imported(self, module: types.ModuleType) -> None:
+        for exclude in self._exclude:
+            exclude(module)
 
 
 @contextlib.contextmanager
@@ -56,7 +96,7 @@ def plot_style(*arguments: object, **options: object) -> Iterator[None]:
         yield
 
 
-PACKAGES = ("transformers", "torchvision", "matplotlib", "triton")
+PACKAGES = ("transformers", "torchvision", "matplotlib")
 PARTS = {  # of `PACKAGES`, that torchmetrics uses when it is imported
     "matplotlib": {"colors": Placeholder("matplotlib.colors")},
     "matplotlib.pyplot": {"style": types.SimpleNamespace(context=plot_style)},

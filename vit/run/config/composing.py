@@ -194,8 +194,10 @@ def options(group: str, search: tuple[str, ...] = ()) -> list[str]:
 
 @functools.cache
 def _options(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[str]:
-    try:
-        found = hydra_over(folder).config_loader.get_group_options(group, overrides=list(search))
+    loader = hydra_over(folder).config_loader
+    try:  # with overrides the loader copies its repository
+        found = (loader.get_group_options(group, overrides=list(search)) if search
+                 else loader.repository.get_group_options(group))
     except CONFIG_ERRORS as error:
         raise ConfigError(one_line(error)) from None
     return sorted(name for name in found if not name.startswith("_") and name not in FORMER_OPTIONS.get(group, ()))
