@@ -116,9 +116,9 @@ def percentiles(values: np.ndarray, level: float) -> tuple[float, float]:
 
 def exact_interval(right: int, total: int, level: float = LEVEL) -> tuple[float, float]:
     """The interval of Clopper and Pearson (1934) of a rate, `right` of `total` samples."""
-    from scipy.stats import beta
+    from scipy.special import betaincinv  # the quantiles of beta distributions, without scipy.stats
 
     tail = (1 - level) / 2
-    low = float(beta.ppf(tail, right, total - right + 1)) if right else 0.0
-    high = float(beta.ppf(1 - tail, right + 1, total - right)) if right < total else 1.0
+    low = float(betaincinv(right, total - right + 1, tail)) if right else 0.0
+    high = float(betaincinv(right + 1, total - right, 1 - tail)) if right < total else 1.0
     return low, high
