@@ -13,6 +13,7 @@ from tests.run.conftest import QUICK, SMALL, run, table, write_photos
 from tests.run.test_resume import DIGITS, assert_same, stopped_and_resumed
 from vit.data import PackedPreprocessing
 from vit.run import main
+from vit.run.config.composing import ConfigError
 
 PACKED = [*QUICK, *SMALL, "data=folder", "data.pack=true", "model.drop_path=0.1"]
 
@@ -55,6 +56,18 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, shapes, whole, monkeypa
 def test_workers_load_the_same_images(tmp_path, shapes, whole):
     made = vit.train([*PACKED, f"data.root={shapes}", "data.cache=none", "data.workers=2", f"run_dir={tmp_path}"])
     assert_same(made.path, whole)
+
+
+def test_a_resumed_run_draws_the_same_numbers_of_patches(tmp_path, shapes, monkeypatch):
+    overrides = [*PACKED, f"data.root={shapes}", "data.image_size=32", "data.min_patches=4"]
+    made = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"])
+    stopped_and_resumed(overrides, tmp_path / "stopped", monkeypatch, 14)
+    assert_same(tmp_path / "stopped", made.path)
+
+
+def test_min_patches_above_those_of_an_image_are_an_error(tmp_path, shapes):
+    with pytest.raises(ConfigError, match="data.min_patches=5 is larger than the 4 patches that an image has at most"):
+        vit.train([*PACKED, f"data.root={shapes}", "data.min_patches=5", f"run_dir={tmp_path}"])
 
 
 def test_two_processes_train_the_same(tmp_path, shapes, whole):
@@ -143,6 +156,7 @@ def test_a_run_starts_from_a_packed_model(whole, shapes, tmp_path, pack):
     (["model.patch_dropout=0.5"], "model.patch_dropout=0.5 leaves all images"),
     (["task=masked_image", "model=mae", "recipe=mae"], "task=masked_image masks equally many patches"),
     (["data.pack=false", "data.max_patches=9"], "data.max_patches=9 is for images that keep their aspect ratio"),
+    (["data.pack=false", "data.min_patches=9"], "data.min_patches=9 is for images that keep their aspect ratio"),
     (["data.max_patches=0"], "data.max_patches=0"),
 ])
 def test_what_needs_one_size_is_an_error_before_the_data_is_read(overrides, text, tmp_path, monkeypatch, capsys):

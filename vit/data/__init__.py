@@ -24,7 +24,7 @@ from vit.data.images.decode import BadImage
 from vit.data.images.device_images import DeviceImages
 from vit.data.images.folders import folder
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
-from vit.data.images.packed import PackedAugment, PackedImageDataset, PackedPreprocessing
+from vit.data.images.packed import PackedAugment, PackedImageDataset, PackedPreprocessing, RandomPatches
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.tables import table
 from vit.data.images.unlabelled import UnlabelledImages, unlabelled_images
@@ -58,12 +58,12 @@ __all__ = [
     "LinePreprocessing", "MaskedDataset", "MaskedTrainBatches", "Mixup", "PackedAugment", "PackedImageDataset",
     "PackedPreprocessing", "PadCrop", "PairDataset", "PairEvalBatches", "PairSource", "PairSplit", "PairTrainBatches",
     "Pictures", "Preprocessing", "RandAugment", "RandomAffine", "RandomChannelPermutation", "RandomCrop",
-    "RandomElastic", "RandomErasing", "RandomLineAffine", "RandomResizedCrop", "RandomStrokeWidth", "Source", "Split",
-    "TextDataset", "TextInputs", "TextSplit", "ThreeAugment", "TrainBatches", "TrivialAugment", "UnlabelledImages",
-    "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips", "digits", "estimate", "fashion_mnist", "folder",
-    "hub", "image_text", "imagenet", "mnist", "number_questions", "number_stories", "parallel", "permutation",
-    "pictures", "read_vectors", "source_tokens", "spelled_numbers", "table", "target_tokens", "text_table",
-    "tokenizer_from_dict", "train_tokenizer", "uniform", "unlabelled_images",
+    "RandomElastic", "RandomErasing", "RandomLineAffine", "RandomPatches", "RandomResizedCrop", "RandomStrokeWidth",
+    "Source", "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment", "TrainBatches", "TrivialAugment",
+    "UnlabelledImages", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips", "digits", "estimate",
+    "fashion_mnist", "folder", "hub", "image_text", "imagenet", "mnist", "number_questions", "number_stories",
+    "parallel", "permutation", "pictures", "read_vectors", "source_tokens", "spelled_numbers", "table", "target_tokens",
+    "text_table", "tokenizer_from_dict", "train_tokenizer", "uniform", "unlabelled_images",
 ]
 
 

@@ -18,6 +18,7 @@ from vit.data import (
     Preprocessing,
     RandAugment,
     RandomErasing,
+    RandomPatches,
     RandomResizedCrop,
     Split,
 )
@@ -153,6 +154,17 @@ def test_crops_have_ratios_around_that_of_the_image(tmp_path) -> None:
     dataset = PackedImageDataset(wide, packed(max_patches=100), RandomResizedCrop((0.5, 1.0), (0.9, 1.1), 0, True))
     grids = [dataset.__getitems__([(epoch, 0)])["image"].grids[0] for epoch in range(20)]
     assert all(2.4 <= columns / rows <= 3.8 for rows, columns in grids) and len(set(grids)) > 1
+
+
+@pytest.mark.parametrize("crop", [None, RandomResizedCrop((0.5, 1.0), (1.0, 1.0), 0, relative=True)])
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_random_number_of_patches_is_drawn_for_each_image_and_epoch(tmp_path, crop, cache) -> None:
+    samples = split(tmp_path, [(50, 50), (64, 64)])
+    dataset = PackedImageDataset(samples, packed(max_patches=49), RandomPatches(4, crop, seed=1), cache=cache)
+    keys = [(epoch, index) for epoch in range(60) for index in range(2)]
+    batch = dataset.__getitems__(keys)
+    assert {grid[0] for grid in batch["image"].grids} == {2, 3, 4, 5, 6, 7} and 15 < np.mean(batch["image"].counts) < 30
+    assert torch.equal(dataset.__getitems__(keys[7:8])["image"][0], batch["image"][7])
 
 
 def test_square_crops_are_those_of_one_size(tmp_path) -> None:

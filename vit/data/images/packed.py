@@ -1,6 +1,7 @@
 """Images that keep their aspect ratio: their preprocessing, data set and augmentation, in batches without padding."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Self
 
@@ -9,15 +10,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vit.data.augment.random_crop import Box
+from vit.counters import uniform
+from vit.data.augment.random_crop import Box, RandomResizedCrop
 from vit.data.augment.steps import Augment
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.decode import BadImage
+from vit.data.images.prepared import read_sample
 from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, as_size
 from vit.data.images.resampling import resize_box
 from vit.packed_images import Grid, PackedImages
 
 ASPECT = "aspect"  # the resize rule: each image keeps its aspect ratio
+SLOT = 1500  # of the random number of patches; random crops use the slots from 1000 on
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,11 @@ class PackedPreprocessing(Preprocessing):
         values = {field.name: getattr(self, field.name) for field in fields(Preprocessing)}
         return Preprocessing(**values | {"resize": "shorter"})
 
-    def size_of(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) in pixels to which an image of this size is resized."""
-        rows, columns = nearest_grid(height, width, self.patch_size, self.max_patches)
+    def size_of(self, height: int, width: int, limit: int | None = None) -> tuple[int, int]:
+        """(height, width) in pixels to which an image of this size is resized, with at most `limit` patches instead of
+        `max_patches`.
+        """
+        rows, columns = nearest_grid(height, width, self.patch_size, limit or self.max_patches)
         return rows * self.patch_size[0], columns * self.patch_size[1]
 
     def fit(self, image: Image.Image, name: str = "") -> Image.Image:
@@ -131,30 +137,63 @@ def nearest_grid(height: int, width: int, patch_size: tuple[int, int], max_patch
     return min(grids, key=cost)
 
 
+@dataclass(frozen=True)
+class RandomPatches:
+    """A random number of patches for each image, from `least` to that of the preprocessing (NaViT, arXiv 2307.06304),
+    after a random crop if there is one: a `Sizing` of `PackedImageDataset`.
+    """
+
+    least: int
+    crop: RandomResizedCrop | None = None
+    seed: int = 0
+
+    def draws(self, epoch: Tensor, index: Tensor) -> Tensor:
+        """epoch (B,), index (B,) → (B,n) numbers in [0, 1), the first of which determines the patches"""
+        patches = uniform(self.seed, epoch[:, None], index[:, None], torch.tensor([SLOT]))
+        return patches if self.crop is None else torch.cat([patches, self.crop.draws(epoch, index)], dim=1)
+
+    def box(self, width: int, height: int, target: tuple[int, int], numbers: Sequence[float]) -> Box:
+        return (0, 0, width, height) if self.crop is None else self.crop.box(width, height, target, numbers[1:])
+
+    def patches(self, most: int, numbers: Sequence[float]) -> int:
+        """The largest number of patches of this image."""
+        return self.least + int(numbers[0] * (most - self.least + 1))
+
+
 class PackedImageDataset(ImageDataset):
     """An `ImageDataset` with `PackedPreprocessing`, whose `cache` is True, False or "auto"; a batch has the
     `PackedImages` under "image".
 
-    A random crop is resized as a whole image would be, so that crops also have different sizes.
+    A random crop is resized as a whole image would be, so that crops also have different sizes; with `RandomPatches` as
+    `sizing`, to a random number of patches.
     """
 
     preprocessing: PackedPreprocessing
+    sizing: RandomResizedCrop | RandomPatches | None
 
     def _fill(self) -> None:
         """Caches whole images for random crops, else images of their final sizes."""
         self.decoded = [self._load_or_skip(i) for i in range(len(self))]
 
     def _sample(self, i: int, numbers: list[float] | None) -> Tensor:
-        if numbers is not None or self.decoded is None:
-            return super()._sample(i, numbers)
+        name = self.split.names[i]
         if i in self.bad:
-            raise BadImage(self.split.names[i], self.bad[i])
-        return self.decoded[i]
+            raise BadImage(name, self.bad[i])
+        if numbers is None:
+            cached = None if self.decoded is None else self.decoded[i]
+            return self.preprocessing.image(read_sample(self.split, i), name) if cached is None else cached
+        if self.decoded is not None:
+            return self._resized(self.decoded[i], numbers)
+        return self._resized(self.preprocessing.pixels(read_sample(self.split, i), name, decoder=self.decoder), numbers)
 
-    def _resize_box(self, pixels: np.ndarray, box: Box) -> Tensor:
-        left, top, right, bottom = box
-        size = self.preprocessing.size_of(round(bottom - top), round(right - left))
-        return resize_box(pixels, box, size, self.preprocessing.interpolation, self.resampling)
+    def _resized(self, pixels: np.ndarray, numbers: list[float]) -> Tensor:
+        """A random part of an image (H,W) or (H,W,C), by the numbers of its sample, as (C,height,width)"""
+        preprocessing, limit = self.preprocessing, self.preprocessing.max_patches
+        left, top, right, bottom = box = self.sizing.box(pixels.shape[1], pixels.shape[0], preprocessing.size, numbers)
+        if isinstance(self.sizing, RandomPatches):
+            limit = self.sizing.patches(limit, numbers)
+        size = preprocessing.size_of(bottom - top, right - left, limit)
+        return resize_box(pixels, box, size, preprocessing.interpolation, self.resampling)
 
 
 class PackedAugment(Augment):

@@ -127,6 +127,7 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
     "data.max_source_len": or_null(COUNT),
     "data.max_target_len": or_null(COUNT),
     "data.min_digits": or_null(COUNT),
+    "data.min_patches": or_null(COUNT),
     "data.on_bad_sample": Choice(("error", "skip")),
     "data.patch_size": or_null(COUNT),
     "data.preprocessing.background": BYTE,

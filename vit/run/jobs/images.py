@@ -60,9 +60,11 @@ class ImageJob(Job):
         super().check_config(config, devices)
         if config["data"].get("pack"):
             check_packing(config)
-        elif config["data"].get("max_patches") is not None:
-            raise ConfigError(f"data.max_patches={config['data']['max_patches']} is for images that keep their aspect "
-                              "ratio; add data.pack=true, or choose another data.image_size")
+        else:
+            for key in ("min_patches", "max_patches"):
+                if (value := config["data"].get(key)) is not None:
+                    raise ConfigError(f"data.{key}={value} is for images that keep their aspect ratio; add "
+                                      "data.pack=true, or choose another data.image_size")
 
     def check_source(self) -> None:
         """Nothing yet: the validation images are counted after the audit."""

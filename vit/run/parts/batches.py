@@ -21,6 +21,7 @@ from vit.data import (
     PairSource,
     Preprocessing,
     RandomCrop,
+    RandomPatches,
     RandomResizedCrop,
     Source,
     Split,
@@ -39,7 +40,10 @@ log = logging.getLogger("vit")
 def build_batches(config: dict, source: Source, preprocessing: Preprocessing) -> Batches:
     """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches."""
     data, recipe = config["data"], config["recipe"]
-    crop = build_crop(recipe["crop"], config["seed"], relative=isinstance(preprocessing, PackedPreprocessing))
+    packed = isinstance(preprocessing, PackedPreprocessing)
+    crop = build_crop(recipe["crop"], config["seed"], relative=packed)
+    if packed and data["min_patches"] is not None:
+        crop = RandomPatches(data["min_patches"], crop, config["seed"])
     train = image_dataset(data, source.splits["train"], preprocessing, crop)
     val = image_dataset(data, source.splits["val"], preprocessing)
     return Batches(

@@ -23,6 +23,7 @@ LOADING = {  # keys of a data node that configure how samples are read, not whic
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
     "audit_seconds", "tokenizer", "max_len", "on_empty", "mask_ratio", "max_source_len", "max_target_len", "on_long",
     "decoder", "resampling", "cache", "cache_side", "cache_limit", "cache_dir", "pack", "max_patches",
+    "min_patches",
 }
 SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns
 EDITS = ("corrections", "leave_out")  # files of vit audit --labels, applied to these splits

@@ -83,6 +83,9 @@ def packed_preprocessing(data: dict, preprocessing: Preprocessing, model: nn.Mod
         return preprocessing
     values = {"patch_size": model.config.patch_size, "max_patches": data["max_patches"]}
     made = checked("data", lambda values: PackedPreprocessing.of(preprocessing, **values), values)
+    if (least := data["min_patches"] or 1) > made.max_patches:
+        raise ConfigError(f"data.min_patches={least} is larger than the {made.max_patches} patches that an image has "
+                          "at most; choose a smaller number, or a larger data.max_patches")
     rows, columns = model.config.grid
     log.info("images keep their aspect ratio: at most %d patches each; positions are those of %dx%d patches, resampled",
              made.max_patches, rows, columns)
