@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -170,7 +171,9 @@ def test_control_characters_are_not_sent_to_a_terminal(monkeypatch, capfd):
             printed = capfd.readouterr().out
             assert ("\x1b" in printed or "\\u001b" in printed and kind == "json") != terminal
             assert "red" in printed and ("\x9b" in printed or kind == "json") != terminal or kind == "json"
-def test_fast_prints_what_was_chosen_and_is_for_image_classifiers(models, tmp_path, capfd):
+
+
+def test_fast_prints_what_was_chosen_and_is_for_image_classifiers_and_generation(models, tmp_path, capfd):
     torch.manual_seed(0)
     model = vit.create_model("vit_tiny", image_size=16, patch_size=8, num_classes=3, depth=1)
     save_bundle(tmp_path / "model", model, ["a", "b", "c"], Preprocessing(size=16))
@@ -186,4 +189,8 @@ def test_fast_prints_what_was_chosen_and_is_for_image_classifiers(models, tmp_pa
     assert main([*command, str(tmp_path / "photos" / "00.png")]) == 0
     assert "fast: 32-true, since other modes are compared on 64 images" in capfd.readouterr().err
     assert main(["predict", str(models / "classifier"), "--fast"]) == 1
-    assert "fast is for image classifiers" in capfd.readouterr().err
+    assert "fast is for image classifiers and for models that generate text" in capfd.readouterr().err
+    (tmp_path / "lines.txt").write_text("ab\ncd\n")
+    assert main(["predict", str(models / "translator"), str(tmp_path / "lines.txt"), "--fast"]) == 0
+    assert re.search("fast: (the compiled decoding step|eager mode), .*eager .* ms, compiled .* ms",
+                     capfd.readouterr().err)

@@ -46,13 +46,15 @@ def load(
         num_heads, activation: of foreign weights, where nothing states them.
         act: deprecated name of `activation`.
         fast: of image classifiers: compute in bf16, with channels last or with linear layers in int8 where this is
-            faster on this machine and predicts the same for 64 of the given images; `predictor.fast_mode` is what was
-            chosen.
+            faster on this machine and predicts the same for 64 of the given images; of models that generate text: use
+            the compiled decoding step where it is faster and generates the same texts for the first batch.
+            `predictor.fast_mode` is what was chosen.
 
     Raises:
         SourceError, BundleError, FileNotFoundError: no such source, a damaged one, or one that cannot predict.
         ValueError: a pre-trained model without a task, an ensemble of other models than seq2seq models, or `fast` with
-            a model of texts or with another precision than the default.
+            another kind of model, with another precision than the default, or without the C++ compiler that text
+            generation needs for it.
     """
     if is_foreign(source):
         bundle = open_foreign(source, Hints(num_heads, current_activation(activation, act)))
@@ -62,14 +64,17 @@ def load(
     if kind not in PREDICTORS:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}), which makes no predictions; train it "
                          f"for a task with init_from={bundle.path}")
-    if fast and PREDICTORS[kind] is not Predictor:
-        raise ValueError(f"fast is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")
+    if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
+        raise ValueError(f"fast is for image classifiers and for models that generate text, and {bundle.path} is of "
+                         f"kind {kind}; leave it out")
     if ensemble:
         if PREDICTORS[kind] is not Seq2SeqPredictor:
             raise ValueError(f"an ensemble is made of models that generate text, and {bundle.path} is of kind {kind}")
-        return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble])
+        return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble], fast)
     if bundle.thresholds:
         return MultiLabelPredictor(bundle, device, precision, fast)
+    if PREDICTORS[kind] is Seq2SeqPredictor:
+        return Seq2SeqPredictor(bundle, device, precision, fast=fast)
     if fast:
         return Predictor(bundle, device, precision, fast)
     return PREDICTORS[kind](bundle, device, precision)

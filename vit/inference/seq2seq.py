@@ -19,6 +19,7 @@ from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import EOS, PAD
 from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
+from vit.inference.fast_generation import FastGeneration
 from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device
 from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of
@@ -73,9 +74,12 @@ class Seq2SeqPredictor:
 
     Args:
         others: bundles with the same tokenizers; token probabilities are averaged over all models (an ensemble).
+        fast: use the compiled decoding step if the first batch is faster with it and has the same texts; `fast_mode` is
+            what was chosen and measured, and None without `fast`.
 
     Raises:
-        ValueError: one of `others` does not generate text or has another tokenizer.
+        ValueError: one of `others` does not generate text or has another tokenizer; `fast` with another precision than
+            the default, or without a C++ compiler.
     """
 
     def __init__(
@@ -84,7 +88,10 @@ class Seq2SeqPredictor:
         device: str | torch.device | None = None,
         precision: str = "32-true",
         others: Sequence[Bundle] = (),
+        fast: bool = False,
     ) -> None:
+        if fast and precision != "32-true":
+            raise ValueError(f"fast generates texts in float32; leave out fast or precision={precision}")
         self.bundle, self.precision = bundle, precision
         self.device = best_device(device)
         for other in others:
@@ -96,6 +103,7 @@ class Seq2SeqPredictor:
         self.bundles = (bundle, *others)
         self.models = [each.model.eval().to(self.device) for each in self.bundles]
         self.model = self.models[0]
+        self.fast_mode = FastGeneration(self.models) if fast else None
         self.preprocessing = bundle.preprocessing
         self.truncate = bundle.extra.get("cuts", False)  # texts over the limit: truncate as in training, or reject
         self.max_source_len = bundle.extra.get("max_source_len", self.model.config.max_len)  # tokens
@@ -255,7 +263,9 @@ class Seq2SeqPredictor:
         settings = settings or self.settings
         self.check_settings(settings)
         with autocast(self.device, self.precision):
-            return generate(self.models, source, mask, settings, rows, self.utf8, record)
+            if self.fast_mode is None or record is not None:
+                return generate(self.models, source, mask, settings, rows, self.utf8, record)
+            return self.fast_mode.generate(lambda models: generate(models, source, mask, settings, rows, self.utf8))
 
     def search(self, source: object, settings: Generation | None = None, name: str = "the source") -> RecordedSearch:
         """The generated texts of one source with the tree of their search, greedy or by beams.

@@ -76,7 +76,7 @@ def predicted_rows(
     return (text_rows if isinstance(predictor, TextPredictor) else image_rows)(predictor, request)
 
 
-def print_fast_mode(predictor: "Predictor") -> None:
+def print_fast_mode(predictor: "Predictor | Seq2SeqPredictor") -> None:
     """Print which mode --fast chose and what was measured."""
     from vit.inference.fast import IMAGES
 

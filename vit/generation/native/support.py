@@ -16,7 +16,11 @@ WIDEST_HEAD = 1024  # the size of a buffer in `decoder.cpp`
 
 
 class Unsupported(ValueError):
-    """A model that the compiled step does not compute; the message names the part."""
+    """A model with a part that the compiled step does not compute."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(f"the compiled decoding step does not support {part}; generate in eager mode")
+        self.part = part
 
 
 def check_supported(model: nn.Module) -> None:
@@ -26,7 +30,7 @@ def check_supported(model: nn.Module) -> None:
         Unsupported: it does not.
     """
     if (found := next(unsupported_parts(model), None)) is not None:
-        raise Unsupported(f"the compiled decoding step does not support {found}; generate in eager mode")
+        raise Unsupported(found)
 
 
 def unsupported_parts(model: nn.Module) -> Iterator[str]:
