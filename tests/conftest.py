@@ -1,3 +1,4 @@
+import atexit
 import gc
 import os
 
@@ -21,11 +22,7 @@ def pytest_collection():
         gc.freeze()
         gc.enable()
         gc.set_threshold(20_000, 10, 10)
-
-
-def pytest_unconfigure():
-    """Libraries that count what is left at the end of Python find nothing."""
-    gc.unfreeze()
+        atexit.register(gc.unfreeze)  # after the collections of pytest: libraries count what is left at the end of Python
 
 
 @pytest.fixture(scope="session", autouse=True)
