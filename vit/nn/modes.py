@@ -14,7 +14,8 @@ def restored_modes(*models: nn.Module) -> Iterator[None]:
         yield
     finally:
         for module, mode in modes.items():
-            module.training = mode
+            if module.training != mode:  # setting an attribute of a module is slow
+                module.training = mode
 
 
 @contextmanager
@@ -22,5 +23,6 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
     """Put the models in evaluation mode, and restore the mode of every module on exit."""
     with restored_modes(*models):
         for model in models:
-            model.eval()
+            if any(module.training for module in model.modules()):
+                model.eval()
         yield
