@@ -132,3 +132,14 @@ def test_the_library_is_built_once(monkeypatch, tmp_path):
     first = library.load_library.__wrapped__()
     monkeypatch.setattr(library, "build", None)
     assert library.load_library.__wrapped__().panel() == first.panel()
+
+
+def test_a_folder_or_library_that_cannot_be_used_is_an_error(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match="cannot be saved in .*file/vit: .*; set XDG_CACHE_HOME"):
+        library.load_library.__wrapped__()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "build", lambda compiler, path: path.write_text("no library"))
+    with pytest.raises(ValueError, match="decoder-.*so cannot be loaded: .*delete it"):
+        library.load_library.__wrapped__()

@@ -1,6 +1,7 @@
 """Generation with a compiled decoding step: one call into C++ computes the whole decoder for the next tokens."""
 
 import ctypes
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -160,3 +161,7 @@ def address(x: Tensor | None) -> int | None:
 @cache
 def pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(torch.get_num_threads(), "decoder")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.cache_clear)  # a child process has no threads of its parent

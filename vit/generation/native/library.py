@@ -20,7 +20,7 @@ def load_library() -> ctypes.CDLL:
     """The library of `decoder.cpp`, which is built once per processor and compiler and kept in the user's cache folder.
 
     Raises:
-        ValueError: there is no C++ compiler, or it fails.
+        ValueError: there is no C++ compiler, it fails, or the library cannot be saved or loaded.
     """
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
@@ -30,8 +30,17 @@ def load_library() -> ctypes.CDLL:
     key = "\0".join([SOURCE.read_text(), compiler, version, *FLAGS, platform.machine(), processor()])
     path = cache_folder() / f"decoder-{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
     if not path.exists():
-        build(compiler, path)
-    library = ctypes.CDLL(str(path))
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            build(compiler, path)
+        except OSError as error:
+            raise ValueError(f"the compiled decoding step cannot be saved in {path.parent}: {error.strerror}; set "
+                             "XDG_CACHE_HOME to a folder that can be written to") from None
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be loaded: {error}; delete it, or set XDG_CACHE_HOME to a folder from which "
+                         "programs may be executed") from None
     library.panel.restype = ctypes.c_int64
     library.advance.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
     library.advance.restype = None
@@ -55,10 +64,8 @@ def build(compiler: str, path: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """A folder of this user for libraries, created if it does not exist: `vit` in XDG_CACHE_HOME or ~/.cache."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vit"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    """The folder of this user for libraries: `vit` in XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vit"
 
 
 def processor() -> str:
