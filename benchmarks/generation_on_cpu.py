@@ -1,4 +1,5 @@
-"""Beam search on a CPU by the operations that `vit.nn.cpu` uses on this processor, against torch's.
+"""Beam search on a CPU by the operations that `vit.nn.cpu` uses on this processor and by the compiled decoding step, both
+against torch's operations.
 
 The model and the search are those of `vit bench generation`; processor time, in turns.
 
@@ -13,6 +14,7 @@ import time
 import torch
 
 from vit.benchmarking.generation import FIRST_ID, NORM_SCALE, SHAPES, Search, by_vit
+from vit.generation import Compiled
 from vit.models import EncoderDecoderConfig, Transformer
 from vit.nn import cpu
 
@@ -29,13 +31,18 @@ def main() -> None:
     print(f"used on this processor: {', '.join(sorted(used)) or 'nothing'}")
     for batch in (1, 32):
         source = torch.randint(FIRST_ID, model.config.vocab_size, (batch, search.source))
-        generate = functools.partial(by_vit, model, search, source)
-        ratios = []
-        for _ in range(options.rounds + 1):
-            torchs, ours = (seconds(generate, enabled) for enabled in (frozenset(), used))
-            ratios.append(torchs / ours)
-        ratios = ratios[1:]  # the first is a warm-up
-        print(f"batch {batch}: {statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})")
+        eager, compiled = (functools.partial(by_vit, each, search, source) for each in (model, Compiled(model)))
+        programs = {"torch's operations": (eager, frozenset()), "eager": (eager, used), "compiled": (compiled, used)}
+        times = {name: [] for name in programs}
+        for number in range(options.rounds + 1):
+            for name, (program, enabled) in programs.items():
+                took = seconds(program, enabled)
+                times[name] += [took] if number else []  # the first round is a warm-up
+        for name, took in times.items():
+            ratio = statistics.median(a / b for a, b in zip(times["torch's operations"], took, strict=True))
+            low, middle, high = (1000 * f(took) / search.tokens for f in (min, statistics.median, max))
+            print(f"batch {batch}, {name}: {middle:.2f} ms per step ({low:.2f} to {high:.2f}), {ratio:.2f} times as "
+                  "fast")
 
 
 def seconds(program, enabled: frozenset[str]) -> float:
