@@ -53,11 +53,13 @@ class Prepared:
     Args:
         name: of the primary config.
         multirun: whether `hydra.mode` selects a sweep, as `-m` does.
+        choices: the option that is chosen in each group.
     """
 
     overrides: list[str]
     name: str
     multirun: bool
+    choices: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def prepare_overrides(parsed: list[Override]) -> Prepared:
     _check_keys(found.keys, parsed, search)
     mode = value_of(parsed, MODE) or found.mode
     return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
-                    mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name))
+                    mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name), found.choices)
 
 
 @functools.lru_cache(maxsize=256)
@@ -173,8 +175,7 @@ def defaults_of_init_from(parsed: list[Override], task: str | None, recipe: str 
 
 def chosen_option(overrides: list[str], group: str) -> str | None:
     """The option of a group in the config that these overrides compose; None if the config has no such group."""
-    prepared = prepare_overrides(parse(overrides))
-    return compose_with(prepared.overrides, prepared.name).hydra.runtime.choices.get(group)
+    return prepare_overrides(parse(overrides)).choices.get(group)
 
 
 def stated(overrides: list[str], node: str) -> set[str]:
