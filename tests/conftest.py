@@ -32,6 +32,14 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk():
+    """What a test writes need not survive a power failure: `os.fsync` only checks its descriptor."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def blank_pictures():
     """Figures are blank; `tests/report` and modules whose subject they are define a fixture of this name without it."""
