@@ -1,5 +1,5 @@
-"""Beam search on a CPU by the operations that `vit.nn.cpu` uses on this processor and by the compiled decoding step, both
-against torch's operations.
+"""Beam search on a CPU by the operations that `vit.nn.cpu` uses on this processor and by the compiled decoding step,
+both against torch's operations.
 
 The model and the search are those of `vit bench generation`; processor time, in turns.
 
