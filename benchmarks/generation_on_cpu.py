@@ -1,7 +1,6 @@
-"""Beam search on a CPU by the operations that `vit.nn.cpu` uses on this processor and by the compiled decoding step,
-both against torch's operations.
+"""Beam search on a CPU by the operations that `vit.nn.cpu` uses on this processor, and by the compiled decoding step.
 
-The model and the search are those of `vit bench generation`; processor time, in turns.
+Both are compared with torch's operations. The model and the search are those of `vit bench generation`; processor time, in turns.
 
     OMP_NUM_THREADS=1 python benchmarks/generation_on_cpu.py
 """
