@@ -22,7 +22,7 @@ def pytest_collection():
         gc.freeze()
         gc.enable()
         gc.set_threshold(20_000, 10, 10)
-        atexit.register(gc.unfreeze)  # after the collections of pytest: libraries count what is left at the end
+        atexit.register(gc.unfreeze)  # after those of pytest: libraries count what is left at the end
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,7 +17,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 
 import vit
-from tests.run.conftest import QUICK, run, start
+from tests.run.conftest import QUICK, ROOT, run, start
 from tests.run.test_targets import forge_manifest
 from vit.run import ConfigError, main
 from vit.run.config.composing import compose, groups_of, resolve
@@ -197,6 +197,30 @@ def test_runs_of_a_sweep_at_the_same_time(own, capfd):
     assert [(settings, code, path) for settings, code, path in swept(Path("out"))] == [
         ({"seed": str(seed)}, 0, Path("out") / str(seed - 1)) for seed in (1, 2)]
     assert {item.name for item in Path("out").iterdir()} == {"0", "1", "multirun.yaml", "sweep.json", "sweep.csv"}
+
+
+SWEEP = """
+import json, pathlib, sys
+from vit.run import main
+from vit.run.multirun import sweeping
+
+def train_apart(overrides):
+    folder = pathlib.Path(overrides[-1].removeprefix("run_dir="))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metrics.json").write_text(json.dumps({"test/accuracy": 0.5}))
+    return 0
+
+sweeping.train_apart = train_apart
+assert main(["-m", "seed=1,2", "hydra.sweep.dir=out"]) == 0
+assert not {"torch", "pytorch_lightning"} & sys.modules.keys()
+"""
+
+
+def test_the_process_of_a_sweep_does_not_import_torch(tmp_path):
+    """Only its runs, which are processes of their own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run([sys.executable, "-c", SWEEP], cwd=tmp_path, env=environment, check=True)
+    assert [code for _, code, _ in swept(tmp_path / "out")] == [0, 0]
 
 
 def test_a_sweep_that_the_config_names(own, capfd):

@@ -22,8 +22,8 @@ from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.launcher import LAUNCHER, RankError, is_launched, run_ranks
 from vit.run.records.environment import environment
-from vit.run.records.folder import RunFolder
-from vit.run.records.reading import read_config, read_metrics
+from vit.run.records.folder import RunFolder, read_metrics
+from vit.run.records.reading import read_config
 from vit.run.records.splits import DataRecord, read_record
 from vit.run.result import Run
 from vit.run.resume import (

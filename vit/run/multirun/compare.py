@@ -16,8 +16,8 @@ from vit.run.config.overrides import override_text, parse, shown
 from vit.run.config.targets import TARGET, check_stored
 from vit.run.console import command, console
 from vit.run.processes.apart import STOPPED, train_apart
-from vit.run.records.folder import check_contents, new_path
-from vit.run.records.reading import read_metrics, read_stored
+from vit.run.records.folder import COMPARISON, check_contents, new_path, read_metrics
+from vit.run.records.reading import read_stored
 from vit.run.result import Run
 from vit.run.resume import CONTROL, to_record
 from vit.training import Interrupted
@@ -25,7 +25,7 @@ from vit.training import Interrupted
 log = logging.getLogger("vit")
 
 METRICS = ("accuracy", "map", "exact_match")  # runs are compared by the first one that all of them have
-PLAN, RESULT = "comparison.yaml", "comparison.json"
+PLAN = "comparison.yaml"
 
 
 class ComparisonError(ValueError):
@@ -151,7 +151,7 @@ def find_stopped(config: dict, overrides: list[str]) -> pathlib.Path | None:
         folder = pathlib.Path(config["run_dir"])
         return folder if (folder / PLAN).exists() else None
     plans = sorted((pathlib.Path(config["runs"]) / config["name"]).glob(f"*/{PLAN}"), reverse=True)
-    unfinished = (plan.parent for plan in plans if not (plan.parent / RESULT).exists())
+    unfinished = (plan.parent for plan in plans if not (plan.parent / COMPARISON).exists())
     return next((folder for folder in unfinished if read_plan(folder)["overrides"] == overrides), None)
 
 
@@ -200,7 +200,7 @@ def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
         table.writerows(rows)
     comparison_picture(folder / "comparison.png", models, plan["name"])
     if len(done) == len(plan["runs"]):
-        (folder / RESULT).write_text(json_text({**plan, "results": rows}) + "\n", encoding="utf-8")
+        (folder / COMPARISON).write_text(json_text({**plan, "results": rows}) + "\n", encoding="utf-8")
     console.print()
     console.print(comparison_table(models, plan["name"]))
     console.print(f"  {folder / 'comparison.png'}", highlight=False, soft_wrap=True)

@@ -17,7 +17,8 @@ from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweeping import SweptRun, summary
 from vit.run.parts.data_source import build_source
-from vit.run.records.reading import read_config, read_metrics
+from vit.run.records.folder import read_metrics
+from vit.run.records.reading import read_config
 from vit.run.result import Run
 
 log = logging.getLogger("vit")

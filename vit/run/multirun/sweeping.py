@@ -95,8 +95,7 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
         SystemExit: the run failed, with its exit code.
     """
     from vit.files.strict_json import json_text
-    from vit.run.records.folder import METRICS, new_path
-    from vit.run.records.reading import read_metrics
+    from vit.run.records.folder import METRICS, new_path, read_metrics
 
     hydra = HydraConfig.get()
     overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
@@ -133,12 +132,11 @@ def gather(folder: pathlib.Path, improved: str | None = None) -> int:
 
 def swept_runs(record: dict, settings: dict[str, str]) -> list[SweptRun]:
     """The run of a record; of a comparison all of its runs, whose names are the setting `compare`."""
-    from vit.run.multirun.compare import RESULT  # loads torch
-    from vit.run.records.reading import read_metrics
+    from vit.run.records.folder import COMPARISON, read_metrics
 
     folder = pathlib.Path(record["folder"])
-    if record["exit_code"] == 0 and (folder / RESULT).is_file():
-        names = json.loads((folder / RESULT).read_text(encoding="utf-8"))["runs"]
+    if record["exit_code"] == 0 and (folder / COMPARISON).is_file():
+        names = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["runs"]
         return [SweptRun(str(folder / name), settings | {"compare": name}, 0, read_metrics(folder / name))
                 for name in names]
     return [SweptRun(record["folder"], settings, record["exit_code"], record["metrics"])]

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import hashlib
+import json
 import logging
 import os
 import pathlib
@@ -24,6 +25,7 @@ log = logging.getLogger("vit")
 NAMED = 5  # left-out samples in the log
 
 CONFIG, METRICS = "config.yaml", "metrics.json"
+COMPARISON = "comparison.json"  # in the folder of a comparison
 FACTS = ("splits", "environment.json", "audit.json")
 LOCK_SECONDS = 1.0  # `vit runs` holds a lock for an instant, to find out whether a run holds it
 OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "report.html",
@@ -175,6 +177,15 @@ class RunFolder:
         if name == CONFIG or name.startswith("splits/"):
             Manifest.read(self.path).announce(name, hashlib.sha256(content).hexdigest())
         write_atomically(self.path / name, lambda file: file.write(content))
+
+
+def read_metrics(path: pathlib.Path) -> dict:
+    """The final metrics of a finished run.
+
+    Raises:
+        FileNotFoundError: it has none.
+    """
+    return json.loads((pathlib.Path(path).expanduser() / METRICS).read_text(encoding="utf-8"))
 
 
 def check_contents(folder: pathlib.Path) -> None:

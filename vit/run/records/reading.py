@@ -1,6 +1,5 @@
 """What a run folder records, read from its files, which may come from a third party."""
 
-import json
 import logging
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,7 @@ from vit.files.manifest import MANIFEST, Manifest
 from vit.files.untrusted import read_yaml
 from vit.run.config.overrides import ConfigError, with_current_keys
 from vit.run.config.targets import check_stored
-from vit.run.records.folder import CONFIG, METRICS, RunFolder, check_contents
+from vit.run.records.folder import CONFIG, RunFolder, check_contents
 from vit.training.checkpointing.checkpoint import newest_valid
 
 log = logging.getLogger("vit")
@@ -35,15 +34,6 @@ def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
     config = stored_config(file)
     check_stored(config, file, overrides)
     return config
-
-
-def read_metrics(path: pathlib.Path) -> dict:
-    """The final metrics of a finished run.
-
-    Raises:
-        FileNotFoundError: it has none.
-    """
-    return json.loads((pathlib.Path(path).expanduser() / METRICS).read_text(encoding="utf-8"))
 
 
 def check_unchanged(path: pathlib.Path) -> None:
