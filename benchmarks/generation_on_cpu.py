@@ -1,6 +1,7 @@
 """Beam search on a CPU by the operations that `vit.nn.cpu` uses on this processor, and by the compiled decoding step.
 
-Both are compared with torch's operations. The model and the search are those of `vit bench generation`; processor time, in turns.
+Both are compared with torch's operations. The model and the search are those of `vit bench generation`; processor time,
+in turns.
 
     OMP_NUM_THREADS=1 python benchmarks/generation_on_cpu.py
 """
