@@ -75,6 +75,12 @@ def test_logits_are_those_of_the_whole_text(name):
     torch.testing.assert_close(logits, made(source, ids, mask), rtol=1e-4, atol=1e-4)
 
 
+def test_a_mask_may_have_any_layout():
+    made, settings = model(), SETTINGS["beam"]
+    source, mask = sources(made)[0], (torch.arange(S) < 4).expand(4, S)
+    equal(generate(Compiled(made), source, mask, settings), generate(made, source, mask, settings))
+
+
 def test_rows_are_divided_among_threads():
     made = model()
     expected = generate(made, *sources(made), SETTINGS["beam"])

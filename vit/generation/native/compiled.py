@@ -60,8 +60,7 @@ class Compiled(nn.Module):
     def start(self, source: Tensor, source_mask: Tensor | None = None, capacity: int = 64) -> CompiledCache:
         """source (B,S) or images (B,C,H,W), source_mask (B,S) -> the cache for `advance`, with the encoded source"""
         memory, mask = self.model.encode(source, source_mask), self.model.memory_mask(source_mask)
-        if mask is not None and mask.all():
-            mask = None
+        mask = None if mask is None or mask.all() else mask.contiguous()
         found = [block.cross_attn.memory_keys_values(memory) for block in self.model.decoder.blocks]
         keys, values = (torch.stack(each).float() for each in zip(*found, strict=True))  # (layers,B,H,S,K)
         return CompiledCache(keys, values, mask, capacity, self.panel)

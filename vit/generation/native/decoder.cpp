@@ -1,13 +1,12 @@
 // One step of a transformer decoder with a key-value cache, for one new token of each beam of some rows of a batch.
 //
-// All tensors are float32 and row-major. Letters in shapes: B rows of the batch, W beams of a row, M = B*W tokens, D width,
-// H heads, K head width, L cached tokens, C capacity of the cache, S memory tokens, V vocabulary. The structs are those of
-// structs.py.
+// All tensors are float32 and row-major. Letters in shapes: B rows of the batch, W beams of a row, M = B*W tokens,
+// D width, H heads, K head width, L cached tokens, C capacity of the cache, S memory tokens, V vocabulary. The structs
+// are those of structs.py.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace {
@@ -20,7 +19,6 @@ constexpr int LANES = 8;
 constexpr int LANES = 4;
 #endif
 constexpr int PANEL = 2 * LANES;  // columns that are computed together
-constexpr float INFINITE = std::numeric_limits<float>::infinity();
 
 typedef float Vector __attribute__((vector_size(LANES * 4)));
 typedef float Unaligned __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -57,7 +55,7 @@ struct Product {
     bool add;
 };
 
-// Columns column ... column + LANES - 1 of one row of a product, or as many as it has.
+// Writes columns column ... column + LANES - 1 of one row of y, or as many as it has.
 inline void finish(const Product& p, int64_t row, int64_t column, Vector sums) {
     float* y = p.y + row * p.y_stride + column;
     if (column + LANES <= p.columns) {
@@ -69,6 +67,7 @@ inline void finish(const Product& p, int64_t row, int64_t column, Vector sums) {
         y[i] = sums[i] + (p.bias ? p.bias[column + i] : 0.0f) + (p.add ? y[i] : 0.0f);
 }
 
+// R rows times one panel, of which each number is read once; the sums of 6 rows fill 12 of the 16 registers of AVX2.
 template <int R>
 void tile(const Product& p, int64_t row, int64_t column) {
     const float *x = p.x + row * p.x_stride, *panel = p.matrix + column / PANEL * p.panel_stride;
@@ -89,6 +88,7 @@ void tile(const Product& p, int64_t row, int64_t column) {
     }
 }
 
+// Panel by panel, so that a panel stays in the first cache while it is multiplied by all rows.
 void multiply(const Product& p) {
     for (int64_t column = 0; column < p.columns; column += PANEL) {
         int64_t row = 0;
@@ -164,7 +164,8 @@ inline int64_t rounded(int64_t size) { return (size + PANEL - 1) / PANEL * PANEL
 
 // y (M,out) = x (M,in) weight^T + bias, added to y if `add`
 void linear(const float* x, int64_t rows, const Linear& layer, float* y, bool add = false) {
-    multiply({x, rows, layer.in, layer.in, layer.weight, PANEL, layer.in * PANEL, layer.bias, y, layer.out, layer.out, add});
+    multiply({x, rows, layer.in, layer.in, layer.weight, PANEL, layer.in * PANEL, layer.bias, y, layer.out, layer.out,
+              add});
 }
 
 // x (M,D) -> y (M,D), which may be x
@@ -206,7 +207,7 @@ void activate_all(float* x, int64_t rows, const Decoder& decoder) {
 
 // Rotary positions of one head: x (K), in place.
 void rotate(float* x, int64_t K, const Step& step) {
-    float turned[1024];
+    float turned[1024];  // WIDEST_HEAD of support.py
     for (int64_t i = 0; i < K; i++) turned[i] = x[i] * step.cos[i] + x[step.pairs[i]] * step.sin[i];
     std::copy(turned, turned + K, x);
 }
@@ -215,14 +216,14 @@ void rotate(float* x, int64_t K, const Step& step) {
 void softmax(float* scores, int64_t rows, int64_t width, int64_t count, float scale, const uint8_t* mask,
              int64_t mask_stride) {
     for (int64_t row = 0; row < rows; row++, scores += width) {
-        float largest = -INFINITE;
+        float largest = -INFINITY;
         for (int64_t i = 0; i < count; i++) {
             const bool seen = !mask || mask[row * mask_stride + i];
-            scores[i] = seen ? scores[i] * scale : -INFINITE;
+            scores[i] = seen ? scores[i] * scale : -INFINITY;
         }
-        std::fill(scores + count, scores + width, -INFINITE);
+        std::fill(scores + count, scores + width, -INFINITY);
         for (int64_t i = 0; i < count; i++) largest = std::max(largest, scores[i]);
-        if (largest == -INFINITE) {  // all are masked
+        if (largest == -INFINITY) {  // all are masked
             std::fill(scores, scores + width, 0.0f);
             continue;
         }
@@ -251,7 +252,8 @@ struct Head {  // what the queries of one head of one row attend to
 void attend(const float* queries, int64_t query_stride, int64_t beams, int64_t K, const Head& head, float* scores,
             float* out, int64_t out_stride) {
     const int64_t width = rounded(head.count);
-    multiply({queries, beams, query_stride, K, head.keys, head.capacity, PANEL, nullptr, scores, head.count, width, false});
+    multiply({queries, beams, query_stride, K, head.keys, head.capacity, PANEL, nullptr, scores, head.count, width,
+              false});
     softmax(scores, beams, width, head.count, 1.0f / std::sqrt(float(K)), head.mask, head.mask_stride);
     multiply({scores, beams, width, head.count, head.values, rounded(K), PANEL, nullptr, out, K, out_stride, false});
 }

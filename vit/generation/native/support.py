@@ -56,6 +56,7 @@ def unsupported_parts(model: nn.Module) -> Iterator[str]:
 
 
 def unsupported_in_block(block: nn.Module) -> Iterator[str]:
+    """As `unsupported_parts`, of one block."""
     if type(block) is not Block:
         yield f"blocks of type {type(block).__name__}"
         return
@@ -76,6 +77,7 @@ def unsupported_in_block(block: nn.Module) -> Iterator[str]:
 
 
 def unsupported_in_attention(attn: Attention) -> Iterator[str]:
+    """As `unsupported_parts`, of one attention layer."""
     if type(attn.score) is not ScaledDotProduct:
         yield f"attention scores of type {type(attn.score).__name__}"
     if any(norm is not identity for norm in (attn.q_norm, attn.k_norm, attn.norm)):
