@@ -111,12 +111,13 @@ def test_the_commands_use_the_model(whole, shapes, tmp_path):
         (["attention", str(whole), one, "--output", "attention.png"], "attention.png"),
         (["probe", str(whole), "--save", "features.npz"], "features.npz"),
         (["calibrate", str(whole), "--output", "calibrated"], "temperature"),
-        (["card", str(whole)], "patch_size"),
+        (["card", str(whole)], "README.md"),
         (["predict", "calibrated", one, "--set", "0.8"], "wide_"),
     ):
         code, out, err = commands.run(commands.VIT, arguments, tmp_path)
         assert code == 0, (arguments, err)
         assert text in out + err
+    assert "aspect" in (whole / "model" / "README.md").read_text()
 
 
 def test_what_has_one_size_refuses_the_model(whole, tmp_path):
