@@ -127,6 +127,16 @@ def test_what_has_one_size_refuses_the_model(whole, tmp_path):
         vit.load(whole, fast=True)
 
 
+def test_a_cross_validation_has_predictions_and_no_ensemble(shapes, tmp_path):
+    overrides = [*PACKED, f"data.root={shapes}", "recipe.epochs=1", "calibrate=none"]
+    code, out, err = commands.run(commands.VIT, ["cross-validate", "folds=2", *overrides], tmp_path)
+    assert code == 0, err
+    (result,) = tmp_path.rglob("cross_validation.json")
+    found = json.loads(result.read_text())
+    assert found["ensemble"] is None and found["out_of_fold"]["samples"] == 126
+    assert "no ensemble: with data.pack=true images have different sizes" in out + err
+
+
 @pytest.mark.parametrize("pack", ["true", "false"])
 def test_a_run_starts_from_a_packed_model(whole, shapes, tmp_path, pack):
     made = vit.train(["data=folder", f"data.root={shapes}", *QUICK, f"init_from={whole}", f"data.pack={pack}",

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Sequence
 
 from vit.bundle import load_bundle, save_ensemble
-from vit.data import DataError, Source, TextSplit
+from vit.data import DataError, PackedPreprocessing, Source, TextSplit
 from vit.evaluation.out_of_fold import HeldOut, predict_held_out
 from vit.files.strict_json import json_text
 from vit.report.cross_validation import print_cross_validation
@@ -115,11 +115,14 @@ def combine(folder: pathlib.Path, names: list[str], predictions: pathlib.Path | 
 
 def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], whole: HeldOut) -> dict | None:
     """Save the ensemble of all models, and test it on the test split that the data states, which took no part in the
-    folds. None for models of texts, whose tokenizers differ between folds.
+    folds. None for models of texts, whose tokenizers differ between folds, and for images of different sizes.
     """
     first = load_bundle(runs[0])
     if first.preprocessing is None:
         log.info("no ensemble: the tokenizers of the folds differ")
+        return None
+    if isinstance(first.preprocessing, PackedPreprocessing):
+        log.info("no ensemble: with data.pack=true images have different sizes, and an ensemble is for images of one")
         return None
     config = read_config(runs[0])
     overrides = [each for each in data_overrides(config) if not each.startswith("data.fold=")]
