@@ -123,6 +123,9 @@ def test_the_commands_use_the_model(whole, shapes, tmp_path):
 def test_what_has_one_size_refuses_the_model(whole, tmp_path):
     code, _, err = commands.run(commands.VIT, ["convert", str(whole), "model.pt2", "--to", "torch_export"], tmp_path)
     assert code == 1 and "a program has images of one size" in err
+    measured = ["bench", "step", "data=folder", "data.root=photos", "data.pack=true"]
+    code, _, err = commands.run(commands.VIT, measured, tmp_path)
+    assert code != 0 and "data.pack=true: step, inference and predict measure images of one size" in err
     with pytest.raises(ValueError, match="fast measures batches of images of one size"):
         vit.load(whole, fast=True)
 

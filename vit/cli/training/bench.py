@@ -206,7 +206,7 @@ def model_builder(config: dict[str, Any]) -> "Callable[[], VisionTransformer]":
 
     Raises:
         ConfigError: the model does not fit the images.
-        ValueError: it is not a Vision Transformer of this project.
+        ValueError: it is not a Vision Transformer of this project, or the images have different sizes.
     """
     import torch
 
@@ -220,6 +220,9 @@ def model_builder(config: dict[str, Any]) -> "Callable[[], VisionTransformer]":
     )
 
     data, model = config["data"], config["model"]
+    if data.get("pack"):
+        raise ValueError("data.pack=true: step, inference and predict measure images of one size; leave it out, or run "
+                         "benchmarks/packed_batches.py")
     stated = {**stated_preprocessing(data)[0], "size": as_size(data["image_size"] or DEFAULT_SIZE)}
     preprocessing = Preprocessing.from_dict(with_default_statistics(stated))
     classes = [str(i) for i in range(model.get("num_classes") or CLASSES)]
