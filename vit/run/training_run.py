@@ -81,7 +81,8 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
         plan = read_overrides(resolved, overrides)
         try:
             devices = find_devices(plan.config["trainer"])
-            check_compilation(plan.config, devices)
+            if plan.config["compile"] or plan.config["compile_mode"] != "default":
+                check_compilation(plan.config, devices)
             max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
             if devices.world > 1 and not is_launched():
                 return train_ranks(plan, overrides, devices)

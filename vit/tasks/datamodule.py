@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from pytorch_lightning import LightningDataModule
 
 from vit.data.images.dataset import Batch
-from vit.data.images.device_images import with_images
 
 
 class Batches(LightningDataModule):
@@ -33,7 +32,7 @@ class Batches(LightningDataModule):
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Select the images of a data set that is on the device (`data.cache=device`)."""
-        return with_images(batch)
+        return batch["images"].add_images(batch) if "images" in batch else batch
 
     def _prepared(self, loader: Iterable) -> Iterable:
         loader.timeout = self.timeout or 0

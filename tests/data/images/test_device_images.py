@@ -8,7 +8,6 @@ from PIL import Image
 import vit
 from tests.run.test_resume import DIGITS, assert_same, stopped_and_resumed
 from vit.data import DataError, DeviceImages, EvalBatches, ImageDataset, Preprocessing, RandomCrop, TrainBatches, folder
-from vit.data.images.device_images import with_images
 from vit.run.config.composing import ConfigError
 
 P = Preprocessing((6, 5))
@@ -33,7 +32,7 @@ def test_batches_equal_those_of_the_host(split, batches):
     for _ in range(2):
         for found, expected in zip(device, host, strict=True):
             assert "image" not in found
-            found = with_images(found)
+            found = found["images"].add_images(found)
             assert found.keys() == expected.keys()
             assert all(torch.equal(found[key], expected[key]) for key in found)
     assert device.bad == host.bad and len(device.bad) == 1
@@ -42,7 +41,7 @@ def test_batches_equal_those_of_the_host(split, batches):
 def test_the_images_move_to_the_device_of_the_batch(split):
     data = DeviceImages(split, P, cache_bytes=10**6, on_bad_sample="skip")
     batch = data.__getitems__([(0, 1), (0, 2)])
-    found = with_images({key: value.to("meta") if key == "index" else value for key, value in batch.items()})
+    found = data.add_images({key: value.to("meta") if key == "index" else value for key, value in batch.items()})
     assert found["image"].device.type == "meta" and found["image"].shape == (2, 3, 6, 5)
 
 

@@ -47,14 +47,11 @@ class DeviceImages(ImageDataset):
         return {**batch, "images": self}
 
     def add_images(self, batch: Batch) -> Batch:
-        """The batch with image (B,C,H,W) uint8 on the device of its index (B,)."""
+        """The batch with "image" (B,C,H,W) uint8, on the device of its "index" (B,), in place of "images"."""
         self.images = self.images.to(batch["index"].device)  # a copy for the first batch only
-        return {**batch, "image": self.images.index_select(0, batch["index"])}
+        found = {**batch, "image": self.images.index_select(0, batch["index"])}
+        del found["images"]
+        return found
 
     def _select(self, index: Tensor) -> None:
         """Nothing on the host; see `add_images`."""
-
-
-def with_images(batch: Batch) -> Batch:
-    """The batch, with its images if they are selected on its device."""
-    return batch.pop("images").add_images(batch) if "images" in batch else batch
