@@ -1,6 +1,7 @@
 """From overrides to the config: the groups fit together, and an invalid override names the nearest valid one."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import pytest
 
@@ -40,6 +41,7 @@ def test_every_option_composes(group):
         compose([f"{group}={name}"])
 
 
+@cache
 def all_steps(*overrides):
     return compose([*overrides]).recipe.get("augment") or {}
 
