@@ -125,7 +125,7 @@ def test_a_missing_or_failing_compiler_is_an_error(monkeypatch, tmp_path):
     broken = tmp_path / "decoder.cpp"
     broken.write_text("int main( {")
     monkeypatch.setattr(library, "SOURCE", broken)
-    with pytest.raises(ValueError, match="cannot compile decoder.cpp: .*error.*eager mode"):
+    with pytest.raises(ValueError, match="cannot compile decoder.cpp: .*error"):
         library.load_library.__wrapped__()
     assert not list((tmp_path / "vit").iterdir())
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -6,10 +6,12 @@ is the number of beams per row.
 """
 
 from vit.generation.generate import generate
-from vit.generation.native import Compiled, Unsupported
+from vit.generation.native import BuildError, Compiled, Unsupported
 from vit.generation.search_tree import SearchTree
 from vit.generation.settings import Generation, Hypothesis
 from vit.generation.uncached import Uncached
 from vit.generation.utf8 import Utf8
 
-__all__ = ["Compiled", "Generation", "Hypothesis", "SearchTree", "Uncached", "Unsupported", "Utf8", "generate"]
+__all__ = [
+    "BuildError", "Compiled", "Generation", "Hypothesis", "SearchTree", "Uncached", "Unsupported", "Utf8", "generate",
+]

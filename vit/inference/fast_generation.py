@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from vit.generation import Compiled, Hypothesis, Unsupported
+from vit.generation import BuildError, Compiled, Hypothesis, Unsupported
 from vit.inference.fast import GAIN
 
 ROUNDS = 2
@@ -20,10 +20,8 @@ class FastGeneration:
     """Generates with the compiled decoding step if the first batch is faster with it and has the same texts.
 
     Attributes:
-        chosen: the models that generate; None before the first batch.
-
-    Raises:
-        ValueError: there is no C++ compiler.
+        chosen: the models that generate; None before the first batch. Where the compiled step cannot be built, or does
+            not support a model, they are those in eager mode.
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
@@ -33,6 +31,8 @@ class FastGeneration:
             self.compiled = [Compiled(model) for model in models]
         except Unsupported as error:
             self.choose(models, f"the compiled decoding step does not support {error.part}")
+        except BuildError as error:
+            self.choose(models, str(error))
 
     def generate(self, search: Search) -> Found:
         """The texts of a batch; those of the first batch are generated in both ways, and returned as in eager mode."""

@@ -53,8 +53,7 @@ def load(
     Raises:
         SourceError, BundleError, FileNotFoundError: no such source, a damaged one, or one that cannot predict.
         ValueError: a pre-trained model without a task, an ensemble of other models than seq2seq models, or `fast` with
-            another kind of model, with another precision than the default, or without the C++ compiler that text
-            generation needs for it.
+            another kind of model or with another precision than the default.
     """
     if is_foreign(source):
         bundle = open_foreign(source, Hints(num_heads, current_activation(activation, act)))

@@ -79,7 +79,7 @@ class Seq2SeqPredictor:
 
     Raises:
         ValueError: one of `others` does not generate text or has another tokenizer; `fast` with another precision than
-            the default, or without a C++ compiler.
+            the default.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class Compiled(nn.Module):
 
     Raises:
         Unsupported: the decoder has other parts, or is not in float32 on a CPU.
-        ValueError: there is no C++ compiler.
+        BuildError: there is no C++ compiler, or it fails.
     """
 
     def __init__(self, model: nn.Module) -> None:

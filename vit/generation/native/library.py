@@ -15,17 +15,21 @@ COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O2", "-march=native", "-fno-math-errno", "-shared", "-fPIC")
 
 
+class BuildError(ValueError):
+    """The compiled decoding step cannot be built on this machine, or its library cannot be loaded."""
+
+
 @cache
 def load_library() -> ctypes.CDLL:
     """The library of `decoder.cpp`, which is built once per processor and compiler and kept in the user's cache folder.
 
     Raises:
-        ValueError: there is no C++ compiler, it fails, or the library cannot be saved or loaded.
+        BuildError: there is no C++ compiler, it fails, or the library cannot be saved or loaded.
     """
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
-        raise ValueError(f"the compiled decoding step needs a C++ compiler and found none of {', '.join(COMPILERS)}; "
-                         "install one, or generate in eager mode")
+        raise BuildError(f"the compiled decoding step needs a C++ compiler and found none of {', '.join(COMPILERS)}; "
+                         "install one")
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     key = "\0".join([SOURCE.read_text(), compiler, version, *FLAGS, platform.machine(), processor()])
     path = cache_folder() / f"decoder-{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
@@ -34,12 +38,12 @@ def load_library() -> ctypes.CDLL:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             build(compiler, path)
         except OSError as error:
-            raise ValueError(f"the compiled decoding step cannot be saved in {path.parent}: {error.strerror}; set "
+            raise BuildError(f"the compiled decoding step cannot be saved in {path.parent}: {error.strerror}; set "
                              "XDG_CACHE_HOME to a folder that can be written to") from None
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise ValueError(f"{path} cannot be loaded: {error}; delete it, or set XDG_CACHE_HOME to a folder from which "
+        raise BuildError(f"{path} cannot be loaded: {error}; delete it, or set XDG_CACHE_HOME to a folder from which "
                          "programs may be executed") from None
     library.panel.restype = ctypes.c_int64
     library.advance.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
@@ -51,7 +55,7 @@ def build(compiler: str, path: Path) -> None:
     """Compile the source; the library appears at once, so that processes that start together do not disturb each other.
 
     Raises:
-        ValueError: the compiler fails.
+        BuildError: the compiler fails.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder) / path.name
@@ -59,7 +63,7 @@ def build(compiler: str, path: Path) -> None:
                               check=False)
         if done.returncode:
             error = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
-            raise ValueError(f"{compiler} cannot compile {SOURCE.name}: {error}; generate in eager mode")
+            raise BuildError(f"{compiler} cannot compile {SOURCE.name}: {error}")
         os.replace(built, path)
 
 
