@@ -66,14 +66,9 @@ def load(
     if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
         raise ValueError(f"fast is for image classifiers and for models that generate text, and {bundle.path} is of "
                          f"kind {kind}; leave it out")
-    if ensemble:
-        if PREDICTORS[kind] is not Seq2SeqPredictor:
-            raise ValueError(f"an ensemble is made of models that generate text, and {bundle.path} is of kind {kind}")
-        return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble], fast)
-    if bundle.thresholds:
-        return MultiLabelPredictor(bundle, device, precision, fast)
     if PREDICTORS[kind] is Seq2SeqPredictor:
-        return Seq2SeqPredictor(bundle, device, precision, fast=fast)
-    if fast:
-        return Predictor(bundle, device, precision, fast)
-    return PREDICTORS[kind](bundle, device, precision)
+        return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble], fast)
+    if ensemble:
+        raise ValueError(f"an ensemble is made of models that generate text, and {bundle.path} is of kind {kind}")
+    predictor = MultiLabelPredictor if bundle.thresholds else PREDICTORS[kind]
+    return predictor(bundle, device, precision, **{"fast": True} if fast else {})

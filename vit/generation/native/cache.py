@@ -32,11 +32,11 @@ class CompiledCache:
 
     @property
     def capacity(self) -> int:
-        """Number of tokens for which there is room."""
+        """Number of tokens that it can hold."""
         return self.keys.shape[-1]
 
     def reserve(self, count: int) -> None:
-        """Make room for `count` more tokens."""
+        """Increase the capacity, if needed, so that `count` more tokens can be appended."""
         if self.length + count > self.capacity:
             spare = max(self.capacity, self.length + count - self.capacity)
             spare += -spare % self.panel

@@ -34,7 +34,7 @@ class Compiled(nn.Module):
         check_supported(model)
         self.model, self.library = model, load_library()
         self.panel = self.library.panel()
-        self.kept: list[object] = []  # tensors and arrays that the structs point to
+        self.buffers: list[object] = []  # tensors and arrays that the structs point to
         rotary = model.decoder.rotary
         self.other_channels = None  # of the pairs of rotary positions, (K)
         if rotary is not None:
@@ -110,7 +110,7 @@ class Compiled(nn.Module):
         decoder, target, head = self.model.decoder, self.model.target_embed, self.model.head
         first = decoder.blocks[0]
         layers = (structs.Layer * len(decoder.blocks))(*map(self.layer, decoder.blocks))
-        self.kept.append(layers)
+        self.buffers.append(layers)
         return structs.Decoder(
             layers=layers,
             norm=self.norm(decoder.norm),
@@ -137,20 +137,20 @@ class Compiled(nn.Module):
         E, D = weight.shape
         padded = F.pad(weight.detach(), (0, 0, 0, -E % self.panel))
         packed = padded.view(-1, self.panel, D).transpose(1, 2).contiguous()  # (panels,D,panel)
-        return structs.Linear(self.keep(packed), self.keep(bias), D, E)
+        return structs.Linear(self.copied(packed), self.copied(bias), D, E)
 
     def norm(self, norm: nn.Module) -> structs.Norm:
         """The struct of a layer norm or root mean square norm; an empty one for `nn.Identity`"""
         if not isinstance(norm, nn.LayerNorm | nn.RMSNorm):
             return structs.Norm(None, None, 0.0)
-        return structs.Norm(self.keep(norm.weight), self.keep(getattr(norm, "bias", None)), norm.eps)
+        return structs.Norm(self.copied(norm.weight), self.copied(getattr(norm, "bias", None)), norm.eps)
 
-    def keep(self, x: Tensor | None) -> int | None:
+    def copied(self, x: Tensor | None) -> int | None:
         """The address of a copy of a tensor that stays in memory."""
         if x is None:
             return None
-        self.kept.append(x.detach().clone(memory_format=torch.contiguous_format))
-        return self.kept[-1].data_ptr()
+        self.buffers.append(x.detach().clone(memory_format=torch.contiguous_format))
+        return self.buffers[-1].data_ptr()
 
 
 def address(x: Tensor | None) -> int | None:

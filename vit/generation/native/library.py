@@ -21,7 +21,7 @@ class BuildError(ValueError):
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """The library of `decoder.cpp`, which is built once per processor and compiler and kept in the user's cache folder.
+    """The library of `decoder.cpp`, built once per processor and compiler and saved in the cache folder of the user.
 
     Raises:
         BuildError: there is no C++ compiler, it fails, or the library cannot be saved or loaded.
