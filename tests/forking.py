@@ -196,8 +196,9 @@ def forked(function: Callable[[], int | None]) -> int:
         except BaseException:
             traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError):  # a case may leave no space for the output
+                    stream.flush()
             os._exit(code)
     os.close(started)
     os.read(ready, 1)  # until the other end is closed

@@ -95,7 +95,7 @@ def train(overrides: list[str], stop: int | None, alone: bool) -> int:
     """In a fork: a run without the steps after training, stopped in batch `stop` by a signal, or with several processes
     by the end of one.
     """
-    import vit.run.training_run
+    import vit.run.finish
     from vit.data.images.dataset import ImageDataset
     from vit.run.command import main
     from vit.tasks.base import Task
@@ -115,7 +115,7 @@ def train(overrides: list[str], stop: int | None, alone: bool) -> int:
         Path("batches.txt").write_text(str(seen))
         return {}
 
-    Task.training_step, vit.run.training_run.finish = counted, count
+    Task.training_step, vit.run.finish.finish = counted, count
     if any(override.startswith("data.workers=") for override in overrides):
         ImageDataset._fits = lambda dataset, limit: False  # so that workers read the images
     return main(overrides)
