@@ -9,11 +9,12 @@ from torch._inductor import list_mode_options
 
 import vit
 from tests.run.conftest import table
-from tests.run.test_resume import DIGITS, assert_same, stopped_and_resumed
+from tests.run.test_resume import DIGITS, StopAfter, assert_same, stopped_and_resumed
 from vit.run import main
 from vit.run.config.valid_values import VALID_VALUES
 from vit.run.parts import compilation
 from vit.run.parts.compilation import Compilation
+from vit.run.records.folder import RunFolder
 
 SHORT = [*DIGITS, "recipe.epochs=2", "model.dropout=0.1", "data.patch_size=4", "model.stem=pooled_conv"]  # BatchNorm
 
@@ -109,6 +110,19 @@ def test_a_run_that_auto_left_eager_is_resumed_with_its_mode(tmp_path, plain, me
     measured(eager=100.0, compiled=101.0)
     stopped_and_resumed([*SHORT, "compile=auto", "compile_mode=max-autotune"], tmp_path, monkeypatch, 10)
     assert is_compiled(tmp_path) is False
+    assert_same(tmp_path, plain)
+
+
+def test_a_run_of_a_version_without_modes_is_resumed(tmp_path, plain, monkeypatch):
+    write = RunFolder.write
+    with monkeypatch.context() as earlier:
+        earlier.setattr(RunFolder, "write", lambda folder, name, value: write(
+            folder, name, {key: each for key, each in value.items() if key != "compile_mode"}))
+        StopAfter(earlier, 10)
+        with pytest.raises(SystemExit):
+            vit.train([*SHORT, f"run_dir={tmp_path}"])
+    assert "compile_mode" not in (tmp_path / "config.yaml").read_text()
+    vit.train([f"resume={tmp_path}"])
     assert_same(tmp_path, plain)
 
 

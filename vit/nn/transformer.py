@@ -104,7 +104,6 @@ class Encoder(Stack):
         x = self.run(x, mask, None, None, False, rotary=rotary, features=features)
         return masked_norm(self.norm, x, mask)
 
-
     def packed(self, x: Tensor, packing: Packing, features: list[Tensor] | None = None) -> Tensor:
         """Images of different grids: x (1,T,D) -> (1,T,D)
 

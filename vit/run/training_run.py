@@ -15,7 +15,7 @@ from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.jobs import Job, build_job, check_job
 from vit.run.parts.auto_values import AUTO
-from vit.run.parts.compilation import check_compilation, choose_compile
+from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode
 from vit.run.parts.devices import Devices, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE
@@ -81,7 +81,7 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
         plan = read_overrides(resolved, overrides)
         try:
             devices = find_devices(plan.config["trainer"])
-            if plan.config["compile"] or plan.config["compile_mode"] != "default":
+            if plan.config["compile"] or compile_mode(plan.config) != "default":
                 check_compilation(plan.config, devices)
             max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
             if devices.world > 1 and not is_launched():
@@ -131,7 +131,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
                 job.config["compile"] = choose_compile(job, trainer)
                 folder.write("config.yaml", job.config)  # with the decision, which a resumed run keeps
             elif config["compile"]:
-                job.model.compile(mode=config["compile_mode"])  # in place, which does not change parameter names
+                job.model.compile(mode=compile_mode(config))  # in place, which does not change parameter names
             job.batches.timeout = check_timeout(config["trainer"])
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
         from vit.run.finish import finish  # loads Matplotlib, which the first step does not wait for

@@ -72,6 +72,11 @@ class Compilation:
                 f"saves {self.gain:.0f} s, and further compilations take about {self.remaining_cost:.0f} s")
 
 
+def compile_mode(config: dict) -> str:
+    """The mode of `torch.compile`; configs of earlier versions lack the key."""
+    return config.get("compile_mode", "default")
+
+
 def check_compilation(config: dict, devices: Devices) -> None:
     """Checks that a run can be compiled as `compile` and `compile_mode` say.
 
@@ -83,8 +88,8 @@ def check_compilation(config: dict, devices: Devices) -> None:
         check_measurable(config, devices)
     elif config["compile"]:
         check_compiler(devices.accelerator, "compile=true", "use compile=false")
-    elif config["compile_mode"] != "default" and not config["resumed"]:  # auto may have decided against it
-        raise ConfigError(f"compile_mode={config['compile_mode']} has no effect with compile=false; add compile=true "
+    elif not config["resumed"]:  # there auto may have decided against it
+        raise ConfigError(f"compile_mode={compile_mode(config)} has no effect with compile=false; add compile=true "
                           "or compile=auto")
 
 
@@ -126,7 +131,7 @@ def choose_compile(job: "ImageClassificationJob", trainer: Trainer) -> bool:
         log.info("compile: measuring (auto: all %s batches take %.0f s in eager mode)", f"{batches:,}", batches * eager)
         try:
             check_compiler(job.devices.accelerator, "torch.compile", "training is in eager mode")
-            model.compile(mode=job.config["compile_mode"])
+            model.compile(mode=compile_mode(job.config))
             first = first_call(step)
             compiled = seconds_per_call(step)
         except (ConfigError, RuntimeError) as error:  # what torch raises where it cannot compile
