@@ -26,8 +26,8 @@ class UncachedState:
         self.ids = self.ids.gather(1, tokens)
 
 
-class Uncached(nn.Module):
-    """Wraps a model for generation without a cache, `generate(Uncached(model), ...)`: each step is a full forward."""
+class Wrapped(nn.Module):
+    """Base class of other ways to generate with a model; subclasses define its steps, `start` and `advance`."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -48,6 +48,10 @@ class Uncached(nn.Module):
     def ctc_log_probs(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """images (B,C,H,W), source_mask (B,S) -> log-probabilities (B,columns,V), number of columns (B,)"""
         return self.model.ctc_log_probs(source, source_mask)
+
+
+class Uncached(Wrapped):
+    """Wraps a model for generation without a cache, `generate(Uncached(model), ...)`: each step is a full forward."""
 
     def start(self, source: Tensor, source_mask: Tensor | None, capacity: int) -> UncachedState:
         """source (B,S) or (B,C,H,W), source_mask (B,S) -> the initial state; the capacity is ignored"""

@@ -14,10 +14,11 @@ from vit.generation.native import structs
 from vit.generation.native.cache import CompiledCache
 from vit.generation.native.library import load_library
 from vit.generation.native.support import check_supported
+from vit.generation.uncached import Wrapped
 from vit.nn import Block, SwiGLU
 
 
-class Compiled(nn.Module):
+class Compiled(Wrapped):
     """Wraps a model for generation with a compiled decoding step, `generate(Compiled(model), ...)`.
 
     The step computes blocks with attention by scaled dot products, layer or root mean square norms, and an MLP or
@@ -30,9 +31,9 @@ class Compiled(nn.Module):
     """
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
+        super().__init__(model)
         check_supported(model)
-        self.model, self.library = model, load_library()
+        self.library = load_library()
         self.panel = self.library.panel()
         self.buffers: list[object] = []  # tensors and arrays that the structs point to
         rotary = model.decoder.rotary
@@ -40,22 +41,6 @@ class Compiled(nn.Module):
         if rotary is not None:
             self.other_channels = rotary.pairs.swap(torch.arange(rotary.head_dim)).contiguous()
         self.decoder_struct = self.describe()
-
-    @property
-    def vocab_size(self) -> int:
-        return self.model.vocab_size
-
-    @property
-    def max_len(self) -> int | None:
-        return self.model.max_len
-
-    def forward(self, source: Tensor, target_in: Tensor, source_mask: Tensor | None = None) -> Tensor:
-        """The model's `forward`: source (B,S) or (B,C,H,W), target_in (B,T), source_mask (B,S) -> logits (B,T,V)"""
-        return self.model(source, target_in, source_mask)
-
-    def ctc_log_probs(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """images (B,C,H,W), source_mask (B,S) -> log-probabilities (B,columns,V), number of columns (B,)"""
-        return self.model.ctc_log_probs(source, source_mask)
 
     def start(self, source: Tensor, source_mask: Tensor | None = None, capacity: int = 64) -> CompiledCache:
         """source (B,S) or images (B,C,H,W), source_mask (B,S) -> the cache for `advance`, with the encoded source"""
