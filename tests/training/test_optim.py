@@ -1,3 +1,5 @@
+from collections import OrderedDict
+
 import pytest
 import timm
 import torch
@@ -224,7 +226,36 @@ def test_muon_updates_hidden_matrices_as_torchs_and_the_rest_as_adamw(nesterov):
                 each.step()
     for (name, a), b in zip(ours.named_parameters(), reference.parameters(), strict=True):
         moved = (b - start[name]).norm()
-        assert moved > 0 and (a - b).norm() <= 0.02 * moved, name  # both orthogonalize in bfloat16
+        assert moved > 0 and (a - b).norm() <= 0.2 * moved, name  # torch orthogonalizes in bfloat16
+
+
+@pytest.mark.parametrize("name", ["muon", "nmuon", "adamuon", "nadamuon"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_muon_computes_in_float32_on_processors(name, dtype):
+    model = small_vit().to(dtype)
+    optimizer = build_optimizer(model, name, lr=0.02)
+    model(torch.ones(2, 3, 16, 16, dtype=dtype)).square().mean().backward()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        optimizer.step()
+    products = [event for event in profile.events() if event.name == "aten::addmm"]
+    assert len(products) == 8 * 5 * 3  # matrices, iterations, products of an iteration
+    assert {event.input_dtypes[0] for event in products} == {"float"}, {event.input_dtypes[0] for event in products}
+    assert all(parameter.dtype == dtype and parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_muon_moves_by_the_polynomial_of_the_singular_values():
+    layer = nn.Sequential(OrderedDict(blocks=nn.Sequential(nn.Linear(6, 4, bias=False))))
+    start = layer.blocks[0].weight.detach().clone()
+    options = {"adjust_lr_fn": "original", "momentum": 0.0, "ns_coefficients": [3.4445, -4.775, 2.0315]}
+    optimizer = build_optimizer(layer, "muon", lr=1.0, weight_decay=0.0, options=options)
+    gradient = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+    layer.blocks[0].weight.grad = gradient.clone()
+    optimizer.step()
+    u, s, v = torch.linalg.svd(gradient.double(), full_matrices=False)
+    s = s / gradient.double().norm()
+    for _ in range(5):
+        s = 3.4445 * s - 4.775 * s**3 + 2.0315 * s**5
+    torch.testing.assert_close(start - layer.blocks[0].weight, (u * s @ v).float(), rtol=1e-5, atol=1e-5)
 
 
 def test_muon_has_the_later_convolutions_of_a_stem_but_neither_pixels_nor_classes():

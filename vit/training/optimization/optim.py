@@ -153,6 +153,10 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
     if base not in known:
         near = nearest_names(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
         raise ValueError(f"unknown optimizer {name!r}; nearest: {', '.join(near) or 'adamw, sgd, lamb'}")
+    if base in ORTHOGONALIZING:
+        from vit.training.optimization.muon import use_float32_on_processors
+
+        use_float32_on_processors()
     try:
         return create_optimizer_v2(groups, opt=name.lower(), lr=lr, **options)
     except TypeError as error:
