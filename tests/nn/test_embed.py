@@ -21,7 +21,8 @@ CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
 @pytest.mark.parametrize(
-    ("image", "patch", "channels"), [((32, 32), (8, 8), 3), ((12, 40), (4, 8), 1), ((14, 21), (14, 7), 5)]
+    ("image", "patch", "channels"),
+    [((32, 32), (8, 8), 3), ((12, 40), (4, 8), 1), ((14, 21), (14, 7), 5), ((66, 64), (2, 1), 3)],
 )
 def test_linear_patches_equal_the_convolution_and_are_contiguous(image, patch, channels) -> None:
     layer, images = LinearPatches(channels, 20, patch), torch.randn(2, channels, *image)
@@ -29,6 +30,16 @@ def test_linear_patches_equal_the_convolution_and_are_contiguous(image, patch, c
     expected = F.conv2d(images, layer.weight, layer.bias, stride=patch).flatten(2).transpose(1, 2)
     torch.testing.assert_close(tokens, expected, **CLOSE)
     assert tokens.is_contiguous() and layer.weight.shape == (20, channels, *patch)
+
+
+@pytest.mark.parametrize(("side", "copies"), [(64, 1), (66, 0)])  # 1,024 and 1,089 patches
+def test_the_pixels_of_many_patches_are_not_copied_for_the_backward_pass(side, copies) -> None:
+    layer, images = LinearPatches(3, 20, (2, 2)), torch.randn(2, 3, side, side)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        layer(images)
+    others = {layer.weight.data_ptr(), images.data_ptr()}
+    assert sum(x.numel() for x in saved if x.data_ptr() not in others) == copies * images.numel()
 
 
 @pytest.mark.parametrize(("class_token", "registers"), [(True, 0), (True, 3), (False, 2), (False, 0)])

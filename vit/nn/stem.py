@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from vit.nn.cpu import linear
 from vit.nn.norm import identity
 
+MANY_PATCHES = 1024  # of an image, above which no copy of its pixels is stored for the backward pass
+
 
 class Stem(Protocol):
     """A module from images to patch tokens of width `dim`."""
@@ -27,6 +29,8 @@ class LinearPatches(nn.Conv2d):
     """The patch projection: a convolution with stride equal to its kernel, computed as one matrix product.
 
     The weights have the shape of the convolution, (D,C,ph,pw), as in every ViT checkpoint; the tokens are contiguous.
+    The product is faster than the convolution, but its backward pass needs the patches, which are a copy of the images.
+    Above `MANY_PATCHES`, where the projection is a small part of a step, the convolution itself saves that memory.
 
     Args:
         norm: applied to the tokens (AIMv2, arXiv 2411.14402); None for none.
@@ -46,10 +50,16 @@ class LinearPatches(nn.Conv2d):
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,C,H,W) -> (B,N,D); the mask is ignored, because a token depends on its own patch only"""
+        height, width = images.shape[2:]
+        if height * width <= MANY_PATCHES * math.prod(self.kernel_size):
+            return self.project(self.patches(images))
+        return self.norm(super().forward(images).flatten(2).mT.contiguous())
+
+    def patches(self, images: Tensor) -> Tensor:
+        """(B,C,H,W) -> (B,N,C*ph*pw)"""
         ph, pw = self.kernel_size
         x = images.unflatten(3, (-1, pw)).unflatten(2, (-1, ph))  # (B,C,rows,ph,columns,pw)
-        x = x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B,N,C*ph*pw)
-        return self.project(x)
+        return x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
     def project(self, patches: Tensor) -> Tensor:
         """(B,N,C*ph*pw) -> (B,N,D)"""
@@ -65,6 +75,10 @@ class NormedPatches(LinearPatches):
     def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
         super().__init__(in_chans, dim, patch_size)
         self.before, self.after = nn.LayerNorm(in_chans * math.prod(patch_size)), nn.LayerNorm(dim)
+
+    def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B,C,H,W) -> (B,N,D)"""
+        return self.project(self.patches(images))
 
     def project(self, patches: Tensor) -> Tensor:
         """(B,N,C*ph*pw) -> (B,N,D)"""
