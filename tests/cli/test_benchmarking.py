@@ -7,7 +7,8 @@ import pytest
 
 from vit.benchmarking import steps
 from vit.cli import main
-from vit.cli.training.bench_options import parse_arguments
+from vit.cli.training.bench import build_settings
+from vit.cli.training.bench_options import TimingOptions, parse_arguments
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.image_size=16", "data.patch_size=8", "model.dim=32", "model.num_heads=2", "model.depth=1",
@@ -50,6 +51,14 @@ def check_baseline(file, report, folder, capsys):
     assert "1 of 1 ratios are within 100% of the baseline" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("slow", "precisions"), [(False, ("32-true", "bf16-mixed")), (True, ("32-true",))])
+def test_an_emulated_precision_is_measured_on_request_only(monkeypatch, capsys, slow, precisions):
+    monkeypatch.setattr("vit.nn.low_precision.is_slow", lambda precision, device: slow)
+    assert build_settings(TimingOptions(device="cpu"), ()).precisions == precisions
+    assert ("bf16-mixed is left out (in precision bf16-mixed a matrix" in capsys.readouterr().err) is slow
+    assert build_settings(TimingOptions(precision="bf16", device="cpu"), ()).precisions == ("bf16-mixed",)
+
+
 def test_an_interrupt_prints_what_was_measured(tmp_path, capsys, monkeypatch):
     """Ctrl-C in the second precision: the first one is complete."""
     train_step, seen = steps.train_step, []
@@ -62,7 +71,8 @@ def test_an_interrupt_prints_what_was_measured(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(steps, "train_step", interrupted)
     file = tmp_path / "speed.json"
-    command = ["bench", "step", *SMALL, *QUICK[2:], "--against", "timm", "--json", str(file), "--baseline"]
+    command = ["bench", "step", *SMALL, "--precision", "32-true,bf16-mixed", *QUICK[2:], "--against", "timm",
+               "--json", str(file), "--baseline"]
     (tmp_path / "before.json").write_text(json.dumps({"format": 1, "clock": "processor", "ratios": {"a": 1.0}}))
     assert main([*command, str(tmp_path / "before.json")]) == 130
     printed, report = capsys.readouterr(), json.loads(file.read_text())

@@ -4,6 +4,7 @@ Preprocessing and forward pass are those of the evaluation during training.
 """
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
 from vit.inference.image_inputs import File, Images, Pixels, decode_ahead, named_images
 from vit.inference.mirrored import averaged, check_tta
+from vit.nn.low_precision import DTYPES, is_slow, slowness
 
 log = logging.getLogger("vit")
 
@@ -221,16 +223,18 @@ def accept_size(model: nn.Module, preprocessing: Preprocessing, pixels: Tensor) 
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
-    """The autocast context of a Lightning precision name.
+    """The autocast context of a Lightning precision name. A warning names a precision that the processor emulates.
 
     Raises:
         ValueError: an unknown `precision`.
     """
-    types = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-    if precision not in types:
-        raise ValueError(f"precision={precision!r} is not one of {', '.join(types)}")
-    dtype = types[precision]
-    return torch.autocast(device.type, dtype) if dtype else nullcontext()
+    if precision == "32-true":
+        return nullcontext()
+    if precision not in DTYPES:
+        raise ValueError(f"precision={precision!r} is not one of 32-true, {', '.join(DTYPES)}")
+    if is_slow(precision, device.type):
+        warnings.warn(f"{slowness(precision)}; 32-true is faster", stacklevel=2)
+    return torch.autocast(device.type, DTYPES[precision])
 
 
 def best_device(device: str | torch.device | None = None) -> torch.device:

@@ -1,10 +1,11 @@
 """The numerical precision of training on this machine."""
 
 import logging
-import time
 from pathlib import Path
 
 import torch
+
+from vit.nn.low_precision import CLEARLY_SLOWER, relative_speed
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,8 @@ def cpu_precision(flags: set[str]) -> tuple[str, str]:
     fast = sorted(FAST_FLAGS & flags)
     if not fast:
         return "32-true", "this processor has no bf16 arithmetic"
-    ratio = bf16_speed()
-    if ratio < 0.8:  # a clear difference: with these flags bf16 is usually at least 1.5 times as fast
+    ratio = relative_speed(torch.bfloat16)
+    if ratio < CLEARLY_SLOWER:
         return "32-true", f"this processor has {fast[0]}, but bf16 ran at {ratio:.1f} times the speed of float32"
     return "bf16-mixed", f"this processor has {fast[0]}"
 
@@ -67,20 +68,3 @@ def processor_flags(path: str = "/proc/cpuinfo") -> set[str]:
     except OSError:
         return set()
     return set(next((line.split(":", 1)[1] for line in lines if line.startswith("flags")), "").split())
-
-
-def bf16_speed(size: int = 256, seconds: float = 0.02) -> float:
-    """Time of a matrix product in float32 over that in bf16; takes about 50 ms.
-
-    The shortest of many times counts, which depends least on other processes.
-    """
-    times = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        a, b = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
-        a @ b  # the first product chooses and prepares the kernel
-        times[dtype] = float("inf")
-        end = time.perf_counter() + seconds
-        while (start := time.perf_counter()) < end:
-            a @ b
-            times[dtype] = min(times[dtype], time.perf_counter() - start)
-    return times[torch.float32] / times[torch.bfloat16]

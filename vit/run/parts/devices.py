@@ -11,6 +11,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
+from vit.nn.low_precision import is_slow, slowness
 from vit.run.config.composing import ConfigError
 from vit.training import resolve_precision
 
@@ -68,20 +69,22 @@ def find_devices(trainer: dict) -> Devices:
 
 def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
     """The precision of Lightning's Trainer. `auto` is resolved by `vit.training`, but is float32 for narrow models on
-    CPU, for which the conversion costs more than bf16 saves.
+    CPU, for which the conversion costs more than bf16 saves. A warning names a stated one that the processor emulates.
 
     Raises:
         ConfigError: float16 on CPU.
     """
-    if wanted == BF16_RESIDUAL:
-        return "bf16-mixed"
     width = getattr(model.config, "dim", BF16_MIN_WIDTH)
     if wanted == "auto" and accelerator == "cpu" and width < BF16_MIN_WIDTH:
         log.info("precision: 32-true (auto: a model of width %d is not faster in bf16)", width)
         return "32-true"
-    chosen = wanted if wanted != "auto" else resolve_precision(wanted, accelerator)
+    if wanted == "auto":
+        return resolve_precision(wanted, accelerator)
+    chosen = "bf16-mixed" if wanted == BF16_RESIDUAL else wanted
     if chosen == "16-mixed" and accelerator == "cpu":
         raise ConfigError("precision=16-mixed: processors have no float16 arithmetic; use bf16-mixed or 32-true")
+    if is_slow(chosen, accelerator):
+        log.warning("%s; precision=32-true is faster", slowness(chosen))
     return chosen
 
 

@@ -1,0 +1,39 @@
+"""The speed of bfloat16 and float16 on this processor, which may have to emulate them."""
+
+import time
+from functools import cache
+
+import torch
+
+DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # by Lightning's names of precisions
+CLEARLY_SLOWER = 0.8  # relative speed; with instructions for it bfloat16 usually has at least 1.5
+
+
+@cache
+def relative_speed(dtype: torch.dtype, size: int = 256, seconds: float = 0.02) -> float:
+    """Time of a matrix product in float32 over that in `dtype` on the processor; takes about 50 ms, and 0.1 s where
+    `dtype` is emulated.
+
+    The shortest of many times counts, which depends least on other processes.
+    """
+    times = {}
+    for each in (torch.float32, dtype):
+        a, b = torch.ones(size, size, dtype=each), torch.ones(size, size, dtype=each)
+        a @ b  # the first product chooses and prepares the kernel
+        times[each] = float("inf")
+        end = time.perf_counter() + seconds
+        while (start := time.perf_counter()) < end:
+            a @ b
+            times[each] = min(times[each], time.perf_counter() - start)
+    return times[torch.float32] / times[dtype]
+
+
+def is_slow(precision: str, device: str) -> bool:
+    """Whether a precision is clearly slower than float32; only processors are measured."""
+    return device == "cpu" and precision in DTYPES and relative_speed(DTYPES[precision]) < CLEARLY_SLOWER
+
+
+def slowness(precision: str) -> str:
+    """How slow a precision is on this processor, for messages."""
+    times = 1 / relative_speed(DTYPES[precision])
+    return f"in precision {precision} a matrix product takes {times:.3g} times as long as in float32 on this processor"
