@@ -7,7 +7,6 @@ before anything is decoded.
 import contextlib
 import ctypes
 import io
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from vit.data.images.bit_depth import (
     open_low_bytes,
     values_by_tags,
 )
+from vit.data.images.quiet_decoding import quiet_decoding
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
 EXTENSIONS = frozenset(
@@ -85,8 +85,7 @@ def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) ->
         BadImage: the image cannot be decoded.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # palette and EXIF warnings; faults that matter raise below
+        with quiet_decoding:  # palette and EXIF warnings; faults that matter raise below
             low = open_low_bytes(image) if span != FULL else None  # before load() closes the file
             image.load()
             if low is not None:
@@ -108,8 +107,7 @@ def to_eight_bits(
         return image
     if image.mode.startswith("I") or image.mode == "F":
         image = _scale_down(image, name, span)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet_decoding:
         if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
             image = _on_background(image, background)
         if image.mode not in ("L", "RGB"):
@@ -135,8 +133,7 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
     if isinstance(raw, bytes) and not raw:
         raise BadImage(name, "the file is empty (0 bytes)")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet_decoding:
             try:
                 return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=FORMATS)
             except UnidentifiedImageError:

@@ -5,7 +5,6 @@ The headers of all images are read; then images are decoded and hashed in a fixe
 
 import hashlib
 import time
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -22,6 +21,7 @@ from vit.data.images.bit_depth import FULL, Range
 from vit.data.images.decode import ORIENTATION, BadImage, open_image
 from vit.data.images.files import summary
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
+from vit.data.images.quiet_decoding import quiet_decoding
 from vit.data.quality.progress import StageProgress
 from vit.data.source import Source
 from vit.data.splits.split import Split
@@ -205,8 +205,7 @@ def _min_size(preprocessing: AnyPreprocessing) -> tuple[int, int]:
 def _orientation_and_frames(image: Any) -> tuple[int, int]:
     """EXIF orientation and number of frames; 1 and 1 if they are damaged, since the pixels may still be good."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet_decoding:
             return image.getexif().get(ORIENTATION, 1), getattr(image, "n_frames", 1)
     except Exception:
         return 1, 1
