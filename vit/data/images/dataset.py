@@ -17,6 +17,7 @@ from vit.data.images.prepared import Prepared, read_sample
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import LIBRARIES, resize_box
 from vit.data.splits.split import Split
+from vit.data.threads import map_in_threads
 
 Batch = dict[str, Any]
 
@@ -194,9 +195,9 @@ class ImageDataset(Dataset):
     def _fill(self) -> None:
         if self.sizing is None and self._cache_array():
             return
-        found = [self._load_or_skip(i) for i in range(len(self))]
+        found = map_in_threads(self._load_or_skip, range(len(self)))
         if self.sizing is not None:
-            self.decoded = found
+            self.decoded = list(found)
             return
         shape = (self.preprocessing.channels, *self.preprocessing.size)
         self.images = torch.zeros((len(self), *shape), dtype=torch.uint8)

@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ from vit.data.errors import DataError
 from vit.data.images.decode import BadImage
 from vit.data.images.prepared import Prepared
 from vit.data.splits.split import content_of
+from vit.data.threads import map_in_threads
 from vit.files.atomic import remove_stale_files, write_atomically
-from vit.files.processes import available_cores
 from vit.files.strict_json import json_text
 
 log = logging.getLogger("vit")
@@ -35,7 +34,6 @@ ROWS = 256  # samples of a file, at least
 FILES = 256  # files of a split, at most: each is open while it is used
 IN_USE = 24 * 3600  # seconds after a run opened a file in which it is not deleted to make room
 SAMPLED = 8  # images by which the size is estimated
-PARALLEL = 64  # images that threads prepare at a time
 
 
 class MemoryCache:
@@ -204,7 +202,7 @@ def file_names(prepared: Prepared, rows: int) -> list[str]:
 
 
 def prepare(prepared: Prepared, rows: range, on_bad_sample: str) -> Iterator[np.ndarray | None]:
-    """The images of `rows` in order, None for unreadable ones; threads use all cores, as decoders release the GIL.
+    """The images of `rows` in order, None for unreadable ones.
 
     Raises:
         BadImage: an image cannot be read, with `on_bad_sample="error"`.
@@ -218,9 +216,7 @@ def prepare(prepared: Prepared, rows: range, on_bad_sample: str) -> Iterator[np.
                 raise
             return None
 
-    with ThreadPoolExecutor(min(16, available_cores())) as pool:
-        for first in range(rows.start, rows.stop, PARALLEL):
-            yield from pool.map(load, range(first, min(first + PARALLEL, rows.stop)))
+    yield from map_in_threads(load, rows)
 
 
 def announce(location: str, prepared: Prepared, limit: int) -> float:

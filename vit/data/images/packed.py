@@ -18,6 +18,7 @@ from vit.data.images.decode import BadImage
 from vit.data.images.prepared import read_sample
 from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, as_size
 from vit.data.images.resampling import resize_box
+from vit.data.threads import map_in_threads
 from vit.packed_images import Grid, PackedImages
 
 ASPECT = "aspect"  # the resize rule: each image keeps its aspect ratio
@@ -173,7 +174,7 @@ class PackedImageDataset(ImageDataset):
 
     def _fill(self) -> None:
         """Caches whole images for random crops, else images of their final sizes."""
-        self.decoded = [self._load_or_skip(i) for i in range(len(self))]
+        self.decoded = list(map_in_threads(self._load_or_skip, range(len(self))))
 
     def _sample(self, i: int, numbers: list[float] | None) -> Tensor:
         name = self.split.names[i]

@@ -17,6 +17,7 @@ from vit.data.pairs.line_widths import line_size
 from vit.data.pairs.source import PairSplit
 from vit.data.text.token_ids import find_too_long, source_tokens, target_tokens
 from vit.data.text.tokenizers import PAD, Tokenizer
+from vit.data.threads import map_in_threads
 
 Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, row → why it is unreadable
 
@@ -151,7 +152,9 @@ class _Images:
         self.lengths = columns * preprocessing.rows
         area = preprocessing.channels * preprocessing.patch_size[0] * preprocessing.patch_size[1]
         self.cached = self.lengths.sum() * area <= cache_bytes if cache == "auto" else bool(cache)
-        self.images = [self._load_or_skip(i, self._image) for i in range(len(split))] if self.cached else None
+        self.images = None
+        if self.cached:
+            self.images = list(map_in_threads(lambda i: self._load_or_skip(i, self._image), range(len(split))))
         for i, image in enumerate(self.images or []):
             if image is not None:
                 self.lengths[i] = preprocessing.rows * (image.shape[2] // preprocessing.patch_size[1])

@@ -4,10 +4,12 @@ The headers of all images are read; then images are decoded and hashed in a fixe
 """
 
 import hashlib
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ from vit.data.images.quiet_decoding import quiet_decoding
 from vit.data.quality.progress import StageProgress
 from vit.data.source import Source
 from vit.data.splits.split import Split
-from vit.data.statistics import ChannelSums
+from vit.data.statistics import Histogram
+from vit.data.threads import map_in_threads
 
 _SUFFIXES = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
@@ -125,9 +128,9 @@ def audit(
     report.total = sum(map(len, source.splits.values()))
     sizes, odd = Counter(), defaultdict(list)
     bad = _read_headers(source, preprocessing, report, sizes, odd, progress)
-    sums, hashes = ChannelSums(preprocessing.channels), defaultdict(list)
+    histogram, hashes = Histogram(preprocessing.channels), defaultdict(list)
     headers = set(bad)
-    _decode(source, preprocessing, report, bad, sums, hashes, seconds, progress)
+    _decode(source, preprocessing, report, bad, histogram, hashes, seconds, progress)
     report.unreadable = [
         BadSample(s, i, source.splits[s].names[i], reason, (s, i) not in headers)
         for (s, i), reason in sorted(bad.items())
@@ -135,8 +138,8 @@ def audit(
     report.sizes = {f"{w}x{h}": n for (w, h), n in sizes.most_common()}
     report.odd = dict(sorted(odd.items()))
     report.duplicates = [sorted(g) for g in hashes.values() if len({s for s, _ in g}) > 1]
-    if sums.pixels:
-        report.mean, report.std = sums.mean_std()
+    if histogram.pixels:
+        report.mean, report.std = histogram.mean_std()
     report.seconds = time.monotonic() - begun
     return report
 
@@ -216,41 +219,46 @@ def _decode(
     preprocessing: AnyPreprocessing,
     report: AuditReport,
     bad: dict[tuple[str, int], str],
-    sums: ChannelSums,
+    histogram: Histogram,
     hashes: dict[bytes, list[tuple[str, str]]],
     seconds: float | None,
     progress: StageProgress | None,
 ) -> None:
     """Decodes and hashes in a fixed random order over all splits; images with bad headers count as decoded."""
-    end = None if seconds is None else time.monotonic() + seconds
-    for key, i in _shuffled(source):
-        if end is not None and time.monotonic() > end:
-            return
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    headers = set(bad)
+
+    def load(sample: tuple[str, int]) -> tuple[str, int, tuple[bytes, Tensor] | BadImage | None] | None:
+        """Split, row and content of a sample, without the content after a bad header; None after the time limit."""
+        key, i = sample
+        if time.monotonic() > end:
+            return None
+        return key, i, None if sample in headers else _content(source.splits[key], i, preprocessing)
+
+    for key, i, content in takewhile(bool, map_in_threads(load, _shuffled(source))):
         report.decoded += 1
         if progress and report.decoded % 100 == 0:
             progress("decodes", report.decoded, report.total)
-        if (key, i) in bad:
-            continue
-        split = source.splits[key]
-        try:
-            digest, image = _content(split, i, preprocessing)
-        except BadImage as error:
-            bad[key, i] = error.reason
-            continue
-        hashes[digest].append((key, split.names[i]))
-        if key == "train":
-            sums.add(image)
+        if isinstance(content, BadImage):
+            bad[key, i] = content.reason
+        elif content is not None:
+            digest, image = content
+            hashes[digest].append((key, source.splits[key].names[i]))
+            if key == "train":
+                histogram.add(image)
 
 
-def _content(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[bytes, Tensor]:
-    """SHA-256 of the file or the pixels, and the image as in evaluation."""
+def _content(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[bytes, Tensor] | BadImage:
+    """SHA-256 of the file or the pixels, and the image as in evaluation; why it cannot be read, where it cannot."""
     name = split.names[i]
     try:
         raw = split.read(i)
+        data = raw if isinstance(raw, bytes) else repr(raw.shape).encode() + np.ascontiguousarray(raw).tobytes()
+        return hashlib.sha256(data).digest(), preprocessing.image(raw, name)
     except OSError as error:
-        raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
-    data = raw if isinstance(raw, bytes) else repr(raw.shape).encode() + np.ascontiguousarray(raw).tobytes()
-    return hashlib.sha256(data).digest(), preprocessing.image(raw, name)
+        return BadImage(name, f"cannot be read ({error.strerror or error})")
+    except BadImage as error:
+        return error
 
 
 def _shuffled(source: Source) -> Iterator[tuple[str, int]]:
