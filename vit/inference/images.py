@@ -4,7 +4,6 @@ Preprocessing and forward pass are those of the evaluation during training.
 """
 
 import logging
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
 from vit.inference.image_inputs import File, Images, Pixels, decode_ahead, named_images
 from vit.inference.mirrored import averaged, check_tta
-from vit.nn.low_precision import DTYPES, is_slow, slowness
+from vit.nn.low_precision import DTYPES, warn_if_slow
 
 log = logging.getLogger("vit")
 
@@ -232,8 +231,7 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
         return nullcontext()
     if precision not in DTYPES:
         raise ValueError(f"precision={precision!r} is not one of 32-true, {', '.join(DTYPES)}")
-    if is_slow(precision, device.type):
-        warnings.warn(f"{slowness(precision)}; 32-true is faster", stacklevel=2)
+    warn_if_slow(precision, device.type)
     return torch.autocast(device.type, DTYPES[precision])
 
 

@@ -1,9 +1,12 @@
 """The speed of bfloat16 and float16 on this processor, which may have to emulate them."""
 
+import logging
 import time
 from functools import cache
 
 import torch
+
+log = logging.getLogger("vit")
 
 DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # by Lightning's names of precisions
 CLEARLY_SLOWER = 0.8  # relative speed; with instructions for it bfloat16 usually has at least 1.5
@@ -37,3 +40,10 @@ def slowness(precision: str) -> str:
     """How slow a precision is on this processor, for messages."""
     times = 1 / relative_speed(DTYPES[precision])
     return f"in precision {precision} a matrix product takes {times:.3g} times as long as in float32 on this processor"
+
+
+@cache
+def warn_if_slow(precision: str, device: str) -> None:
+    """Logs a warning if a precision `is_slow`; once per process."""
+    if is_slow(precision, device):
+        log.warning("%s; 32-true is faster", slowness(precision))

@@ -11,7 +11,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from vit.nn.low_precision import is_slow, slowness
+from vit.nn.low_precision import warn_if_slow
 from vit.run.config.composing import ConfigError
 from vit.training import resolve_precision
 
@@ -83,8 +83,7 @@ def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
     chosen = "bf16-mixed" if wanted == BF16_RESIDUAL else wanted
     if chosen == "16-mixed" and accelerator == "cpu":
         raise ConfigError("precision=16-mixed: processors have no float16 arithmetic; use bf16-mixed or 32-true")
-    if is_slow(chosen, accelerator):
-        log.warning("%s; precision=32-true is faster", slowness(chosen))
+    warn_if_slow(chosen, accelerator)
     return chosen
 
 
