@@ -85,8 +85,8 @@ class MaskedDataset(Dataset):
         return first, np.where(random, drawn, first + 1), random
 
     def _fitted(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        lengths = self.tokens.lengths
-        return truncated_lengths(np.stack([lengths[first], lengths[second]]), self.max_len - 3)
+        lengths = np.stack([self.tokens.lengths_of(first), self.tokens.lengths_of(second)])
+        return truncated_lengths(lengths, self.max_len - 3)
 
     def _counts(self, lengths: np.ndarray) -> np.ndarray:
         """(2,B) lengths of both sentences → (B,) number of selected tokens."""

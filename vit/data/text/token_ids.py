@@ -32,9 +32,13 @@ class Tokens:
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
+    def lengths_of(self, rows: np.ndarray) -> np.ndarray:
+        """rows (B,) → their numbers of ids (B,), without reading the other rows."""
+        return self.offsets[rows + 1] - self.offsets[rows]
+
     def padded(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """rows (B,) → ids (B,N) int64 with padding, and mask (B,N), False at padding."""
-        lengths = self.offsets[rows + 1] - self.offsets[rows]
+        lengths = self.lengths_of(rows)
         position = np.arange(lengths.max(initial=0))
         mask = position < lengths[:, None]
         ids = np.full(mask.shape, PAD, dtype=np.int64)
