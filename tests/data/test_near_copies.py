@@ -9,7 +9,8 @@ from PIL import Image, ImageEnhance, ImageFilter
 from scipy.fft import dctn
 
 from vit.cli import main
-from vit.data.quality.near_copies import GRID, basis, find_pairs, thumbnail
+from vit.data import Preprocessing, unlabelled_images
+from vit.data.quality.near_copies import GRID, basis, find_pairs, read_thumbnails, thumbnail
 
 CHANGES = {
     "smaller": lambda image: image.resize((image.width * 2 // 3, image.height // 2)),
@@ -70,6 +71,18 @@ def test_the_number_of_candidates_is_bounded_by_the_best_ones(monkeypatch):
     monkeypatch.setattr("vit.data.quality.near_copies.COARSE_LIMIT", 0.0)
     monkeypatch.setattr("vit.data.quality.near_copies.MAX_CANDIDATES", 9)
     assert [(i, j) for i, j, _ in find_pairs(pixels)] == [(i, 30 + i) for i in range(9)]
+
+
+def test_large_jpegs_are_decoded_at_a_smaller_scale(tmp_path):
+    for number, size in enumerate([(800, 600), (600, 2400), (300, 400)]):
+        drawing(number).resize(size, Image.Resampling.BICUBIC).save(tmp_path / f"{number}.jpg", quality=95)
+    source = unlabelled_images(tmp_path, fractions=(1, 0, 0))
+    found = read_thumbnails(source, Preprocessing(size=32))
+    order = sorted(range(3), key=lambda i: source.splits["train"].names[found.positions[i][1]])
+    assert [int(found.sides[i]) for i in order] == [300, 300, 300]  # 600 / 2, 600 / 2 and the whole image
+    for i in order:
+        whole = thumbnail(Image.open(tmp_path / source.splits["train"].names[found.positions[i][1]]).convert("RGB"))
+        assert np.abs(found.pixels[i].astype(int) - whole).mean() < 1
 
 
 def test_the_command_names_splits_and_classes(tmp_path, capsys):

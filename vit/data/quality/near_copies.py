@@ -21,8 +21,10 @@ from vit.data.images.decode import BadImage
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.quality.progress import StageProgress
 from vit.data.source import Source
+from vit.data.threads import map_in_threads
 
 GRID = 64  # pixels of a thumbnail's side
+LEAST = 2 * GRID  # a JPEG is decoded at a smaller scale if its shorter side keeps at least twice as many pixels
 WINDOW = 0.9  # of each side: the crop that is searched
 COARSE, FINE = 8, 12  # frequencies per side
 COARSE_OFFSETS, FINE_OFFSETS = 3, 9  # positions of a window per side
@@ -55,7 +57,7 @@ class NearCopy:
 
 @dataclass(frozen=True)
 class Thumbnails:
-    """Gray images (N,64,64) uint8 with the (split, index) and the shorter side (N,) in pixels of each image."""
+    """Gray images (N,64,64) uint8 with the (split, index) of each image and its shorter side (N,) as it was decoded."""
 
     pixels: np.ndarray
     positions: list[tuple[str, int]]
@@ -96,24 +98,31 @@ def named_pairs(
 def read_thumbnails(
     source: Source, preprocessing: AnyPreprocessing, progress: StageProgress | None = None
 ) -> Thumbnails:
-    """The thumbnails of all images that can be decoded and are not of one colour."""
-    preprocessing = preprocessing.pixels if isinstance(preprocessing, LinePreprocessing) else preprocessing
+    """The thumbnails of all images that can be decoded and are not of one colour. JPEGs that are far larger than a
+    thumbnail are decoded at a smaller scale.
+    """
+    plain = preprocessing.pixels if isinstance(preprocessing, LinePreprocessing) else preprocessing
+    draft = plain.replace(draft=True)
     pixels, positions, sides = [], [], []
-    total, done = sum(map(len, source.splits.values())), 0
-    for key, split in source.splits.items():
-        for i in range(len(split)):
-            done += 1
-            if progress and done % 100 == 0:
-                progress("reads", done, total)
-            try:
-                decoded = preprocessing.decode(split.read(i), split.names[i])
-            except (BadImage, OSError):
-                continue
-            image = thumbnail(decoded)
-            if image.std() >= FLAT:
-                pixels.append(image)
-                positions.append((key, i))
-                sides.append(min(decoded.size))
+    every = [(key, i) for key, split in source.splits.items() for i in range(len(split))]
+
+    def read(position: tuple[str, int]) -> tuple[np.ndarray, int] | None:
+        """The thumbnail of an image and its shorter side; None if it cannot be decoded."""
+        key, i = position
+        split = source.splits[key]
+        try:
+            image = draft.decode(split.read(i), split.names[i], lambda width, height: LEAST / min(width, height))
+        except (BadImage, OSError):
+            return None
+        return thumbnail(image), min(image.size)
+
+    for done, (position, found) in enumerate(zip(every, map_in_threads(read, every), strict=True), 1):
+        if progress and done % 100 == 0:
+            progress("reads", done, len(every))
+        if found is not None and found[0].std() >= FLAT:
+            pixels.append(found[0])
+            positions.append(position)
+            sides.append(found[1])
     stacked = np.stack(pixels) if pixels else np.zeros((0, GRID, GRID), np.uint8)
     return Thumbnails(stacked, positions, np.array(sides, np.int64))
 
