@@ -15,12 +15,11 @@ from drawing import Drawing
 from torch import nn
 
 from vit.evaluation.text_metrics import character_errors, text_metrics
-from vit.nn import Attention, AttentionPool
+from vit.nn import Attention, AttentionPool, Heads, Sliced, stacked
 from vit.nn.drop import LayerScale
 from vit.nn.local import Local
 from vit.nn.pool import ClassToken, Mean, ScorePool, Sum
 from vit.nn.rotary import Rotary
-from vit.nn.projections import Heads, Sliced, stacked
 from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct
 from vit.training.finetuning.lora import Lora
 from vit.training.optimization.gradient_clipping import clip_gradients

@@ -19,7 +19,7 @@ from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
 from vit.inference.calibrated import SET_METHOD
 from vit.inference.conformal import row_draws, set_sizes
-from vit.nn.modes import evaluating
+from vit.nn.init import evaluating
 
 TOP_K = 5  # predictions stored per sample
 SET_LEVEL = 0.9  # of the prediction sets in the metrics

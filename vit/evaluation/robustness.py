@@ -12,7 +12,7 @@ from vit.data.augment.corruptions import CORRUPTIONS, corrupt_batch
 from vit.evaluation.classification import readable_batches
 from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
-from vit.nn.modes import evaluating
+from vit.nn.init import evaluating
 from vit.packed_images import PackedImages
 
 SEED = 0

@@ -16,7 +16,7 @@ from vit.generation.tta import augmented_images
 from vit.generation.uncached import Uncached, bypassed
 from vit.generation.utf8 import Utf8
 from vit.nn.cpu import fast_call
-from vit.nn.modes import evaluating
+from vit.nn.init import evaluating
 
 CAPACITY = 32  # steps of initial cache capacity
 

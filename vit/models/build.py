@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from vit import nn as parts
 from vit.models.config import ImageConfig, StackConfig, TextConfig
 from vit.nn import Attention, Block, Encoder, Heads, Mixer, Rotary, TokenEmbed
+from vit.nn.attention import Projection
 from vit.nn.drop import drop_path_rates
 from vit.nn.norm import Norm
-from vit.nn.projections import Projection
 from vit.nn.scores import Score
 
 # the classes and functions that the names in a config stand for

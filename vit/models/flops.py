@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
-from vit.nn.modes import evaluating
+from vit.nn.init import evaluating
 
 
 def flops(model: nn.Module, compute: bool = False) -> int:

@@ -4,7 +4,7 @@ Letters in shapes: B batch, N tokens, S memory tokens, T target tokens, D width,
 C channels.
 """
 
-from vit.nn.attention import Attention, attention_maps
+from vit.nn.attention import Attention, KeylessBias, Sliced, Unprojected, attention_maps, stacked
 from vit.nn.block import Block, NoResidualBlock, ParallelBlock, ResPostNormBlock
 from vit.nn.cache import Cache, TokenStates
 from vit.nn.cpu import apply_linear
@@ -16,11 +16,17 @@ from vit.nn.mixers import Convolution, Fourier, Mixer, Recurrent
 from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
 from vit.nn.norm import BatchNorm, LayerNorm, RMSNorm
 from vit.nn.pool import AttentionPool, ClassMean, ClassToken, Mean, Pooler, ScorePool, Sum
-from vit.nn.position import learned, resample, sincos_1d, sincos_2d, sincos_2d_simple
-from vit.nn.projections import Heads, KeylessBias, Sliced, Unprojected, stacked
-from vit.nn.relative import RelativePositions, TextRelativePositions
+from vit.nn.position import (
+    RelativePositions,
+    TextRelativePositions,
+    learned,
+    resample,
+    sincos_1d,
+    sincos_2d,
+    sincos_2d_simple,
+)
 from vit.nn.rotary import Interleaved, MixedRotary, Rotary, RotateHalf, Rotation, centred, steps, stretched
-from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct, ScaledDotProduct
+from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct, Heads, ScaledDotProduct
 from vit.nn.stem import CompactStem, ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PooledConvStem
 from vit.nn.transformer import Decoder, Encoder
 

@@ -1,19 +1,32 @@
-"""Multi-head attention, as self-attention or cross-attention, made of a projection, a score and norms."""
+"""Multi-head attention, as self-attention or cross-attention, made of a projection, a score and norms, and the
+projections.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
-from vit.nn.cpu import apply_linear
+from vit.nn.cpu import apply_linear, linear
 from vit.nn.norm import Norm, identity
 from vit.nn.packing import Packing
-from vit.nn.projections import Heads, Projection, stacked
 from vit.nn.rotary import Rotation
-from vit.nn.scores import ScaledDotProduct, Score
+from vit.nn.scores import Heads, ScaledDotProduct, Score
 
 Output = Callable[[int, int], nn.Module]  # (width of the concatenated heads, dim) -> (B,N,width) -> (B,N,D)
+# (dim, num_heads, widths) -> a module (B,N,D) -> (B,N,sum of H*width): for each of `widths`, such as those of queries,
+# keys and values, the H heads of that width one after the other
+Projection = Callable[[int, int, Sequence[int]], nn.Module]
+
+
+def stacked(dim: int, num_heads: int, widths: Sequence[int], bias: bool = True) -> nn.Linear:
+    """The usual projection: one linear layer, faster than a layer for each of queries, keys and values."""
+    parts = [num_heads * width for width in widths]
+    layer = nn.Linear(dim, sum(parts), bias)
+    layer.parts = parts  # initialized as one matrix each
+    return layer
 
 
 class Attention(nn.Module):
@@ -25,7 +38,7 @@ class Attention(nn.Module):
 
     Args:
         heads: number of heads that share the width `dim`, or `Heads` of other widths.
-        projection: of `vit.nn.projections`, constructor of the projection to queries, keys and values.
+        projection: constructor of the projection to queries, keys and values.
         score: of `vit.nn.scores`, constructor of the module that computes the heads from them.
         qk_norm: norm of queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
         norm: norm of the concatenated heads before the output projection (arXiv 2210.06423); None for none.
@@ -159,3 +172,65 @@ def attention_maps(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     finally:
         for module in layers.values():
             module.recorder = None
+
+
+class KeylessBias(nn.Linear):
+    """The qkv projection without a bias on the keys (BEiT, arXiv 2106.08254; EVA-02, arXiv 2303.11331).
+
+    A key bias adds a constant to all scores of a query, to which softmax is invariant without rotary positions.
+    """
+
+    def __init__(self, dim: int, num_heads: int, widths: Sequence[int]) -> None:
+        self.parts = [num_heads * width for width in widths]
+        super().__init__(dim, sum(self.parts), bias=False)
+        self.q_bias = nn.Parameter(torch.zeros(self.parts[0]))
+        self.v_bias = nn.Parameter(torch.zeros(self.parts[2]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B,N,D) -> (B,N,sum of parts)"""
+        bias = torch.cat([self.q_bias, self.q_bias.new_zeros(self.parts[1]), self.v_bias])
+        return linear(x, self.weight, bias)
+
+
+class Sliced(nn.Module):
+    """Each head projects only its own slice of the input, D / H channels, by its own matrices.
+
+    This is the projection of `stacked` with block-diagonal matrices: 1/H of its parameters and cost.
+
+    Raises:
+        ValueError: `dim` is not divisible by `num_heads`.
+    """
+
+    def __init__(self, dim: int, num_heads: int, widths: Sequence[int], bias: bool = True) -> None:
+        super().__init__()
+        width = Heads.split(dim, num_heads).head_dim
+        self.widths = list(widths)
+        self.weight = nn.Parameter(torch.empty(num_heads, sum(widths), width))
+        self.bias = nn.Parameter(torch.zeros(num_heads, sum(widths))) if bias else None
+        for matrix in (part for head in self.weight.detach() for part in head.split(self.widths)):
+            nn.init.xavier_uniform_(matrix)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B,N,D) -> (B,N,sum of H*width)"""
+        heads = torch.einsum("bnhk,hwk->bnhw", x.unflatten(-1, (len(self.weight), -1)), self.weight.to(x.dtype))
+        heads = heads if self.bias is None else heads + self.bias
+        return torch.cat([part.flatten(2) for part in heads.split(self.widths, dim=-1)], dim=-1)
+
+
+class Unprojected(nn.Module):
+    """No projection: queries, keys and values are the tokens themselves, so that the scores are x_i . x_j.
+
+    Raises:
+        ValueError: the heads do not share the width of the tokens.
+    """
+
+    def __init__(self, dim: int, num_heads: int, widths: Sequence[int]) -> None:
+        super().__init__()
+        if any(width * num_heads != dim for width in widths):
+            raise ValueError(f"without a projection heads are slices of the {dim} channels, so {num_heads} heads are "
+                             f"{dim / num_heads:g} wide, not {' and '.join(map(str, sorted(set(widths))))}")
+        self.copies = len(widths)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B,N,D) -> (B,N,copies*D)"""
+        return x.repeat(1, 1, self.copies)

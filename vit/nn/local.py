@@ -6,8 +6,7 @@ from torch import Tensor
 
 from vit.nn.cpu import scaled_dot_product_attention
 from vit.nn.masks import attention_mask, restrict
-from vit.nn.projections import Heads
-from vit.nn.scores import ScaledDotProduct
+from vit.nn.scores import Heads, ScaledDotProduct
 
 BLOCK = 32  # queries that share a window of keys; smaller blocks leave the kernel too little work
 

@@ -1,4 +1,4 @@
-"""Scores of attention: how a query is compared with a key, and the heads computed with it.
+"""Heads and scores of attention: how a query is compared with a key, and the heads computed with it.
 
 A score is constructed with the `Heads` of its attention: `Attention(96, 3, score=Cosine)`. Scores that are a dot
 product after a transformation of queries and keys use the fused kernel; its factor K^-1/2 is compensated beforehand.
@@ -6,6 +6,7 @@ product after a transformation of queries and keys use the fused kernel; its fac
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,37 @@ from torch import Tensor, nn
 
 from vit.nn.cpu import scaled_dot_product_attention
 from vit.nn.masks import attention_mask, masked_softmax
-from vit.nn.projections import Heads
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Number and widths of the heads of attention.
+
+    Args:
+        num_heads: H.
+        head_dim: K, width of the queries and keys of a head.
+        value_dim: width of the values of a head.
+    """
+
+    num_heads: int
+    head_dim: int
+    value_dim: int
+
+    @classmethod
+    def split(cls, dim: int, num_heads: int) -> "Heads":
+        """Heads that share the width of the model, D / H each (arXiv 1706.03762, section 3.2.2).
+
+        Raises:
+            ValueError: `dim` is not divisible by `num_heads`.
+        """
+        if dim % num_heads:
+            raise ValueError(f"dim {dim} is not divisible by num_heads {num_heads}; change one, or pass Heads")
+        return cls(num_heads, dim // num_heads, dim // num_heads)
+
+    @classmethod
+    def full(cls, dim: int, num_heads: int) -> "Heads":
+        """Heads that are each as wide as the model: H times the parameters and the cost of `split`."""
+        return cls(num_heads, dim, dim)
 
 
 class ScaledDotProduct(nn.Module):

@@ -11,7 +11,7 @@ from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from vit.nn.modes import evaluating
+from vit.nn.init import evaluating
 from vit.tasks.score_table import ScoreTable
 from vit.training import clip_gradients, seed_step, shard
 from vit.training.monitoring.paired import SampleScores

@@ -17,7 +17,7 @@ from pytorch_lightning import Trainer
 from torch import Tensor, nn
 
 from vit.benchmarking.timing import wait_for_gpu
-from vit.nn.modes import restored_modes
+from vit.nn.init import restored_modes
 from vit.run.config.composing import ConfigError
 from vit.run.parts.auto_values import AUTO, steps_per_epoch
 from vit.run.parts.batches import micro_batch

@@ -17,7 +17,7 @@ from vit.evaluation.features.embeddings import embed_split
 from vit.evaluation.features.probe import Labelled, LinearFit, fit_linear
 from vit.inference.features import Featurizer
 from vit.models import Classifier
-from vit.nn.modes import restored_modes
+from vit.nn.init import restored_modes
 from vit.report.bar import progress_bar
 from vit.run.console import console
 from vit.run.parts.devices import Devices

@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from vit.nn.modes import evaluating, restored_modes
+from vit.nn.init import evaluating, restored_modes
 
 
 def frozen_part() -> nn.Sequential:
