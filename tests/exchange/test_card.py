@@ -18,8 +18,8 @@ from vit.bundle.files import SourceError
 from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
 from vit.exchange.card import escaped, model_card
+from vit.exchange.hub import public_config
 from vit.exchange.private_paths import overrides_without_folders
-from vit.exchange.pushing import public_config
 from vit.models import model_from_config
 
 PLAIN = Preprocessing(size=16, mean=(0.5,) * 3, std=(0.25,) * 3)

@@ -15,7 +15,6 @@ from vit.exchange.run_records import RunRecords, read_records
 from vit.exchange.usage import usage
 from vit.messages import duration
 
-README = "README.md"
 MARK = "<!-- written by vit card -->"  # a card without it was written by hand
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 PIPELINES = {

@@ -16,6 +16,6 @@ TIMM_SLASH = "timm/"  # accepted as well, where no such path exists
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_model.safetensors",
                 "pytorch_model.bin", "pytorch_model.bin.index.json", "open_clip_pytorch_model.bin")
 CONFIG_FILES = (CONFIG, "open_clip_config.json")
-PROCESSOR_FILE = "preprocessor_config.json"
+PROCESSOR_FILE, README = "preprocessor_config.json", "README.md"
 ACCEPTED_SOURCES = (f"a file ({ACCEPTED}), a folder of this project, timm or transformers, {TIMM}NAME or "
                     f"{HUB}OWNER/NAME")

@@ -24,7 +24,8 @@ def card(
     """Write a model card from the records of the run: data, recipe, metrics, classes and how to load the model."""
     check_writable(output)
     from vit.bundle import load_bundle
-    from vit.exchange.card import MARK, README, model_card
+    from vit.exchange.card import MARK, model_card
+    from vit.exchange.sources import README
 
     bundle = load_bundle(model)
     target = output or bundle.path / README
@@ -46,9 +47,10 @@ def push(
 ) -> None:
     """Upload a model with its card: the README.md in its folder, or a generated one if there is none."""
     from vit.bundle import load_bundle
-    from vit.exchange.card import README, model_card
+    from vit.exchange.card import model_card
     from vit.exchange.hub import parse_name
-    from vit.exchange.pushing import push as upload
+    from vit.exchange.hub import push as upload
+    from vit.exchange.sources import README
 
     if parse_name(name)[1]:
         raise typer.BadParameter("a push creates a new commit; remove the part after the @")
