@@ -120,7 +120,7 @@ class VisionTransformer(Classifier):
 
     def scaled_grid(self, source: Tensor) -> tuple[int, int] | None:
         """images (B,C,H,W) -> their grid, where it is one that `add_image_sizes` added"""
-        return self.embed.scaled_grid(source)
+        return self.embed.scaled_grid(source) if self.embed.scaled_grids else None
 
     def add_image_sizes(self, sizes: Iterable[tuple[int, int]]) -> None:
         """Also accept images that were scaled to other sizes (height, width). Position tables are resampled, and the

@@ -54,7 +54,8 @@ class Block(nn.Module):
         if cross_attn is not None:
             self.cross_norm, self.cross_ls = norm(dim), scale()
         self.norm2, self.mlp, self.ls2 = norm(dim), mlp, scale()
-        self.drop = nn.Sequential(Dropout(dropout), DropPath(drop_path))
+        drops = dropout or drop_path
+        self.drop = nn.Sequential(Dropout(dropout), DropPath(drop_path)) if drops else None
         self.pre_norm = pre_norm
 
     def forward(
@@ -68,8 +69,7 @@ class Block(nn.Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`; a cache replaces the memory"""
-        attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
-        norm1, cross_norm, norm2 = self.norms(mask)
+        attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache)
         if self.pre_norm:
             x = x + self.drop_branch(self.ls1(attn(norm1(x))), mask)
             if cross_attn is not None:
@@ -80,7 +80,7 @@ class Block(nn.Module):
             x = cross_norm(x + self.drop_branch(self.cross_ls(cross_attn(x)), mask))
         return norm2(x + self.drop_branch(self.ls2(self.mlp(x)), mask))
 
-    def attentions(
+    def bound(
         self,
         mask: Tensor | Packing | None,
         memory: Tensor | None,
@@ -88,25 +88,22 @@ class Block(nn.Module):
         causal: bool,
         rotary: Rotation | None,
         cache: LayerCache | None,
-    ) -> tuple[Branch, Branch | None]:
-        """Self-attention and cross-attention as functions (B,N,D) -> (B,N,D), with all other arguments bound."""
+    ) -> tuple[Branch, Branch | None, Branch, Branch | None, Branch | None]:
+        """Self-attention, cross-attention and the norms `norm1`, `cross_norm` and `norm2` as functions (B,N,D) ->
+        (B,N,D), with all other arguments bound; None for those that the block does not have.
+        """
         self_cache, cross_cache = (None, None) if cache is None else (cache.self_attn, cache.cross_attn)
         attn = partial(self.attn, mask=mask, causal=causal, rotary=rotary, cache=self_cache)
-        if self.cross_attn is None:
-            return attn, None
-        return attn, partial(self.cross_attn, memory=memory, mask=memory_mask, cache=cross_cache)
-
-    def norms(self, mask: Tensor | Packing | None) -> tuple[Branch, Branch | None, Branch | None]:
-        """`norm1`, `cross_norm` and `norm2` as functions (B,N,D) -> (B,N,D), with the mask of the tokens bound where
-        the norm depends on it; None for those that the block does not have.
-        """
-        if not isinstance(self.norm1, BatchNorm) or mask is None:
-            return self.norm1, self.cross_norm, self.norm2
-        return tuple(norm and partial(norm, mask=mask) for norm in (self.norm1, self.cross_norm, self.norm2))
+        cross_attn = self.cross_attn and partial(
+            self.cross_attn, memory=memory, mask=memory_mask, cache=cross_cache)
+        norms = self.norm1, self.cross_norm, self.norm2
+        if isinstance(self.norm1, BatchNorm) and mask is not None:
+            norms = (norm and partial(norm, mask=mask) for norm in norms)
+        return attn, cross_attn, *norms
 
     def drop_branch(self, y: Tensor, mask: Tensor | Packing | None) -> Tensor:
         """(B,N,D) -> (B,N,D), with dropout and, per image of a packing, stochastic depth in training"""
-        if not self.training:  # skips two module calls in evaluation
+        if self.drop is None or not self.training:
             return y
         if isinstance(mask, Packing):
             dropout, drop_path = self.drop
@@ -131,8 +128,7 @@ class ResPostNormBlock(Block):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D), as `Block`"""
-        attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
-        norm1, cross_norm, norm2 = self.norms(mask)
+        attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache)
         x = x + self.drop_branch(self.ls1(norm1(attn(x))), mask)
         if cross_attn is not None:
             x = x + self.drop_branch(self.cross_ls(cross_norm(cross_attn(x))), mask)
@@ -153,8 +149,7 @@ class NoResidualBlock(Block):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D), as `Block`"""
-        attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
-        norm1, cross_norm, norm2 = self.norms(mask)
+        attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache)
         if self.pre_norm:
             x = self.drop_branch(self.ls1(attn(norm1(x))), mask)
             if cross_attn is not None:
@@ -191,8 +186,7 @@ class ParallelBlock(Block):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """x (B,N,D) -> (B,N,D), as `Block` without a memory"""
-        attn, _ = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
-        norm1, _, _ = self.norms(mask)
+        attn, _, norm1, _, _ = self.bound(mask, memory, memory_mask, causal, rotary, cache)
         if not self.pre_norm:
             return norm1(x + self.drop_branch(self.ls1(attn(x) + self.mlp(x)), mask))
         y = norm1(x)

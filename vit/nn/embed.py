@@ -79,7 +79,7 @@ class PatchEmbed(nn.Module):
         self.reg_token = nn.Parameter(torch.zeros(1, prefix.registers, stem.dim)) if prefix.registers else None
         register_pos_embed(self, pos_embed)
         self.norm = norm or identity
-        self.drop = Dropout(dropout)
+        self.drop = Dropout(dropout) if dropout else identity
         if flexible and type(stem) in (CompactStem, ConvStem):
             raise ValueError(f"a {type(stem).__name__} mixes an image with its padding; use MaskedConvStem or "
                              "PooledConvStem for flexible sizes")
@@ -212,7 +212,7 @@ class TokenEmbed(nn.Module):
         register_pos_embed(self, pos_embed)
         self.scale = scale
         self.norm = norm or identity
-        self.drop = Dropout(dropout)
+        self.drop = Dropout(dropout) if dropout else identity
 
     def forward(self, ids: Tensor, start: int = 0, segment: Tensor | None = None) -> Tensor:
         """ids (B,T), segment (B,T) -> (B,T,D)

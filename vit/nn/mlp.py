@@ -39,7 +39,7 @@ class Mlp(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden, bias)
         self.activation = activation
-        self.drop = Dropout(dropout)
+        self.drop = Dropout(dropout) if dropout else identity
         self.norm = norm or identity
         self.fc2 = nn.Linear(hidden, dim, bias)
 
@@ -67,7 +67,7 @@ class SwiGLU(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(dim, 2 * hidden, bias)
         self.activation = activation
-        self.drop = Dropout(dropout)
+        self.drop = Dropout(dropout) if dropout else identity
         self.norm = norm or identity
         self.fc2 = nn.Linear(hidden, dim, bias)
 
