@@ -21,8 +21,34 @@ from vit.nn.embed import patch_grid
 from vit.nn.stem import halvings
 
 
+class ModelConfig:
+    """Base class of the configurations of models, which are frozen dataclasses."""
+
+    kind: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-serializable values with the `kind` that `model_from_config` expects."""
+        values = dataclasses.asdict(self)
+        return {"kind": self.kind, **{key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; former names of keys and values are accepted.
+
+        Raises:
+            ValueError: an unknown key, a missing or an invalid value.
+        """
+        values = current_names({key: value for key, value in values.items() if key != "kind"})
+        check_names(cls, values)
+        required = [field.name for field in dataclasses.fields(cls)
+                    if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING]
+        if missing := [name for name in required if name not in values]:
+            raise ValueError(f"the model needs a value for {', '.join(missing)}")
+        return cls(**values)
+
+
 @dataclass(frozen=True, kw_only=True)
-class StackConfig:
+class StackConfig(ModelConfig):
     """Configuration of the blocks of encoders and decoders, the base of all configs.
 
     Args:
@@ -55,7 +81,6 @@ class StackConfig:
         drop_path: stochastic depth rate of the last block, growing linearly from 0 at the first.
     """
 
-    kind: ClassVar[str]
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}  # choices that differ from CHOICES
 
     dim: int = 768
@@ -107,19 +132,6 @@ class StackConfig:
     def hidden(self) -> int:
         """Inner width of the MLP, rounded, because ratios such as 4304/1152 are not exact."""
         return round(self.dim * self.mlp_ratio)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-serializable values with the `kind` that `model_from_config` expects."""
-        return to_dict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`; former names of keys and values are accepted.
-
-        Raises:
-            ValueError: an unknown key, a missing or an invalid value.
-        """
-        return from_dict(cls, values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,25 +310,3 @@ class VisionTransformerConfig(ImageConfig):
     def prefix(self) -> int:
         """Number of tokens before the patches."""
         return super().prefix + int(self.dist_token)
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    values = dataclasses.asdict(config)
-    return {"kind": config.kind, **{key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}}
-
-
-def from_dict(cls: type, values: Mapping[str, Any]) -> Any:
-    """A config of the class `cls` from the result of `to_dict`.
-
-    Raises:
-        ValueError: an unknown key, a missing or an invalid value.
-    """
-    values = current_names({key: value for key, value in values.items() if key != "kind"})
-    check_names(cls, values)
-    if missing := [field.name for field in dataclasses.fields(cls) if is_required(field) and field.name not in values]:
-        raise ValueError(f"the model needs a value for {', '.join(missing)}")
-    return cls(**values)
-
-
-def is_required(field: dataclasses.Field) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

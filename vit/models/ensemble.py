@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vit.models.config import from_dict, to_dict
+from vit.models.config import ModelConfig
 
 TINY = 1e-7  # probabilities of several labels stay so far from 0 and 1, where logits are infinite
 
 
 @dataclass(frozen=True)
-class EnsembleConfig:
+class EnsembleConfig(ModelConfig):
     """Configuration of members of one architecture.
 
     Args:
@@ -66,18 +66,9 @@ class EnsembleConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-serializable values with the `kind` that `model_from_config` expects."""
-        values = to_dict(self)
+        values = super().to_dict()
         return {**values, "means": [list(row) for row in self.means], "stds": [list(row) for row in self.stds],
                 "temperatures": [list(each) if isinstance(each, tuple) else each for each in self.temperatures]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "EnsembleConfig":
-        """The inverse of `to_dict`.
-
-        Raises:
-            ValueError: an unknown key, a missing or an invalid value.
-        """
-        return from_dict(cls, values)
 
 
 def _numbers(value: float | Sequence[float]) -> float | tuple[float, ...]:

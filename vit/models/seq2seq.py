@@ -20,7 +20,7 @@ from vit.models.checks import (
     current_names,
 )
 from vit.models.classifier import build_embed, build_rotary
-from vit.models.config import ImageConfig, StackConfig, from_dict
+from vit.models.config import ImageConfig, StackConfig
 from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed, apply_linear
 from vit.nn.cpu import Packed
 from vit.nn.init import init_weights
@@ -212,10 +212,10 @@ class EncoderDecoderConfig(StackConfig):
             ValueError: an unknown key, a missing or an invalid value.
         """
         values = current_names(values)
-        if values.get("source") == "image":
-            return from_dict(ImageToTextConfig, values)
+        if values.get("source") == "image" and cls is EncoderDecoderConfig:
+            return ImageToTextConfig.from_dict(values)
         unused = {field.name for field in fields(ImageToTextConfig)} - {field.name for field in fields(cls)}
-        return from_dict(cls, {key: value for key, value in values.items() if key not in unused})
+        return super().from_dict({key: value for key, value in values.items() if key not in unused})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,18 +1,17 @@
 """Models of timm, built by name, with a config from which they can be rebuilt."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
 from vit.messages import nearest_names
 from vit.models.checks import check_values, pair
-from vit.models.config import from_dict, to_dict
+from vit.models.config import ModelConfig
 
 
 @dataclass(frozen=True)
-class TimmConfig:
+class TimmConfig(ModelConfig):
     """Configuration of a model of timm.
 
     Args:
@@ -43,19 +42,6 @@ class TimmConfig:
         cfg = get_pretrained_cfg(self.name)
         fixed = cfg is not None and cfg.fixed_input_size
         return {"in_chans": self.in_chans, **({"img_size": list(self.image_size)} if fixed else {})}
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-serializable values with the `kind` that `model_from_config` expects."""
-        return to_dict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "TimmConfig":
-        """The inverse of `to_dict`.
-
-        Raises:
-            ValueError: an unknown key, a missing or an invalid value.
-        """
-        return from_dict(cls, values)
 
 
 def timm_model(config: TimmConfig) -> nn.Module:

@@ -115,19 +115,22 @@ def nearest_models(name: str) -> list[str]:
     return near or [f"vit_{size}" for size in SIZES]
 
 
-KINDS = {
-    VisionTransformerConfig.kind: lambda values: VisionTransformer(VisionTransformerConfig.from_dict(values)),
-    TimmConfig.kind: lambda values: timm_model(TimmConfig.from_dict(values)),
-    TextClassifierConfig.kind: lambda values: TextClassifier(TextClassifierConfig.from_dict(values)),
-    MaskedImageConfig.kind: lambda values: MaskedAutoencoder(MaskedImageConfig.from_dict(values)),
-    MaskedTextConfig.kind: lambda values: Bert(MaskedTextConfig.from_dict(values)),
-    EncoderDecoderConfig.kind: lambda values: Transformer(EncoderDecoderConfig.from_dict(values)),
-    EnsembleConfig.kind: lambda values: ensemble(EnsembleConfig.from_dict(values)),
-}
-
-
 def ensemble(config: EnsembleConfig) -> ClassifierEnsemble:
     return ClassifierEnsemble(config, [model_from_config(config.member) for _ in config.means])
+
+
+KINDS = {  # kind -> the class of the config, and the constructor of the model from it
+    config.kind: (config, build)
+    for config, build in (
+        (VisionTransformerConfig, VisionTransformer),
+        (TimmConfig, timm_model),
+        (TextClassifierConfig, TextClassifier),
+        (MaskedImageConfig, MaskedAutoencoder),
+        (MaskedTextConfig, Bert),
+        (EncoderDecoderConfig, Transformer),
+        (EnsembleConfig, ensemble),
+    )
+}
 
 
 def model_from_config(values: Mapping[str, Any]) -> nn.Module:
@@ -139,4 +142,5 @@ def model_from_config(values: Mapping[str, Any]) -> nn.Module:
     kind = values.get("kind")
     if kind not in KINDS:
         raise ValueError(f"model kind {kind!r} is unknown; it must be one of {', '.join(KINDS)}")
-    return KINDS[kind](values)
+    config, build = KINDS[kind]
+    return build(config.from_dict(values))
