@@ -79,7 +79,7 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
     if found.config_name:
         overrides.append(f"{PRIMARY}={found.config_name}")
-    return found, with_config_dir(overrides, found.config_dir)
+    return found, with_config_dir(overrides, found.config_dir) if found.config_dir else overrides
 
 
 def refuse(message: str) -> None:
@@ -101,7 +101,8 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
         return 0
     if options.multirun:
         return sweep(overrides)
-    parsed = parse(with_resumed(overrides))
+    resumes = any(override.lstrip("+").startswith("resume=") for override in overrides)
+    parsed = parse(with_recorded(overrides) if resumes else overrides)
     prepared = prepare_overrides(parsed)
     if options.cfg or options.info or options.resolve:
         with_hydra(lambda config: None, option_line(options), prepared.overrides, prepared.name)
@@ -125,13 +126,11 @@ def sweep(overrides: list[str]) -> int:
     return sweep_with(overrides, with_hydra)
 
 
-def with_resumed(overrides: list[str]) -> list[str]:
+def with_recorded(overrides: list[str]) -> list[str]:
     """The overrides, preceded by those of the run that `resume` names."""
-    if not any(override.lstrip("+").startswith("resume=") for override in overrides):
-        return overrides
-    from vit.run.resume import with_recorded  # loads torch
+    from vit.run import resume  # loads torch
 
-    return with_recorded(overrides)
+    return resume.with_recorded(overrides)
 
 
 def option_line(options: argparse.Namespace) -> list[str]:

@@ -28,7 +28,7 @@ from vit.run.config.hydra_interface import (
     value_of,
 )
 from vit.run.config.overrides import ConfigError, parse, with_current_key, with_current_keys
-from vit.run.config.valid_values import check_type, invalid_value, nearest
+from vit.run.config.valid_values import check_type, invalid_value, nearest, nodes
 
 log = logging.getLogger("vit")
 
@@ -98,7 +98,7 @@ def with_paths(config: DictConfig, folder: object) -> DictConfig:
     """
     if folder:
         config.run_dir = config.run_dir or str(folder)
-    values = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
+    values = dict(nodes(OmegaConf.to_container(config, resolve=False)))
     for key in PATH_KEYS:
         value = values.get(key)
         if isinstance(value, int | float) or isinstance(value, str) and value.startswith("~"):
@@ -119,20 +119,23 @@ def prepare_overrides(parsed: list[Override]) -> Prepared:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
     name = str(value_of(parsed, PRIMARY) or "train")
-    for folder in search_folders(parsed):
+    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
+    for folder in search_folders(parsed) if search else ():
         if not folder.is_dir():
             raise ConfigError(f"{SEARCH_PATH} (--config-dir): there is no folder {folder}")
     parsed = [override for override in parsed if override.key_or_group != PRIMARY]
-    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
     _check_groups(parsed, search)
     groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
     compose_groups = groups_of.__wrapped__ if search else groups_of  # files of a user may change meanwhile
     found = compose_groups((*search, *groups), name, config_folder())
-    defaults = defaults_of_init_from(parsed, found.keys.get("task.name"), found.choices.get("recipe"))
+    defaults = []
+    if value_of(parsed, "init_from"):
+        defaults = defaults_of_init_from(parsed, found.keys.get("task.name"), found.choices.get("recipe"))
     if defaults:
         found = compose_groups((*search, *defaults, *groups), name, config_folder())
     for group, option in found.choices.items():
-        log_former_name(group, option)
+        if option in FORMER_OPTIONS.get(group, ()):
+            log_former_name(group, option)
     _check_keys(found.keys, parsed, search)
     mode = value_of(parsed, MODE) or found.mode
     return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
@@ -148,14 +151,13 @@ def groups_of(overrides: tuple[str, ...], name: str, folder: pathlib.Path) -> Gr
     """
     config = compose_with(list(overrides), name)
     hydra = detach_hydra(config)
-    return Groups(dict(_nodes(OmegaConf.to_container(config, resolve=False))), dict(hydra.runtime.choices), hydra.mode)
+    return Groups(dict(nodes(OmegaConf.to_container(config, resolve=False))), dict(hydra.runtime.choices), hydra.mode)
 
 
 @functools.cache
 def log_former_name(group: str, option: str) -> None:
     """Once per process."""
-    if name := FORMER_OPTIONS.get(group, {}).get(option):
-        log.warning("%s=%s is the former name of %s=%s", group, option, group, name)
+    log.warning("%s=%s is the former name of %s=%s", group, option, group, FORMER_OPTIONS[group][option])
 
 
 def defaults_of_init_from(parsed: list[Override], task: str | None, recipe: str | None) -> list[str]:
@@ -166,11 +168,11 @@ def defaults_of_init_from(parsed: list[Override], task: str | None, recipe: str 
         recipe: the option of the group without these defaults, None for a primary config without the group. Only
             `scratch` is replaced: some data sets select a recipe of their own.
     """
-    values = {override.key_or_group: override.value() for override in parsed}
-    if not values.get("init_from") or task != "classification" or "experiment" in values:
+    given = {override.key_or_group for override in parsed}
+    if task != "classification" or "experiment" in given:
         return []
     defaults = {"model": "pretrained"} | ({"recipe": "finetune"} if recipe == "scratch" else {})
-    return [f"{group}={option}" for group, option in defaults.items() if group not in values]
+    return [f"{group}={option}" for group, option in defaults.items() if group not in given]
 
 
 def chosen_option(overrides: list[str], group: str) -> str | None:
@@ -264,11 +266,3 @@ def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) ->
         if key in REMOVED:
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
         raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg job)")
-
-
-def _nodes(config: dict, prefix: str = ""):
-    """Every (dotted key, value), including nodes."""
-    for key, value in config.items():
-        yield prefix + key, value
-        if isinstance(value, dict):
-            yield from _nodes(value, f"{prefix}{key}.")

@@ -4,19 +4,18 @@
 (`--config-name`) composes another primary config.
 """
 
-import contextlib
 import functools
 import os
 import pathlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
 
 PRIMARY, SEARCH_PATH = "hydra.job.config_name", "hydra.searchpath"
-COMPOSING = threading.Lock()  # Hydra has the current composition in a global: one thread at a time
+INITIALIZING = threading.Lock()  # Hydra has its current configs in a global: one thread at a time
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises while it composes
 PLUGINS = {  # launchers and sweepers of Hydra's manual -> what pip installs
     "hydra/launcher/joblib": "'vitwright[sweep]'",
@@ -56,10 +55,17 @@ def config_folder() -> pathlib.Path:
 
 
 def compose_with(overrides: list[str], name: str) -> DictConfig:
-    """The primary config with checked overrides, and with Hydra's own node `hydra`."""
+    """The primary config with checked overrides, and with Hydra's own node `hydra`.
+
+    Raises:
+        ConfigError: Hydra cannot compose the config.
+    """
     folder, overrides = located(overrides, name)
-    with initialized(folder):
-        return hydra_compose(name, overrides=overrides, return_hydra_config=True)
+    hydra = hydra_over(folder)
+    try:
+        return hydra.compose_config(name, overrides, RunMode.RUN, with_log_configuration=False, from_shell=False)
+    except CONFIG_ERRORS as error:
+        raise ConfigError(explained(error)) from None
 
 
 def run_job(task: Callable[[DictConfig], object], overrides: list[str], name: str) -> None:
@@ -88,29 +94,18 @@ def detach_hydra(config: DictConfig) -> DictConfig:
     return hydra
 
 
-@contextlib.contextmanager
-def initialized(folder: pathlib.Path) -> Iterator["Hydra"]:
-    """Hydra over a folder of configs, as its current one; restores the state of an enclosing `hydra.main`.
-
-    Raises:
-        ConfigError: Hydra cannot compose the config.
+@functools.cache
+def hydra_over(folder: pathlib.Path) -> "Hydra":
+    """Hydra over a folder of configs. It is not the current one (`GlobalHydra`), which is that of an enclosing
+    `hydra.main`, so that a job and other threads can compose configs meanwhile.
     """
-    with COMPOSING:
+    with INITIALIZING:
         running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(folder.resolve())):
-                yield GlobalHydra.instance().hydra
-        except CONFIG_ERRORS as error:
-            raise ConfigError(explained(error)) from None
+                return GlobalHydra.instance().hydra
         finally:
             GlobalHydra.instance().hydra = running
-
-
-@functools.cache
-def hydra_over(folder: pathlib.Path) -> "Hydra":
-    """Hydra over a folder of configs, without being the current one: a job can compose other configs meanwhile."""
-    with initialized(folder) as hydra:
-        return hydra
 
 
 def located(overrides: list[str], name: str) -> tuple[pathlib.Path, list[str]]:
@@ -118,6 +113,8 @@ def located(overrides: list[str], name: str) -> tuple[pathlib.Path, list[str]]:
     path. It is the first of the user's own folders that has the config, else conf/.
     """
     search = [each for each in overrides if each.startswith(SEARCH_PATH)]
+    if not search:
+        return config_folder(), overrides
     parsed = parse(search)
     home = next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
     if home is None:
@@ -137,7 +134,7 @@ def search_folders(parsed: Sequence[Override]) -> list[pathlib.Path]:
 
 
 def with_config_dir(overrides: list[str], folder: str | pathlib.Path | None) -> list[str]:
-    """The overrides, with a folder of the user's own groups added to the search path (`--config-dir`)."""
+    """The overrides, with a folder of the user's own groups (`--config-dir`), if there is one, in the search path."""
     if not folder:
         return overrides
     earlier = [each for each in overrides if each.startswith(SEARCH_PATH)]

@@ -86,8 +86,12 @@ def shown(key: str, value: object) -> str:
 def _parsed(override: str, multirun: bool) -> Override:
     if "=" not in override and not override.startswith("~"):
         raise ConfigError(f"{override!r} is not of the form key=value, such as data=digits or recipe.epochs=10")
+    override = with_current_key(override)
+    key, _, value = override.partition("=")
+    if key in LISTS and not value.startswith("["):
+        override = f"{key}=[{value}]"  # for Hydra a comma without brackets is a sweep
     try:
-        return OverridesParser.create().parse_override(_literal(_bracketed(with_current_key(override)), multirun))
+        return OverridesParser.create().parse_override(_literal(override, multirun))
     except HydraException as error:
         reason = " ".join(str(error).split()).partition(" See https")[0][:300]
         raise ConfigError(
@@ -125,12 +129,6 @@ def with_current_keys(config: dict, stored: bool = False) -> dict:
 def log_former_key(key: str) -> None:
     """Once per process."""
     log.warning("%s is the former name of %s", key, FORMER_KEYS[key])
-
-
-def _bracketed(override: str) -> str:
-    """`allow_change=a,b` with brackets; for Hydra a comma without them is a sweep."""
-    key, _, value = override.partition("=")
-    return f"{key}=[{value}]" if key in LISTS and not value.startswith("[") else override
 
 
 def _literal(override: str, multirun: bool) -> str:

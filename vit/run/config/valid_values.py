@@ -244,8 +244,8 @@ def valid_values(key: str) -> Number | Choice | None:
 
 def invalid_value(config: dict) -> str | None:
     """A sentence about the first invalid value; None where all are valid."""
-    for key, value in leaves(config):
-        valid = valid_values(key)
+    for key, value in nodes(config):
+        valid = None if isinstance(value, dict) else valid_values(key)
         if valid is not None and not valid.accepts(value):
             shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
             hint = nearest(str(value), list(valid.names)) if isinstance(valid, Choice) else ""
@@ -290,10 +290,9 @@ def nearest(key: str, among: list[str]) -> str:
     return did_you_mean(near)
 
 
-def leaves(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of everything that is not a dict."""
+def nodes(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every (dotted key, value), including nodes."""
     for key, value in config.items():
+        yield f"{prefix}{key}", value
         if isinstance(value, dict):
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+            yield from nodes(value, f"{prefix}{key}.")
