@@ -73,7 +73,7 @@ class HeldOut:
             parquet.write_table(pyarrow.table(dict(zip(header, map(list, columns), strict=True))), path)
             return
         lines = ([*row[: len(FACTS)], *(f"{p:.6g}" for p in row[len(FACTS) :])] for row in self.rows())
-        write_atomically(Path(path), lambda file: file.write(_csv_text([header, *lines])))
+        write_atomically(Path(path), _csv_text([header, *lines]))
 
     @staticmethod
     def concat(parts: Sequence["HeldOut"]) -> "HeldOut":

@@ -34,10 +34,13 @@ class HashedFile:
         self.file.flush()
 
 
-def write_atomically(path: Path, write: Callable[[Any], Any], commit: Callable[[Path, str], None] | None = None) -> str:
-    """Calls `write` with an open file and renames it to `path` once its bytes are on the disk -> their SHA-256.
+def write_atomically(
+    path: Path, content: bytes | Callable[[Any], Any], commit: Callable[[Path, str], None] | None = None
+) -> str:
+    """Writes a file beside `path` and renames it to `path` once its bytes are on the disk -> their SHA-256.
 
     Args:
+        content: the bytes, or a function that writes them into an open file.
         commit: called as `commit(temporary, sha256)` instead of the rename; it must synchronise the folder too.
 
     Raises:
@@ -48,7 +51,10 @@ def write_atomically(path: Path, write: Callable[[Any], Any], commit: Callable[[
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
             hashed = HashedFile(file)
-            write(hashed)
+            if isinstance(content, bytes):
+                hashed.write(content)
+            else:
+                content(hashed)
             file.flush()
             os.fsync(file.fileno())
         sha256 = hashed.hash.hexdigest()

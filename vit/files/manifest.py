@@ -38,7 +38,7 @@ class Manifest:
 
     def write(self) -> None:
         text = json.dumps({"files": self.files, "saving": self.saving}, indent=2) + "\n"
-        write_atomically(self.folder / MANIFEST, lambda file: file.write(text.encode()))
+        write_atomically(self.folder / MANIFEST, text.encode())
 
     def announce(self, name: str, sha256: str) -> None:
         """Records the content that a file is about to get; until then the content that it has now is right too."""

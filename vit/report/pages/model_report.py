@@ -66,8 +66,8 @@ def write_report(path: str | PathLike[str], subject: Subject, progress: StagePro
         raise ValueError(f"{path} would have {len(page):,} bytes, more than {LIMIT:,}; use fewer --attention images")
     values = {section.key: dict(section.values) for section in sections}
     beside = path.with_suffix(".json")
-    write_atomically(path, lambda file: file.write(page))
-    write_atomically(beside, lambda file: file.write(f"{json_text(values)}\n".encode()))
+    write_atomically(path, page)
+    write_atomically(beside, f"{json_text(values)}\n".encode())
     return [path, beside]
 
 

@@ -51,8 +51,9 @@ class RunFolder:
     def __enter__(self) -> "RunFolder":
         if self.main:
             self._new = is_empty(self.path)
-            check_contents(self.path)
-            self._create()
+            if not self._new:
+                check_contents(self.path)
+            self._lock_folder()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
@@ -113,7 +114,8 @@ class RunFolder:
         except (OSError, ValueError, AttributeError):
             return False
 
-    def _create(self) -> None:
+    def _lock_folder(self) -> None:
+        """Create the folder if there is none, and lock it."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / ".lock")  # between threads too; forked workers do not inherit it
@@ -131,14 +133,14 @@ class RunFolder:
         Raises:
             ConfigError: the folder contains a run that this one does not resume, or a finished one.
         """
-        if self.used and not resuming:
+        if not resuming and self.used:
             raise ConfigError(
                 f"run_dir={self.path} already contains a run; {shown('resume', self.path)} resumes it, or choose "
                 "another run_dir"
             )
-        if self.out_of_time and resuming:
+        if resuming and self.out_of_time:
             (self.path / "metrics.json").replace(self.path / "metrics_at_max_time.json")
-        if self.finished and resuming:
+        if resuming and self.finished:
             raise ConfigError(
                 f"resume={self.path}: that run is finished; start from its model with "
                 f"{shown('init_from', self.path)}"
@@ -176,7 +178,7 @@ class RunFolder:
         content = text.encode("utf-8", "surrogateescape")
         if name == CONFIG or name.startswith("splits/"):
             Manifest.read(self.path).announce(name, hashlib.sha256(content).hexdigest())
-        write_atomically(self.path / name, lambda file: file.write(content))
+        write_atomically(self.path / name, content)
 
 
 def read_metrics(path: pathlib.Path) -> dict:

@@ -58,7 +58,7 @@ class MetricsTable(Checkpoint):
         table = csv.DictWriter(text, columns)
         table.writeheader()
         table.writerows(self.rows)
-        write_atomically(self.path, lambda file: file.write(text.getvalue().encode()))
+        write_atomically(self.path, text.getvalue().encode())
 
 
 def counted_from_one(rows: list[dict]) -> list[dict]:

@@ -81,7 +81,7 @@ class Checkpoints(Checkpoint):
         """Fail at the start, not after the first epoch, if the folder is not writable."""
         if stage == "fit" and trainer.is_global_zero:
             probe = self.folder / "probe"
-            write_atomically(probe, lambda file: file.write(b"x"))
+            write_atomically(probe, b"x")
             probe.unlink()
             remove_stale_files(self.folder)
             settle(self.folder)
