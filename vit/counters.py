@@ -47,7 +47,10 @@ def hash_counters(*counters: Counter, state: Counter = 0) -> Tensor:
 
 def splitmix64(x: int) -> int:
     """The hash of one 64-bit number: the first output of a SplitMix64 generator seeded with it."""
-    return _mix_int((x + _GOLDEN) & _MASK)
+    x = (x + _GOLDEN) & _MASK
+    x = ((x ^ (x >> 30)) * _MIX1) & _MASK
+    x = ((x ^ (x >> 27)) * _MIX2) & _MASK
+    return x ^ (x >> 31)
 
 
 def hash_to_int(*counters: int) -> int:
@@ -70,12 +73,6 @@ def _mix_tensor(x: Tensor) -> Tensor:
     x = _shift(x, 30).bitwise_xor_(x).mul_(_signed(_MIX1))
     x = _shift(x, 27).bitwise_xor_(x).mul_(_signed(_MIX2))
     return _shift(x, 31).bitwise_xor_(x)
-
-
-def _mix_int(x: int) -> int:
-    x = ((x ^ (x >> 30)) * _MIX1) & _MASK
-    x = ((x ^ (x >> 27)) * _MIX2) & _MASK
-    return x ^ (x >> 31)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:

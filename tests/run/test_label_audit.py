@@ -17,8 +17,8 @@ from tests.run.test_multi_label import overrides, write_shapes
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import DataError, Preprocessing
-from vit.data.splits.files import read_rows
 from vit.data.splits.folds import assign_folds
+from vit.data.splits.recorded import read_rows
 from vit.evaluation.labelling.feature_folds import FOLDS, REPEATS, held_out_by_features
 from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out

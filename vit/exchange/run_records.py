@@ -7,7 +7,7 @@ from typing import Any
 
 from vit.bundle import Bundle
 from vit.data.source import separator_of
-from vit.data.splits.files import read_rows
+from vit.data.splits.recorded import read_rows
 from vit.files.untrusted import read_json, read_yaml
 from vit.messages import first_line
 

@@ -1,8 +1,11 @@
-"""The splits that a run recorded, and their restoration from the current data."""
+"""The splits that a run recorded, and their restoration from the current data. The format of `splits/SPLIT.tsv` is one
+row of cells per sample, with tabs and line breaks escaped.
+"""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -16,6 +19,8 @@ from vit.data.text.corpus import CorpusSource, CorpusSplit, Documents
 
 AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
 NEW = "not in the data when training began"
+ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+UNESCAPES = {"t": "\t", "n": "\n", "r": "\r"}
 
 
 class Entry(NamedTuple):
@@ -164,3 +169,30 @@ def _problem(name: str, problems: Sequence[tuple[str, str]], total: int, fix: st
     shown = ", ".join(f"{printable(each)} ({reason})" for each, reason in problems[:3])
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     return f"{name}: {len(problems)} of the {total} samples that the run recorded have changed: {shown}{more}; {fix}"
+
+
+def format_rows(rows: Iterable[Sequence[str]]) -> str:
+    """The text of a file of these rows."""
+    return "".join("\t".join("".join(ESCAPES.get(c, c) for c in cell) for cell in row) + "\n" for row in rows)
+
+
+def read_rows(file: Path, escaped: bool | None = None) -> list[list[str]]:
+    """Name, label and fingerprint of each sample; only name and label, unescaped, in the files of older runs.
+
+    `escaped` states whether the cells of a file of two columns are escaped.
+    """
+    lines = file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
+    rows = [line.split("\t") for line in lines]
+    if escaped or rows and len(rows[0]) == 3:
+        return [[_unescaped(cell) for cell in row] for row in rows]
+    return [line.split("\t", 1) for line in lines if "\t" in line]
+
+
+def _unescaped(cell: str) -> str:
+    if "\\" not in cell:
+        return cell
+    found, escaped = [], False
+    for char in cell:
+        found.append(UNESCAPES.get(char, char) if escaped else "" if char == "\\" else char)
+        escaped = char == "\\" and not escaped
+    return "".join(found)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vit.data import CorpusSource, DataError, PairSource, Source
-from vit.data.splits.files import format_rows, read_rows
-from vit.data.splits.recorded import NEW, Entry, list_entries, restore_splits
+from vit.data.splits.recorded import NEW, Entry, format_rows, list_entries, read_rows, restore_splits
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import shown
 from vit.run.records.folder import NAMED, RunFolder, check_contents
