@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import nn
 
 from vit.bundle.calibration import Calibration, calibration_from_dict
 from vit.bundle.files import read_file
@@ -171,12 +171,9 @@ def _load_weights(model: nn.Module, file: Path, names: str) -> None:
         weights = from_timm(weights, model.config)
     tied = tied_weights(model)
     weights |= {name: weights[first] for name, first in tied.items()}
-    assign = not tied and _same_types(model, weights)  # assigned tensors would no longer be tied
-    model.load_state_dict(weights, assign=assign)
-
-
-def _same_types(model: nn.Module, weights: Mapping[str, Tensor]) -> bool:
-    return all(tensor.dtype == weights[name].dtype for name, tensor in model.state_dict().items() if name in weights)
+    expected = {name: tensor.dtype for name, tensor in model.state_dict().items() if name in weights}
+    same_types = all(dtype == weights[name].dtype for name, dtype in expected.items())
+    model.load_state_dict(weights, assign=same_types and not tied)  # assigned tensors would no longer be tied
 
 
 def _check_size(config: dict[str, Any], weights: Path) -> None:

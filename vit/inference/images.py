@@ -161,7 +161,7 @@ class Predictor:
 
     def _classify(self, images: Tensor, top_k: int | None, calibrator: Calibrator, tta: int) -> Iterator[tuple]:
         """uint8 (B,C,H,W) -> B times the fields of a prediction after its name"""
-        mode = self._mode(images, calibrator)
+        mode = self._mode(images, calibrator) if self.fast else Mode(self.precision)
         with calibrator.captured(self.model) as captured:
             logits = self._logits(images, mode, tta)
         statements = calibrator.statements(logits, captured, lambda: image_contents(images))
@@ -176,8 +176,8 @@ class Predictor:
             return name, error
 
     def _mode(self, images: Tensor, calibrator: Calibrator) -> Mode:
-        """How uint8 images (B,C,H,W) are computed; with `fast` it is chosen once there are enough of them."""
-        if self.fast and self.fast_mode is None and len(images) >= IMAGES:
+        """How uint8 images (B,C,H,W) are computed with `fast`: it is chosen once there are enough of them."""
+        if self.fast_mode is None and len(images) >= IMAGES:
             def names(logits: Tensor) -> list[tuple[str, ...]]:
                 return [labels for labels, _ in self._best(logits, None, calibrator)]
 
