@@ -6,7 +6,7 @@ from torch import nn
 
 from vit.models import create_model
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.parts.optimization import build_optimization
+from vit.run.parts.recipe import build_optimization
 
 
 def rates(optimizing, total, peak=0.5):

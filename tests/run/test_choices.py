@@ -20,7 +20,7 @@ from vit.run.config.hydra_interface import config_folder
 from vit.run.config.valid_values import VALID_VALUES, Choice
 from vit.run.jobs.selection import JOBS
 from vit.run.multirun.compare_finetuning import METHODS
-from vit.run.parts.optimization import LOSSES
+from vit.run.parts.recipe import LOSSES
 from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
 from vit.training.finetuning.finetune import KINDS as TRAINABLE
 from vit.training.optimization.schedule import build_schedule

@@ -15,8 +15,8 @@ from tests.run.conftest import write_photos
 from vit.data import Preprocessing, folder
 from vit.evaluation.features.probe import Labelled, fit_linear
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
 from vit.run.parts.head_fit import class_balanced
+from vit.run.parts.recipe import fit_recipe, steps_per_epoch
 
 FAST = ["trainer.accelerator=cpu", "precision=32-true", "logger=csv", "report=false", "data.audit_seconds=1",
         "data.image_size=16", "data.patch_size=8"]

@@ -14,11 +14,11 @@ from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.jobs import Job, build_job, check_job
-from vit.run.parts.auto_values import AUTO
 from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode
 from vit.run.parts.devices import Devices, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE
+from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.launcher import LAUNCHER, RankError, is_launched, run_ranks
 from vit.run.records.environment import environment
@@ -81,9 +81,10 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
         plan = read_overrides(resolved, overrides)
         try:
             devices = find_devices(plan.config["trainer"])
-            if plan.config["compile"] or compile_mode(plan.config) != "default":
+            if plan.config["compile"] or plan.config.get("compile_mode") not in (None, "default"):
                 check_compilation(plan.config, devices)
-            max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
+            if limit := plan.config["trainer"]["max_time"]:
+                max_time(limit)  # an error before the data is read
             if devices.world > 1 and not is_launched():
                 return train_ranks(plan, overrides, devices)
             return train_here(plan, overrides, devices, signals)
@@ -108,7 +109,8 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
 def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: StopSignals) -> Run | None:
     """The whole run, or one rank of it, in this process."""
     main, config, checkpoint = is_main_process(), plan.config, plan.checkpoint
-    with RunFolder(plan.path, main) as folder, explain_errors(config, folder), heartbeat(config, devices) as beat:
+    beats = contextlib.nullcontext() if devices.world == 1 else heartbeat(config, devices)
+    with RunFolder(plan.path, main) as folder, explain_errors(config, folder), beats as beat:
         if main:
             folder.begin(resuming=config["resumed"])
         for remark in plan.remarks:
@@ -140,9 +142,9 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
 
 
 def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManager[Heartbeat | None]:
-    """The heartbeat of this rank; None in a run of one process or without `trainer.timeout`."""
+    """The heartbeat of this rank; None without `trainer.timeout`."""
     timeout = check_timeout(config["trainer"])
-    if devices.world == 1 or timeout is None:
+    if timeout is None:
         return contextlib.nullcontext()
     launcher = int(os.environ[LAUNCHER]) if LAUNCHER in os.environ else None
     return Heartbeat(lambda: store_of_environment(timeout), devices.rank, devices.world, timeout, launcher)

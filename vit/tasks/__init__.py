@@ -2,7 +2,7 @@
 
 from vit.tasks.base import Optimization, Task
 from vit.tasks.classification import Classification
-from vit.tasks.datamodule import Batches
+from vit.tasks.datamodule import Batches, DeviceBatches
 from vit.tasks.distillation import Distillation, Teacher
 from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, TextLoss
 from vit.tasks.masked_image import MaskedImages
@@ -14,7 +14,7 @@ from vit.tasks.text_classification import TextClassification
 Optimizing, Writing = Optimization, ValidationTexts  # aliases: former names
 
 __all__ = [
-    "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "Distillation", "MaskedImages", "MaskedTokens",
-    "MultiLabel", "MultiLabelLoss", "Optimization", "Optimizing", "Seq2Seq", "Task", "Teacher", "TextClassification",
-    "TextLoss", "ValidationTexts", "Writing",
+    "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "DeviceBatches", "Distillation", "MaskedImages",
+    "MaskedTokens", "MultiLabel", "MultiLabelLoss", "Optimization", "Optimizing", "Seq2Seq", "Task", "Teacher",
+    "TextClassification", "TextLoss", "ValidationTexts", "Writing",
 ]

@@ -30,10 +30,6 @@ class Batches(LightningDataModule):
     def val_dataloader(self) -> Iterable:
         return self._prepared(self._val(self.trainer.global_rank, self.trainer.world_size))
 
-    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Select the images of a data set that is on the device (`data.cache=device`)."""
-        return batch["images"].add_images(batch) if "images" in batch else batch
-
     def _prepared(self, loader: Iterable) -> Iterable:
         loader.timeout = self.timeout or 0
         self._loaders.append(loader)
@@ -48,3 +44,11 @@ class Batches(LightningDataModule):
     def bad(self) -> dict[str, str]:
         """Name and reason of every sample that was skipped so far in this process."""
         return {name: reason for loader in self._loaders for name, reason in loader.bad.items()}
+
+
+class DeviceBatches(Batches):
+    """Batches of data sets that are on the device (`data.cache=device`)."""
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Select the images of the batch; a row that stands for unreadable samples has its own."""
+        return batch["images"].add_images(batch) if "images" in batch else batch

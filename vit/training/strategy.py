@@ -49,7 +49,8 @@ def build_strategy(
             f"{world}; use strategy=ddp or trainer.devices=1"
         )
     if name == "single" or (name == "auto" and world == 1):
-        check_options(name, options, ())
+        if options:
+            check_options(name, options, ())
         return "auto"
     backend = "gloo" if accelerator == "cpu" else None
     limit = default_pg_timeout if timeout is None else timedelta(seconds=timeout + SLACK)

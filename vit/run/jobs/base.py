@@ -14,15 +14,15 @@ from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit,
 from vit.data.splits.recorded import NEW
 from vit.evaluation.progress import Progress
 from vit.run.config.composing import ConfigError
-from vit.run.parts.auto_values import fit_recipe
 from vit.run.parts.batches import check_batch, check_devices
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
+from vit.run.parts.recipe import build_optimization, fit_recipe, steps_per_epoch
 from vit.run.records.folder import RunFolder
 from vit.run.records.splits import write_record
-from vit.tasks import Batches, Task
+from vit.tasks import Batches, Optimization, Task
 from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
@@ -59,7 +59,7 @@ class Job(ABC):
     accepts_augment = False  # whether the recipe may have image augmentation
     accepts_progressive = False  # whether the recipe may scale images and drop patches by a schedule
     finetunes = True  # whether `finetune=` may freeze weights
-    counts_tokenized = False  # whether the training samples are those that remain after tokenizing
+    tokenizes = False  # whether the samples are texts, of which the training samples are those that remain
 
     def __init__(
         self, config: dict, source: Source | PairSource | CorpusSource, devices: Devices, checkpoint: Path | None
@@ -70,12 +70,12 @@ class Job(ABC):
         if config["init_from"] and checkpoint is None:  # the checkpoint of a resumed run holds all weights
             initial = load_initial(config["init_from"], self.stated_model())
         self.build_inputs(initial)
-        if not self.counts_tokenized:
+        if not self.tokenizes:
             self.complete_recipe()  # first, so that an error of the model can name the batch size
         self.model: nn.Module = self.build_model(initial)
         loaded = self.load_weights(initial)
-        self.build_datasets()
-        if self.counts_tokenized:
+        if self.tokenizes:
+            self.build_datasets()
             self.complete_recipe()
         self.model_name: str = config.get("model_name") or self.name_model(initial)
         self.log_parts()
@@ -118,7 +118,7 @@ class Job(ABC):
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         """Load the weights of `init_from`; the report on them, None without `init_from`."""
 
-    def build_datasets(self) -> None:  # noqa: B027  only texts are tokenized before training
+    def build_datasets(self) -> None:  # noqa: B027  called for texts only
         """The tokenized splits of texts."""
 
     def complete_recipe(self) -> None:
@@ -140,13 +140,10 @@ class Job(ABC):
 
     def log_parts(self) -> None:
         """Logs data and model in two lines: sizes of the splits and other facts; a description and parameters."""
-        sizes = " / ".join(f"{count:,} {key}" for key, count in self.split_sizes().items())
+        sizes = " / ".join(f"{len(split):,} {key}" for key, split in self.source.splits.items())
         log.info("data: %s, %s, %s", self.source.name, sizes, self.data_facts)
         parameters = f"{sum(parameter.numel() for parameter in self.model.parameters()):,}"
         log.info("model: %s, %s parameters%s", self.description, parameters, self.cost)
-
-    def split_sizes(self) -> dict[str, int]:
-        return {key: len(split) for key, split in self.source.splits.items()}
 
     @property
     @abstractmethod
@@ -175,6 +172,11 @@ class Job(ABC):
     @abstractmethod
     def build_task(self) -> Task:
         """The training step with its loss, optimizer and metrics."""
+
+    def build_optimization(self) -> Optimization:
+        """Optimizer, schedule and clipping."""
+        recipe = self.config["recipe"]
+        return build_optimization(recipe, self.model, steps_per_epoch(recipe, self.train_samples))
 
     @abstractmethod
     def build_batches(self) -> Batches:

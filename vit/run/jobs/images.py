@@ -22,22 +22,20 @@ from vit.models import flops
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.base import Job, Tested
-from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import build_augment, build_batches, check_devices
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
-from vit.run.parts.data_source import check_validation
+from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_token
 from vit.run.parts.head_fit import start_head
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model, model_name
-from vit.run.parts.optimization import build_loss, build_optimization
 from vit.run.parts.packing import check_packing, drop_mixup, packed_preprocessing
 from vit.run.parts.preprocessing import build_preprocessing
-from vit.run.parts.progressive import build_progressive
+from vit.run.parts.recipe import build_loss, build_progressive, is_progressive
 from vit.run.records.folder import RunFolder
 from vit.run.records.splits import write_record
-from vit.tasks import Batches, Classification, Optimization
+from vit.tasks import Batches, Classification
 from vit.training import Progressive
 from vit.weights import KeyReport
 
@@ -95,11 +93,8 @@ class ImageJob(Job):
 
     def resolve_data(self) -> dict:
         """The data node with absolute paths, the facts that identify the source, and the whole preprocessing."""
-        return {**super().resolve_data(), **self.source.pinned, "preprocessing": self.preprocessing.to_dict()}
-
-    def build_optimization(self) -> Optimization:
-        recipe = self.config["recipe"]
-        return build_optimization(recipe, self.model, steps_per_epoch(recipe, self.train_samples))
+        facts = {**self.source.pinned, "preprocessing": self.preprocessing.to_dict()}
+        return with_absolute_paths(self.config["data"]) | facts
 
     def build_batches(self) -> Batches:
         return build_batches(self.config, self.source, self.preprocessing)
@@ -134,7 +129,8 @@ class ImageClassificationJob(ImageJob):
         model = build_model(node, patch_size, self.preprocessing, classes, initial)
         if self.config["data"].get("pack"):
             self.preprocessing = packed_preprocessing(self.config["data"], self.preprocessing, model)
-        self.progressive = build_progressive(self.config["recipe"], model)
+        recipe = self.config["recipe"]
+        self.progressive = build_progressive(recipe, model) if is_progressive(recipe) else None
         return model
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
@@ -144,10 +140,6 @@ class ImageClassificationJob(ImageJob):
 
     def name_model(self, initial: Initial | None) -> str:
         return model_name(self.config["model"], initial)
-
-    @property
-    def distills(self) -> bool:
-        return self.config["distill"]["kind"] != "none"
 
     @property
     def data_facts(self) -> str:
@@ -164,7 +156,9 @@ class ImageClassificationJob(ImageJob):
 
     def resolve_config(self, loaded: KeyReport | None) -> dict:
         found = {**super().resolve_config(loaded), "classes": self.source.classes}
-        return {**found, "distill": with_absolute_teacher(found["distill"])} if self.distills else found
+        if found["distill"]["kind"] == "none":
+            return found
+        return {**found, "distill": with_absolute_teacher(found["distill"])}
 
     def fit_head(self) -> object | None:
         on_bad_sample = self.config["data"]["on_bad_sample"]
@@ -172,7 +166,7 @@ class ImageClassificationJob(ImageJob):
 
     def build_task(self) -> Classification:
         config, recipe, mixup, distillation = self.config, self.config["recipe"], None, None
-        if self.distills:
+        if config["distill"]["kind"] != "none":
             distillation = build_distillation(config["distill"], self.model, self.source, self.preprocessing)
         if recipe["mixup"]:
             mixup = checked("recipe.mixup", partial(Mixup, self.source.num_classes), recipe["mixup"], unpack=True)

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.base import Job
-from vit.run.parts.auto_values import AUTO
 from vit.run.parts.batches import check_no_augment
 from vit.run.parts.data_source import build_source
 from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import read_finetune
-from vit.run.parts.progressive import is_progressive
+from vit.run.parts.recipe import AUTO, is_progressive
 from vit.run.records.splits import DataRecord
 
 JOBS = {  # task.name -> module and class, imported when needed

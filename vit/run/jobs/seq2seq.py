@@ -25,8 +25,8 @@ from vit.run.parts.batches import build_augment, build_pair_datasets, check_no_a
 from vit.run.parts.data_source import truncates
 from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
-from vit.run.parts.optimization import build_optimization, build_text_loss
 from vit.run.parts.preprocessing import build_line_preprocessing
+from vit.run.parts.recipe import build_optimization, build_text_loss
 from vit.run.parts.tokenizers import build_tokenizers, warn_of_lossy_texts, with_tokenizers
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, Seq2Seq, ValidationTexts
@@ -41,6 +41,7 @@ class Seq2SeqJob(Job):
     """Texts, or images of text, to texts. `preprocessing` is None for texts."""
 
     unit = "pairs"
+    tokenizes = True
     accepts_augment = True  # checked below: only images of text have it
     tokenizers: dict[str, Tokenizer]
     preprocessing: LinePreprocessing | None

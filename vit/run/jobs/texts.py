@@ -18,15 +18,14 @@ from vit.models.text import TextClassifierConfig
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
-from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import micro_batch, train_loader, val_loader
 from vit.run.parts.calibration import calibrate_texts, calibration_choice, trained_copy
 from vit.run.parts.data_source import truncates
 from vit.run.parts.init_from import Initial, load_initial_weights
-from vit.run.parts.optimization import build_loss, build_optimization
+from vit.run.parts.recipe import build_loss
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
 from vit.run.records.folder import RunFolder
-from vit.tasks import Batches, Optimization, TextClassification
+from vit.tasks import Batches, TextClassification
 from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
@@ -37,7 +36,7 @@ SAMPLES = 8  # lines in samples/lines.txt
 class TextJob(Job):
     """A job on texts for a single encoder; `tokenizers` has the side "source" only."""
 
-    counts_tokenized = True
+    tokenizes = True
     tokenizers: dict[str, Tokenizer]
     datasets: dict
 
@@ -52,10 +51,6 @@ class TextJob(Job):
     def load_word_vectors(self) -> None:
         if self.checkpoint is None:
             networks.start_from_vectors(self.model, self.config["model"].get("vectors"), self.tokenizer)
-
-    def build_optimization(self) -> Optimization:
-        recipe = self.config["recipe"]
-        return build_optimization(recipe, self.model, steps_per_epoch(recipe, self.train_samples))
 
 
 class TextClassificationJob(TextJob):

@@ -31,23 +31,23 @@ from vit.data.augment.random_crop import Sizing
 from vit.data.text.tokenizers import Tokenizer
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
-from vit.run.parts.auto_values import AUTO
-from vit.tasks import Batches
+from vit.run.parts.recipe import AUTO
+from vit.tasks import Batches, DeviceBatches
 
 log = logging.getLogger("vit")
 
 
 def build_batches(config: dict, source: Source, preprocessing: Preprocessing) -> Batches:
     """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches."""
-    data, recipe = config["data"], config["recipe"]
+    data, recipe, seed = config["data"], config["recipe"], config["seed"]
     packed = isinstance(preprocessing, PackedPreprocessing)
-    crop = build_crop(recipe["crop"], config["seed"], relative=packed)
+    crop = build_crop(recipe["crop"], seed, relative=packed) if recipe["crop"] else None
     if packed and data["min_patches"] is not None:
-        crop = RandomPatches(data["min_patches"], crop, config["seed"])
+        crop = RandomPatches(data["min_patches"], crop, seed)
     train = image_dataset(data, source.splits["train"], preprocessing, crop)
     val = image_dataset(data, source.splits["val"], preprocessing)
-    return Batches(
-        partial(train_loader, train, recipe, config["seed"], data["workers"], data["balance"]),
+    return (DeviceBatches if data.get("cache") == "device" else Batches)(
+        partial(train_loader, train, recipe, seed, data["workers"], data["balance"]),
         partial(val_loader, val, micro_batch(recipe), data["workers"]),
     )
 
@@ -125,14 +125,12 @@ def build_pair_datasets(
     return made
 
 
-def build_crop(crop: dict | None, seed: int, relative: bool = False) -> RandomResizedCrop | RandomCrop | None:
+def build_crop(crop: dict, seed: int, relative: bool = False) -> RandomResizedCrop | RandomCrop:
     """The random crop of training: a box of random size with `scale`, else the largest box, at a random position.
 
     Args:
         relative: `ratio` changes the aspect ratio of the image.
     """
-    if not crop:
-        return None
     if crop["scale"] is None:
         return RandomCrop(seed)
     return RandomResizedCrop(tuple(crop["scale"]), tuple(crop["ratio"]), seed, relative)

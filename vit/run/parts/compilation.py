@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from vit.benchmarking.timing import wait_for_gpu
 from vit.nn.init import restored_modes
 from vit.run.config.composing import ConfigError
-from vit.run.parts.auto_values import AUTO, steps_per_epoch
 from vit.run.parts.batches import micro_batch
 from vit.run.parts.devices import Devices, check_compiler
+from vit.run.parts.recipe import AUTO, steps_per_epoch
 from vit.run.parts.trainer import max_time
 
 if TYPE_CHECKING:

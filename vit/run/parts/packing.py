@@ -11,7 +11,7 @@ from vit.models import VisionTransformer
 from vit.models.checks import not_packable
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
-from vit.run.parts.progressive import NODE
+from vit.run.parts.recipe import PROGRESSIVE
 
 log = logging.getLogger("vit")
 
@@ -37,10 +37,10 @@ def check_packing(config: dict) -> None:
         (mixes, "recipe.mixup", "mixes images of one size", "recipe.mixup=null"),
         (crop and crop["scale"] is None, "recipe.crop.scale=null",
          "crops to the aspect ratio of one size", "recipe.crop=null"),
-        (progressive.get("image_size") is not None, f"{NODE}.image_size", "scales all images to one size",
-         f"{NODE}.image_size=null"),
-        (progressive.get("patch_drop") is not None, f"{NODE}.patch_drop", "leaves equally many patches of all images",
-         f"{NODE}.patch_drop=null"),
+        (progressive.get("image_size") is not None, f"{PROGRESSIVE}.image_size", "scales all images to one size",
+         f"{PROGRESSIVE}.image_size=null"),
+        (progressive.get("patch_drop") is not None, f"{PROGRESSIVE}.patch_drop",
+         "leaves equally many patches of all images", f"{PROGRESSIVE}.patch_drop=null"),
         *((True, f"data.preprocessing.{key}", "is for images of one size", f"data.preprocessing.{key}=null")
           for key in resized),
         (data["cache"] in ("memory", "disk", "device"), f"data.cache={data['cache']}", "stores images for one size",

@@ -28,6 +28,7 @@ from vit.training import (
     AverageEpochs,
     AverageWeights,
     Checkpoints,
+    Finetune,
     FiniteLoss,
     FollowEpoch,
     GracefulStop,
@@ -135,7 +136,7 @@ def build_callbacks(
     Raises:
         ConfigError: names the key of `callbacks` or `recipe`.
     """
-    config, chosen = job.config, job.config["callbacks"]
+    config, chosen, finetune = job.config, job.config["callbacks"], read_finetune(job.config)
     mode = monitor_mode(job)
     margin = chosen.get("start_margin", MARGIN)  # not in the records of earlier versions
     return [
@@ -147,9 +148,9 @@ def build_callbacks(
         ProgressBar(console=console),
         *([Progress(heartbeat)] if heartbeat else []),
         *weight_averages(config["recipe"]),
-        *time_limit(config["trainer"], devices),
+        *([time_limit(config["trainer"]["max_time"], devices)] if config["trainer"]["max_time"] else []),
         *([Patience(chosen["monitor"], mode=mode, patience=chosen["patience"])] if chosen["patience"] else []),
-        *unfreezing(job),
+        *([unfreezing(job, finetune)] if finetune.freezes else []),
         *job.callbacks(folder),
         *([job.film(folder, chosen["film"])] if chosen.get("film") else []),
         *own_callbacks(chosen),
@@ -190,13 +191,11 @@ def weight_averages(recipe: dict) -> list[Callback]:
     return [AverageEpochs(recipe["average_epochs"])] if recipe["average_epochs"] else []
 
 
-def time_limit(trainer: dict, devices: Devices) -> list[Callback]:
+def time_limit(limit: object, devices: Devices) -> Timer:
     """A timer for `trainer.max_time`. Several processes check it once per epoch, because they must stop at the same
     step.
     """
-    if not trainer["max_time"]:
-        return []
-    return [Timer(max_time(trainer["max_time"]), interval="step" if devices.world == 1 else "epoch", verbose=False)]
+    return Timer(max_time(limit), interval="step" if devices.world == 1 else "epoch", verbose=False)
 
 
 def max_time(value: object) -> datetime.timedelta | None:
@@ -216,13 +215,10 @@ def max_time(value: object) -> datetime.timedelta | None:
     return duration
 
 
-def unfreezing(job: Job) -> list[Callback]:
-    """The callback that unfreezes weights as the epochs pass, where `finetune` freezes any."""
-    finetune = read_finetune(job.config)
-    if not finetune.freezes:
-        return []
+def unfreezing(job: Job, finetune: Finetune) -> Unfreezing:
+    """The callback that unfreezes weights as the epochs pass."""
     begins = finetune.begins(job.model, job.config["recipe"]["epochs"])
-    return [Unfreezing(begins, finetune.batch_norm != "frozen")]
+    return Unfreezing(begins, finetune.batch_norm != "frozen")
 
 
 def own_callbacks(chosen: dict) -> list[Callback]:

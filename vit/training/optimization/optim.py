@@ -125,7 +125,8 @@ def build_optimizer(
     if optimizer_class is None:
         return timm_optimizer(groups, name, lr, options)
     accepted = inspect.signature(optimizer_class).parameters
-    check_options(name, options, accepted)
+    if options:
+        check_options(name, options, accepted)
     if "fused" in accepted and fusable(parameter for group in groups for parameter in group["params"]):
         options = {"fused": True, **options}
     return optimizer_class(groups, lr=lr, **options)
