@@ -1,9 +1,10 @@
 """What is left out at random, and what tokens are gathered to."""
 
+import pytest
 import torch
 from torch import nn
 
-from vit.nn import Attention, AttentionPool, ClassToken, Dropout, DropPath, LayerScale, Mean, Mlp, PatchDropout
+from vit.nn import Attention, AttentionPool, Block, ClassToken, Dropout, DropPath, LayerScale, Mean, Mlp, PatchDropout
 from vit.nn.drop import drop_path_rates
 
 
@@ -38,6 +39,20 @@ def test_dropout_silences_its_part_keeps_the_mean_and_follows_the_global_seed() 
     torch.manual_seed(0)
     assert torch.equal(dropout(x), out)
     assert dropout(x[0, 0, :3].bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("rates", [{}, {"dropout": 0.5}, {"drop_path": 0.5}], ids=str)
+def test_a_block_drops_in_training_where_it_has_a_rate(rates: dict[str, float]) -> None:
+    block, x = Block(8, Attention(8, 2), Mlp(8, 16), **rates), torch.randn(64, 3, 8)
+    assert torch.equal(block(x), block(x)) is not bool(rates)
+    assert any(isinstance(module, Dropout | DropPath) for module in block.modules()) is bool(rates)
+    assert torch.equal(block.eval()(x), block(x))
+
+
+@pytest.mark.parametrize("rates", [{"dropout": -0.1}, {"drop_path": 1.0}], ids=str)
+def test_a_rate_outside_its_range_is_an_error(rates: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\)"):
+        Block(8, Attention(8, 2), Mlp(8, 16), **rates)
 
 
 def test_drop_path_rates_grow_linearly() -> None:
