@@ -80,10 +80,6 @@ class RunFolder:
             raise CheckpointError(f"cannot write {self._log.baseFilename}: {self._log.error}; all else was written")
 
     @property
-    def config_file(self) -> pathlib.Path:
-        return self.path / "config.yaml"
-
-    @property
     def checkpoints(self) -> pathlib.Path:
         return self.path / "checkpoints"
 
@@ -94,7 +90,7 @@ class RunFolder:
     @property
     def used(self) -> bool:
         """Whether the folder contains a run, even one without its config."""
-        return self.config_file.exists() or any(self.checkpoints.glob("*.ckpt"))
+        return (self.path / CONFIG).exists() or any(self.checkpoints.glob("*.ckpt"))
 
     def _overwritten(self) -> str | None:
         """A file that a new run would overwrite. A start that was killed early leaves `splits` and a manifest."""

@@ -109,7 +109,7 @@ def unfinished(config: dict) -> Iterator[tuple[pathlib.Path, list[str]]]:
         if folder.finished or not any(path.glob("*.ckpt")):
             continue
         try:
-            stored = stored_config(folder.config_file)
+            stored = stored_config(folder.path / CONFIG)
         except ConfigError as error:
             log.warning("resume=auto skips %s: %s", folder.path, error)
             continue
