@@ -9,15 +9,16 @@ timm_newton_schulz = muon.zeropower_via_newtonschulz
 
 def newton_schulz(update: Tensor, *arguments: object, **options: object) -> Tensor:
     """timm's Newton-Schulz iteration (https://kellerjordan.github.io/posts/muon/) on a matrix (m, n) or (batch, m, n),
-    computed in float32 on processors and in bfloat16 elsewhere.
+    computed in bfloat16 on GPUs that have it and in float32 elsewhere.
 
     timm computes in bfloat16 everywhere, which most processors emulate: on one with AVX2 the iterations of a small
     model take as long as its forward and backward pass.
     """
-    dtype = torch.float32 if update.device.type == "cpu" else torch.bfloat16
+    has_bfloat16 = update.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+    dtype = torch.bfloat16 if has_bfloat16 else torch.float32
     return timm_newton_schulz(update, *arguments, dtype=dtype, **options)
 
 
-def use_float32_on_processors() -> None:
+def use_suited_precision() -> None:
     """Let the optimizers of timm.optim.muon call `newton_schulz`; they have no option for the precision."""
     muon.zeropower_via_newtonschulz = newton_schulz

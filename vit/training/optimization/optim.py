@@ -155,9 +155,9 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
         near = nearest_names(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
         raise ValueError(f"unknown optimizer {name!r}; nearest: {', '.join(near) or 'adamw, sgd, lamb'}")
     if base in ORTHOGONALIZING:
-        from vit.training.optimization.muon import use_float32_on_processors
+        from vit.training.optimization.muon import use_suited_precision
 
-        use_float32_on_processors()
+        use_suited_precision()
     try:
         return create_optimizer_v2(groups, opt=name.lower(), lr=lr, **options)
     except TypeError as error:
