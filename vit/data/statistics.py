@@ -22,7 +22,7 @@ class Histogram:
     """Running numbers of pixels with each value; the exact mean and std are those of pixels in [0, 1]."""
 
     def __init__(self, channels: int):
-        self.counts = torch.zeros(channels, 256, dtype=torch.int64)
+        self.counts = np.zeros((channels, 256), dtype=np.int64)
 
     @property
     def pixels(self) -> int:
@@ -31,12 +31,12 @@ class Histogram:
 
     def add(self, images: Tensor) -> None:
         """images (C,H,W) or (B,C,H,W) uint8"""
-        for counts, values in zip(self.counts, images.movedim(-3, 0).flatten(1), strict=True):
-            counts += values.bincount(minlength=256)  # a tenth of the time of sums in int64
+        for counts, values in zip(self.counts, images.movedim(-3, 0).flatten(1).numpy(), strict=True):
+            counts += np.bincount(values, minlength=256)  # in this thread alone: others decode the next images
 
     def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """(mean, std) per channel, rounded to 4 digits; a constant channel gets std 1."""
-        values = torch.arange(256)
+        values = np.arange(256)
         mean = [int(s) / self.pixels / 255 for s in self.counts @ values]
         squares = self.counts @ values**2
         variance = [int(q) / self.pixels / 255**2 - m * m for q, m in zip(squares, mean, strict=True)]
