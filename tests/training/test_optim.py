@@ -308,6 +308,8 @@ def small_vit(**values):
 def test_wrong_names_are_answered_with_the_nearest():
     with pytest.raises(ValueError, match="unknown optimizer 'adamv'; nearest: .*adam"):
         build_optimizer(Ours(), "adamv")
+    with pytest.raises(ValueError, match="unknown optimizer 'adahessian'"):  # it needs second derivatives
+        build_optimizer(Ours(), "adahessian")
     with pytest.raises(ValueError, match="no option 'beta'; nearest: betas"):
         build_optimizer(Ours(), "adamw", options={"beta": 0.9})
     with pytest.raises(ValueError, match="does not accept its options"):

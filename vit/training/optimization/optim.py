@@ -18,6 +18,8 @@ NO_DECAY = re.compile(
 POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # position tables that are modules
 # torch.optim classes that need sparse gradients, a closure or only matrices
 UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
+# names in timm: of other libraries, and one that needs second derivatives, which a training step does not compute
+UNSUPPORTED_OF_TIMM = ["apex*", "bnb*", "fused*", "adahessian"]
 # optimizers of timm with an update of their own for matrices
 ORTHOGONALIZING = {"muon", "nmuon", "adamuon", "nadamuon"}
 LATER_CONVOLUTION = re.compile(r"(^|\.)embed\.proj\.(later\.\d|[1-9])")  # of a convolutional stem
@@ -149,7 +151,7 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
     """
     from timm.optim import create_optimizer_v2, list_optimizers
 
-    known = list_optimizers(exclude_filters=["apex*", "bnb*", "fused*"])
+    known = list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)
     base = name.lower().removeprefix("lookahead_")
     if base not in known:
         near = nearest_names(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
