@@ -40,7 +40,7 @@ def test_only_lower_precisions_of_processors_are_slow(monkeypatch):
     with_speed(monkeypatch, 0.02)
     assert is_slow("bf16-mixed", "cpu") and is_slow("16-mixed", "cpu")
     assert not is_slow("32-true", "cpu") and not is_slow("bf16-mixed", "cuda")
-    assert "a matrix product in precision bf16-mixed takes about 50 times as long" in slowness("bf16-mixed")
+    assert "a linear layer in precision bf16-mixed takes about 50 times as long" in slowness("bf16-mixed")
     with_speed(monkeypatch, 1.5)
     assert not is_slow("bf16-mixed", "cpu")
 
@@ -52,7 +52,7 @@ def test_a_prediction_warns_once_of_a_slow_precision(monkeypatch, caplog, precis
         with autocast(torch.device("cpu"), precision):
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == low_precision.DTYPES[precision]
     assert len(caplog.records) == 1
-    assert re.search(f"product in precision {precision} takes about 50 times .* 32-true is faster", caplog.text)
+    assert re.search(f"linear layer in precision {precision} takes about 50 times .* 32-true is faster", caplog.text)
 
 
 def test_there_is_no_warning_of_a_fast_precision(monkeypatch, caplog):
