@@ -114,9 +114,7 @@ def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
 
 
 def default_precisions(device: str) -> tuple[str, ...]:
-    """32-true and bf16-mixed; without the latter, which is printed, where the processor emulates it: there a training
-    step of ViT-Ti/16 on 16 images takes minutes.
-    """
+    """32-true and bf16-mixed; without the latter, which is printed, where the processor emulates it."""
     from vit.nn.low_precision import is_slow, slowness
 
     if is_slow("bf16-mixed", device):
