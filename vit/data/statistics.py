@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vit.counters import permutation
