@@ -13,7 +13,7 @@ from vit.weights.formats.timm.eva import EVA_RULES, fuse_eva_matrices, to_timm_l
 from vit.weights.formats.timm.meta_model import build_meta_model
 from vit.weights.formats.timm.model_values import model_values
 from vit.weights.formats.timm.parallel import PARALLEL_RULES, join_in_proj, split_in_proj
-from vit.weights.formats.timm.relative import RELATIVE, RELATIVE_RULES, TIMM_RELATIVE, copy_shared_positions
+from vit.weights.formats.timm.relative import RELATIVE, RELATIVE_RULES, SHARED, TIMM_RELATIVE, copy_shared_positions
 from vit.weights.renaming import RenamedState
 from vit.weights.weight_format import State, WeightFormat
 
@@ -37,6 +37,11 @@ PREFIXES = {
     "head.": "head.",
     "head_dist.": "head_dist.",
 }
+SPECIAL = (  # part of the names that only some models have -> what converts these models
+    (r"\.attn\.[qkv]\.|\.mlp\.fc1_[gx]\.", fuse_eva_matrices),
+    (r"\.in_proj\.", split_in_proj),
+    (f"^{re.escape(SHARED)}", copy_shared_positions),
+)
 TIMM_RULES = [
     *EVA_RULES,
     *PARALLEL_RULES,
@@ -73,9 +78,9 @@ def from_timm(state: State, config: Any = None) -> RenamedState:
     converted = RenamedState(state, TIMM_RULES)
     if config is not None and config.positions in SINCOS_TABLES:
         converted.pop("embed.pos_embed", None)
-    fuse_eva_matrices(converted)
-    split_in_proj(converted)
-    copy_shared_positions(converted)
+    for part, convert in SPECIAL:
+        if any(re.search(part, name) for name in converted):
+            convert(converted)
     return converted
 
 
