@@ -46,13 +46,20 @@ class Classifier(nn.Module):
         x = self.encode(source, mask, segment)  # (B,N,D)
         return parts.apply_linear(self.head, self.pool(x, mask))
 
-    def encode(self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None) -> Tensor:
-        """images (B,C,H,W) or ids (B,N) -> tokens (B,N,D)"""
-        return self.encoder(self.tokens(source, segment), mask, grid=self.scaled_grid(source))
+    def encode(
+        self,
+        source: Tensor,
+        mask: Tensor | None = None,
+        segment: Tensor | None = None,
+        features: list[Tensor] | None = None,
+    ) -> Tensor:
+        """images (B,C,H,W), or ids and segments (B,N) -> tokens (B,N,D)
 
-    def tokens(self, source: Tensor, segment: Tensor | None) -> Tensor:
-        """images (B,C,H,W), or ids and segments (B,N) -> the input of the encoder (B,N,D)"""
-        return self.embed(source) if segment is None else self.embed(source, segment=segment)
+        Args:
+            features: a list to which the output (B,N,D) of each block is appended.
+        """
+        x = self.embed(source) if segment is None else self.embed(source, segment=segment)
+        return self.encoder(x, mask, grid=self.scaled_grid(source), features=features)
 
     def scaled_grid(self, source: Tensor) -> tuple[int, int] | None:
         """The grid of images in another resolution than that of the model; None for all other inputs."""
@@ -70,7 +77,7 @@ class Classifier(nn.Module):
         They are not normalized; apply `model.encoder.norm` where needed.
         """
         features: list[Tensor] = []
-        self.encoder(self.tokens(source, segment), mask, grid=self.scaled_grid(source), features=features)
+        self.encode(source, mask, segment, features)
         return features if blocks is None else [features[i] for i in blocks]
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
