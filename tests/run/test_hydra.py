@@ -20,8 +20,8 @@ import vit
 from tests.run.conftest import QUICK, ROOT, run, start
 from tests.run.test_targets import forge_manifest
 from vit.run import ConfigError, main
-from vit.run.config.composing import compose, groups_of, resolve
-from vit.run.config.hydra_interface import config_folder
+from vit.run.config.composing import compose, resolve
+from vit.run.config.hydra_interface import config_folder, hydra_over
 from vit.training import FollowEpoch
 
 TINY = ["data=mine", "model=flat", "trainer.accelerator=cpu", "calibrate=none", *QUICK, "recipe.epochs=1"]
@@ -108,8 +108,9 @@ def test_settings_of_hydra_apply_to_a_run(own, started, monkeypatch):
     assert Path.cwd() == directory
 
 
-def test_the_config_is_composed_for_the_check_and_for_the_run(started, monkeypatch, tmp_path):
+def test_the_config_is_composed_once_for_the_check_and_the_run(started, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hydra_over(config_folder()).config_loader, "composed", {})
     composed, original = [], ConfigLoaderImpl.load_configuration
 
     def load_configuration(loader, config_name, overrides, **options):
@@ -117,10 +118,10 @@ def test_the_config_is_composed_for_the_check_and_for_the_run(started, monkeypat
         return original(loader, config_name, overrides, **options)
 
     monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", load_configuration)
-    groups_of.cache_clear()
-    assert main(["model=small", "recipe.epochs=3"]) == 0
-    assert composed == [["model=small"], ["model=small", "recipe.epochs=3"]]
-    assert started[0]["recipe"]["epochs"] == 3
+    for epochs in (3, 4):
+        assert main(["model=small", f"recipe.epochs={epochs}"]) == 0
+    assert composed == [["model=small"]]
+    assert [config["recipe"]["epochs"] for config in started] == [3, 4]
 
 
 @pytest.mark.parametrize(("overrides", "texts"), [
@@ -147,7 +148,7 @@ def test_a_run_of_ones_own_configs_and_its_resumption(own, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     overrides = ["--config-dir", str(own), "--config-name", "own", "model=flat", "trainer.accelerator=cpu",
-                 "logger=csv", "report=false"]
+                 "logger=csv", "report=false", "calibrate=none"]
     with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, SystemExit)):
         patch.setattr(FollowEpoch, "on_train_epoch_start", stops)
         main([*overrides, "hydra.run.dir=out/a"])
@@ -166,7 +167,7 @@ def test_from_python(own, tmp_path):
 
 def test_a_comparison_of_ones_own_models(own):
     overrides = ["--config-dir", str(own), "data=mine", "recipe=brief", "trainer.accelerator=cpu", "logger=csv",
-                 "report=false"]
+                 "report=false", "calibrate=none"]
     runs = 'compare={one: ["model=flat"], two: ["model=flat", "model.mlp_ratio=2"]}'
     assert main([*overrides, runs, "hydra.run.dir=out"]) == 0
     shutil.rmtree("out/two")
@@ -227,7 +228,7 @@ def test_a_sweep_that_the_config_names(own, capfd):
     sweep = {"defaults": ["own", "_self_"], "hydra": {"sweeper": {"params": {"seed": "3,4"}}}}
     (own / "sweep.yaml").write_text(yaml.safe_dump(sweep))
     overrides = ["--config-dir", str(own), "-cn", "sweep", "-m", "model=flat", "trainer.accelerator=cpu",
-                 "logger=csv", "report=false"]
+                 "logger=csv", "report=false", "calibrate=none"]
     assert main([*overrides, "hydra.sweep.dir=out"]) == 0
     assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "3"}, {"seed": "4"}]
 

@@ -110,7 +110,7 @@ def prepare_overrides(parsed: list[Override]) -> Prepared:
     """The overrides for Hydra, each of them checked.
 
     The config is composed for the check with the options of groups only: it has all keys and the types of their
-    defaults, and torch is not loaded yet. The run composes it again, with the values.
+    defaults, and torch is not loaded yet.
 
     Raises:
         ConfigError: names the override and, where there is one, the nearest valid name.
@@ -126,13 +126,12 @@ def prepare_overrides(parsed: list[Override]) -> Prepared:
     parsed = [override for override in parsed if override.key_or_group != PRIMARY]
     _check_groups(parsed, search)
     groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
-    compose_groups = groups_of.__wrapped__ if search else groups_of  # files of a user may change meanwhile
-    found = compose_groups((*search, *groups), name, config_folder())
+    found = groups_of([*search, *groups], name)
     defaults = []
     if value_of(parsed, "init_from"):
         defaults = defaults_of_init_from(parsed, found.keys.get("task.name"), found.choices.get("recipe"))
     if defaults:
-        found = compose_groups((*search, *defaults, *groups), name, config_folder())
+        found = groups_of([*search, *defaults, *groups], name)
     for group, option in found.choices.items():
         if option in FORMER_OPTIONS.get(group, ()):
             log_former_name(group, option)
@@ -142,14 +141,9 @@ def prepare_overrides(parsed: list[Override]) -> Prepared:
                     mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name), found.choices)
 
 
-@functools.lru_cache(maxsize=256)
-def groups_of(overrides: tuple[str, ...], name: str, folder: pathlib.Path) -> Groups:
-    """The primary config with these options of groups.
-
-    Args:
-        folder: the folder of groups (`config_folder`), part of the key of the cache.
-    """
-    config = compose_with(list(overrides), name)
+def groups_of(overrides: list[str], name: str) -> Groups:
+    """The primary config with these options of groups."""
+    config = compose_with(overrides, name)
     hydra = detach_hydra(config)
     return Groups(dict(nodes(OmegaConf.to_container(config, resolve=False))), dict(hydra.runtime.choices), hydra.mode)
 

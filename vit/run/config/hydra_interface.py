@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vit.exchange.private_paths import quoted
 from vit.messages import one_line
+from vit.run.config.loader import Loader
 from vit.run.config.overrides import ConfigError, parse
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ def hydra_over(folder: pathlib.Path) -> "Hydra":
         running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(folder.resolve())):
-                return GlobalHydra.instance().hydra
+                hydra = GlobalHydra.instance().hydra
+                hydra.config_loader = Loader(hydra.config_loader.get_search_path())
+                return hydra
         finally:
             GlobalHydra.instance().hydra = running
 

@@ -1,0 +1,77 @@
+"""The config loader: what Hydra's own loader composes, from a copy of an earlier composition."""
+
+from pathlib import Path
+
+import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from vit.run.config.hydra_interface import config_folder, hydra_over
+from vit.run.config.loader import Loader
+
+
+@pytest.fixture(scope="module")
+def loaders():
+    """The loader and Hydra's, over conf/."""
+    path = hydra_over(config_folder()).config_loader.get_search_path()
+    return Loader(path), ConfigLoaderImpl(path)
+
+
+def load(loader, overrides, mode=RunMode.RUN):
+    return loader.load_configuration("train", overrides, run_mode=mode, from_shell=False)
+
+
+def nodes(node):
+    """Every node with its key, type and flags, such as that of a struct."""
+    yield node._get_full_key(""), type(node), node._metadata.flags, node._metadata.object_type
+    if isinstance(node, DictConfig | ListConfig) and not node._is_none() and not node._is_interpolation():
+        for key in node if isinstance(node, DictConfig) else range(len(node)):
+            yield from nodes(node._get_node(key))
+
+
+@pytest.mark.parametrize("overrides", [
+    [],
+    ["model=small", "recipe.epochs=3", "+recipe.optimizer.options.betas=[0.9,0.95]"],
+    ["seed=3", "data=digits", "++model.option=4", "run_dir='a b'", "name=${data.name}-${now:%Y}"],
+    ["recipe.augment={}", "task=masked_image", "model=mae", "~seed"],
+    ["model={dim:8}"],
+    ["experiment=mae", "model.depth=3"],
+    ["data=digits", "data=mnist"],
+    ["~model"],
+    ["hydra.job.name=x", "hydra/job_logging=disabled", "seed=1"],
+])
+def test_the_config_is_that_of_hydra(loaders, overrides, tmp_path, monkeypatch):
+    loader, plain = loaders
+    for folder in ("first", "second"):  # the second config is a copy of the first one
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        found, expected = load(loader, overrides), load(plain, overrides)
+        assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(expected)
+        assert list(nodes(found)) == list(nodes(expected))
+        assert Path(found.hydra.runtime.cwd) == tmp_path / folder
+        found.name = "another"  # changes no later copy
+
+
+@pytest.mark.parametrize("overrides", [
+    ["data=none"],
+    ["recipe.epoch=3"],
+    ["seed=1,2"],
+    ["~recipe.none"],
+    ["+seed=3"],
+    ["data@here=digits"],
+    ["+experiment=mae"],
+])
+def test_errors_are_those_of_hydra(loaders, overrides):
+    messages = []
+    for loader in loaders:
+        with pytest.raises(HydraException) as error:
+            load(loader, overrides)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
+def test_a_sweep_is_composed_as_hydra_does(loaders):
+    found, expected = (load(loader, ["seed=1,2", "data=digits,mnist"], RunMode.MULTIRUN) for loader in loaders)
+    assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(expected)
