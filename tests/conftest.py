@@ -1,6 +1,7 @@
 import atexit
 import gc
 import os
+import sys
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -38,6 +39,20 @@ def no_waiting_for_the_disk():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def composed_configs(tmp_path_factory, worker_id):
+    """Each selection of options is composed once by all processes."""
+    if "vit.run.config.hydra_interface" not in sys.modules:  # no collected test composes
+        return
+    from tests.composed_configs import VARIABLE, share_composed_configs
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "composed_configs"
+    folder.mkdir(exist_ok=True)
+    os.environ[VARIABLE] = str(folder)
+    share_composed_configs()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TextIO
 
 ROOT = Path(__file__).parents[1]
-WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "torch.optim.adamw", "matplotlib.pyplot",
-        "vit.cli")
+WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "vit.run.jobs.masked_images",
+        "vit.run.finish", "vit.exchange.convert", "torch.optim.adamw", "matplotlib.pyplot", "vit.cli",
+        "tests.commands")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 READ_AT_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_",
                   "CUDA_", "LD_", "PYTHON", "HF_", "XDG_", "MPL", "HOME")  # prefixes of variables
@@ -237,9 +238,11 @@ def warm_up() -> None:
     """What every command would do again: Hydra finds its plugins and its parser fills tables, PIL finds its formats."""
     from PIL import Image
 
+    from tests.composed_configs import share_composed_configs
     from vit.run.config.composing import compose
 
     Image.init()
+    share_composed_configs()
     compose(["data=digits"])
 
 
