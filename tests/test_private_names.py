@@ -26,6 +26,8 @@ STEP = "callbacks act only after an optimizer step, not between accumulated batc
 SIGNAL = "vit installs its own signal handlers, which Lightning restores at the end"
 
 PRIVATE = {  # name -> the module that defines it, and why vit needs it
+    "_apply_overrides_to_config": ("hydra._internal.config_loader_impl",
+                                   "Hydra has no public function that sets the values of overrides in a config"),
     "_BatchNorm": ("torch.nn.modules.batchnorm", "the base class of all batch norms has no public name"),
     "_backward_hooks": (MODULE, CALL),
     "_backward_pre_hooks": (MODULE, CALL),
@@ -43,7 +45,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_forward_pre_hooks": (MODULE, CALL),
     "_fsdp_wrapped_module": (FSDP, WRAPPER),
     "_has_any_global_hook": (MODULE, CALL),
-    "_internal": ("hydra", "Hydra has no public name for the parser of its own options"),
+    "_internal": ("hydra", "Hydra has no public names for the parser of its options and its config loader"),
     "_iterator": (LOADER, WORKERS),
     "_linear_pointwise": ("torch.ops.mkldnn", ONEDNN),
     "_modules": (MODULE, COPY),
