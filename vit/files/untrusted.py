@@ -264,9 +264,10 @@ def read_yaml(path: str | PathLike[str]) -> Any:
     import yaml
 
     text = read_text(path, MAX_TEXT // 32)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, ten times as fast, where PyYAML is built with it
     try:
-        _check_yaml_events(yaml.parse(text, Loader=yaml.SafeLoader), yaml)
-        return yaml.safe_load(text)
+        _check_yaml_events(yaml.parse(text, Loader=loader), yaml)
+        return yaml.load(text, Loader=loader)
     except yaml.YAMLError as error:
         raise ValueError(f"it is not YAML ({' '.join(str(error).split())[:120]})") from None
 
