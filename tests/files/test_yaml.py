@@ -35,7 +35,8 @@ def test_values_are_those_of_pyyaml(tmp_path):
     assert read_yaml(written(tmp_path, TEXT)) == yaml.load(TEXT, Loader=yaml.SafeLoader)
 
 
-@pytest.mark.parametrize("text", ["a: [1, 2", "a: b: c", "a: *unknown", "!!python/object/apply:os.mkdir [x]", "a: \x00"])
+@pytest.mark.parametrize("text", ["a: [1, 2", "a: b: c", "a: *unknown", "!!python/object/apply:os.mkdir [x]",
+                                  "a: \x00"])
 def test_what_is_not_plain_yaml_is_an_error_of_one_line(tmp_path, text):
     with pytest.raises(ValueError, match="it is not YAML") as error:
         read_yaml(written(tmp_path, text))

@@ -16,7 +16,7 @@ from vit.data import DataError
 from vit.run.config.composing import ConfigError
 from vit.run.records.splits import read_record, write_record
 
-QUICK = ["precision=32-true", "logger=csv", "report=false", "recipe.epochs=3", "recipe.batch_size=16",
+QUICK = ["precision=32-true", "logger=csv", "report=false", "calibrate=none", "recipe.epochs=3", "recipe.batch_size=16",
          "data.audit_seconds=1", *SMALL]
 
 
