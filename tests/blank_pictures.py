@@ -56,6 +56,9 @@ class BlankFigure(Figure):
         axes = np.full((nrows, ncols), BlankAxes(self))
         return axes if not squeeze else axes.item() if axes.size == 1 else axes.squeeze()
 
+    def colorbar(self, *_: object, **__: object) -> Nothing:
+        return Nothing()
+
 
 def use_blank_pictures(patch: pytest.MonkeyPatch) -> None:
     """In this process and in commands that it starts as forks."""
