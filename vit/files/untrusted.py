@@ -267,7 +267,7 @@ def read_yaml(path: str | PathLike[str]) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, ten times as fast, where PyYAML is built with it
     try:
         _check_yaml_events(yaml.parse(text, Loader=loader), yaml)
-        return yaml.load(text, Loader=loader)
+        return loader(text).get_single_data()
     except yaml.YAMLError as error:
         raise ValueError(f"it is not YAML ({' '.join(str(error).split())[:120]})") from None
 
