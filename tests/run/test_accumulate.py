@@ -13,7 +13,7 @@ from vit.run.parts.devices import Devices
 from vit.tasks import Distillation
 from vit.training import seed_everything_once
 
-QUICK = ["precision=32-true", "logger=csv", "report=false", "data.workers=0"]
+QUICK = ["precision=32-true", "logger=csv", "report=false", "calibrate=none", "data.workers=0"]
 IMAGES = [*QUICK, "data.patch_size=4", "model.dim=16", "model.num_heads=2", "model.depth=2", "recipe.mixup=null"]
 TEXTS = [*QUICK, "model.dim=16", "model.num_heads=2", "model.depth=1", "model.dropout=0"]
 PAIRS = [*TEXTS, "model.decoder_depth=1", "data.train=30", "data.val=4", "data.test=4"]

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 import vit
 from tests.run.conftest import SMALL, write_photos
 
-QUICK = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false"]
+QUICK = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "calibrate=none"]
 STILL = [
     *QUICK,
     "recipe.optimizer.lr=0.0",

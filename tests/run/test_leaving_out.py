@@ -11,7 +11,7 @@ from tests.run.conftest import run, table, write_photos
 from vit.cli import main
 from vit.data import DataError
 
-SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=csv", "report=false"]
+SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=csv", "report=false", "calibrate=none"]
 SMALL += ["model.dim=16", "model.num_heads=2", "model.depth=1"]
 PAIRS = [*SMALL, "data=parallel", "model.decoder_depth=1", "data.fractions=[0.6,0.2,0.2]"]
 

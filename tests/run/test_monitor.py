@@ -8,6 +8,7 @@ from tests.run.test_accumulate import TASKS, made, places  # noqa: F401 (a fixtu
 from vit.training import mode_of
 
 DIGITS = ["recipe.epochs=4", "precision=32-true", "logger=csv", "report=false", "recipe.ema=null", "model.depth=1",
+          "calibrate=none",
           "model.dim=16"]
 
 
