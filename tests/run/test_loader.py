@@ -75,3 +75,15 @@ def test_errors_are_those_of_hydra(loaders, overrides):
 def test_a_sweep_is_composed_as_hydra_does(loaders):
     found, expected = (load(loader, ["seed=1,2", "data=digits,mnist"], RunMode.MULTIRUN) for loader in loaders)
     assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(expected)
+
+
+def test_a_config_file_that_changes_is_read_again(tmp_path):
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    for text in ("epochs: 3", "epochs: 5"):
+        (folder / "train.yaml").write_text(text)
+        assert compose_config(folder, ["+seed=1"]).epochs == int(text[-1])
+
+
+def compose_config(folder, overrides):
+    return hydra_over(folder).compose_config("train", overrides, RunMode.RUN, from_shell=False)
