@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (  # the layers of design.md section 2, from below: package -> the packages of its own layer that it may import
-    {"files": ["messages"], "counters": [], "lazy_names": [], "messages": [], "moved_modules": [], "packed_images": [],
-     "nn": []},
+    {"files": ["messages"], "counters": [], "lazy_names": [], "low_precision": [], "messages": [], "moved_modules": [],
+     "packed_images": [], "nn": []},
     {"weights": [], "models": ["weights"], "generation": [], "data": []},
     {"training": [], "bundle": [], "exchange": ["bundle"], "inference": ["bundle", "exchange"],
      "evaluation": ["bundle", "exchange", "inference"],

@@ -53,7 +53,7 @@ def check_baseline(file, report, folder, capsys):
 
 @pytest.mark.parametrize(("slow", "precisions"), [(False, ("32-true", "bf16-mixed")), (True, ("32-true",))])
 def test_an_emulated_precision_is_measured_on_request_only(monkeypatch, capsys, slow, precisions):
-    monkeypatch.setattr("vit.nn.low_precision.is_slow", lambda precision, device: slow)
+    monkeypatch.setattr("vit.low_precision.is_slow", lambda precision, device: slow)
     assert build_settings(TimingOptions(device="cpu"), ()).precisions == precisions
     assert ("bf16-mixed is left out (a linear layer in" in capsys.readouterr().err) is slow
     assert build_settings(TimingOptions(precision="bf16", device="cpu"), ()).precisions == ("bf16-mixed",)

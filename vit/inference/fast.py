@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.inference.int8 import Int8Layers, has_int8, quantizable, quantize_layers
-from vit.nn.low_precision import is_slow
+from vit.low_precision import is_slow
 
 IMAGES = 64  # number of input images for which the predictions must be equal
 TIMED = 16  # images per timed batch

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from vit.nn.low_precision import CLEARLY_SLOWER, relative_speed
+from vit.low_precision import CLEARLY_SLOWER, relative_speed
 
 log = logging.getLogger(__name__)
 

@@ -115,7 +115,7 @@ def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
 
 def default_precisions(device: str) -> tuple[str, ...]:
     """32-true and bf16-mixed; without the latter, which is printed, where the processor emulates it."""
-    from vit.nn.low_precision import is_slow, slowness
+    from vit.low_precision import is_slow, slowness
 
     if is_slow("bf16-mixed", device):
         print_progress(f"bf16-mixed is left out ({slowness('bf16-mixed')}); --precision bf16-mixed measures it")

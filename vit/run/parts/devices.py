@@ -11,7 +11,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from vit.nn.low_precision import warn_if_slow
+from vit.low_precision import warn_if_slow
 from vit.run.config.composing import ConfigError
 from vit.training import resolve_precision
 

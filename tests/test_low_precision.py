@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from vit import low_precision
 from vit.inference import autocast
 from vit.inference.fast import Mode, candidates
-from vit.nn import low_precision
-from vit.nn.low_precision import is_slow, relative_speed, slowness
+from vit.low_precision import is_slow, relative_speed, slowness
 from vit.run.config.composing import ConfigError
 from vit.run.parts.devices import choose_precision
 
