@@ -5,7 +5,7 @@ import yaml
 
 from vit.run.config.composing import ConfigError, compose, options, resolve
 from vit.run.config.hydra_interface import config_folder
-from vit.run.config.valid_values import VALID_VALUES, Number, leaves, valid_values
+from vit.run.config.valid_values import VALID_VALUES, Number, nodes, valid_values
 
 GLOBAL = ("train.yaml", "finetune", "experiment")  # whose files name keys from the top
 
@@ -17,7 +17,7 @@ def numbers():
         content = yaml.safe_load(path.read_text()) or {}
         content.pop("defaults", None)
         prefix = "" if first in GLOBAL else "recipe.augment." if first == "augment" else f"{first}."
-        for key, value in leaves(content, prefix):
+        for key, value in nodes(content, prefix):
             values = value if isinstance(value, list) else [value]
             if values and all(isinstance(each, int | float) and not isinstance(each, bool) for each in values):
                 yield key, value
