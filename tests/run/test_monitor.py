@@ -8,8 +8,7 @@ from tests.run.test_accumulate import TASKS, made, places  # noqa: F401 (a fixtu
 from vit.training import mode_of
 
 DIGITS = ["recipe.epochs=4", "precision=32-true", "logger=csv", "report=false", "recipe.ema=null", "model.depth=1",
-          "calibrate=none",
-          "model.dim=16"]
+          "calibrate=none", "model.dim=16"]
 
 
 @pytest.mark.parametrize(("monitor", "best"), [("val/loss", min), ("val/accuracy", max), ("train/loss", min)])

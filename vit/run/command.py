@@ -79,7 +79,7 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
     if found.config_name:
         overrides.append(f"{PRIMARY}={found.config_name}")
-    return found, with_config_dir(overrides, found.config_dir) if found.config_dir else overrides
+    return found, with_config_dir(overrides, found.config_dir)
 
 
 def refuse(message: str) -> None:
