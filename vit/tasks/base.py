@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from pytorch_lightning import LightningModule
@@ -95,6 +95,13 @@ class Task(LightningModule, ABC):
             self.log("train/step_loss", loss.detach())  # of this process's part of the batch only
         return loss
 
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """The batch on the device, with "counters", the index (B,) and epoch (B,) of its samples, on the host."""
+        moved = super().transfer_batch_to_device(batch, device, dataloader_idx)
+        if isinstance(batch, dict) and "epoch" in batch:
+            moved["counters"] = batch["index"], batch["epoch"]
+        return moved
+
     def on_validation_start(self) -> None:
         if self.val_table is not None:
             self.val_table.reset()
@@ -145,6 +152,11 @@ class Task(LightningModule, ABC):
         self.total_steps = int(self.trainer.estimated_stepping_batches)
         schedule = self.optimization.schedule(optimizer, self.total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def counters(batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Index (B,) and epoch (B,) of the samples: on the host, if `Task.transfer_batch_to_device` moved the batch."""
+    return batch.get("counters") or (batch["index"], batch["epoch"])
 
 
 class WeightedMean(Metric):

@@ -8,7 +8,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit.data import Augment, Mixup, Preprocessing
-from vit.tasks.base import Optimization, Task
+from vit.tasks.base import Optimization, Task, counters
 from vit.tasks.distillation import Distillation
 from vit.tasks.score_table import ScoreTable
 from vit.training import Progressive
@@ -59,7 +59,7 @@ class Classification(Task):
         """images (B,C,H,W), labels (B,) or (B,classes) -> a scalar; augmentation and mixup run on the device"""
         images, targets = batch["image"], batch["label"]  # uint8 (B,C,H,W), int64 (B,)
         if self.augment is not None:
-            images = self.augment(images, batch["index"], batch["epoch"])
+            images = self.augment(images, *counters(batch))
         images = self.preprocessing.normalize(images)  # float (B,C,H,W)
         if self.progressive is not None:
             stage = self.progressive.stage(step, self.total_steps)

@@ -5,7 +5,7 @@ from torch import Tensor
 from vit.data import Augment, Preprocessing
 from vit.data.images.masked_patches import EVALUATION, patch_noise
 from vit.models.mae import MaskedAutoencoder, masked_error
-from vit.tasks.base import Optimization, Task
+from vit.tasks.base import Optimization, Task, counters
 
 
 class MaskedImages(Task):
@@ -42,7 +42,7 @@ class MaskedImages(Task):
         """images (B,C,H,W) -> the mean squared error of the masked patches, a scalar"""
         images = batch["image"]
         if self.augment is not None:
-            images = self.augment(images, batch["index"], batch["epoch"])
+            images = self.augment(images, *counters(batch))
         errors = self(images, patch_noise(self.seed, batch["epoch"], batch["index"], self.patches))  # (B,)
         return errors.sum() / batch["samples"]
 

@@ -21,6 +21,7 @@ from vit.data import (
     uniform,
 )
 from vit.data.augment import image_ops, policies
+from vit.data.augment.steps import _with_noise
 
 STEPS = [
     HorizontalFlip(),
@@ -182,3 +183,24 @@ def test_wrong_options_are_refused():
         Augment([])(torch.zeros(1, 3, 8, 8), torch.arange(1), 0)
     with pytest.raises(ValueError, match="padding 8 must be below the image size 8x8"):
         Augment([PadCrop(8, reflect=True)])(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), torch.arange(1), 0)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_what_runs_on_a_gpu_has_the_same_pixels(channels):
+    """Slices are copied on a CPU, single pixels elsewhere."""
+    images = batch(channels=channels)
+    offsets = torch.randint(-25, 26, (24, 2), generator=torch.Generator().manual_seed(2))
+    by_slices = image_ops.translate_slices(images, offsets, 77)
+    assert torch.equal(image_ops.translate_pixels(images, offsets, 77), by_slices)
+    boxes = torch.tensor([[1, 0, 3, 5, 7, 11], [2, 19, 15, 1, 1, 12], [9, 0, 0, 20, 16, 13]]).T
+    noisy = _with_noise(images, boxes, by_pixel=False)
+    assert torch.equal(_with_noise(images, boxes, by_pixel=True), noisy)
+    assert not torch.equal(noisy[9], images[9]) and torch.equal(noisy[3:9], images[3:9])
+
+
+def test_noise_differs_between_images_and_pixels():
+    noisy = _with_noise(torch.zeros(2, 3, 30, 30, dtype=torch.uint8),
+                        torch.tensor([[0, 0, 0, 30, 30, 4], [1, 0, 0, 30, 30, 5]]).T, by_pixel=True)
+    assert (noisy[0] != noisy[1]).float().mean() > 0.98 and noisy.unique().numel() == 256
+    expected = uniform(0, 0, torch.tensor(5), torch.arange(2700)).mul(256).to(torch.uint8).view(3, 30, 30)
+    assert torch.equal(noisy[1], expected)

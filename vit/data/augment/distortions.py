@@ -61,12 +61,12 @@ class RandomAffine(FilledStep):
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         """(B,C,H,W) uint8 → (B,C,H,W) uint8"""
-        matrices = self.matrices(draw, *images.shape[-2:], images.device)
+        matrices = self.matrices(draw, *images.shape[-2:])
         return image_ops.affine(images, matrices, self.fill_for(images))
 
-    def matrices(self, draw: Draw, height: int, width: int, device: torch.device | None = None) -> Tensor:
+    def matrices(self, draw: Draw, height: int, width: int) -> Tensor:
         """(B,2,3) affine maps from output to input positions, in pixels from the upper left corner."""
-        slots = torch.arange(6, device=device)[:, None]
+        slots = torch.arange(6)[:, None]
         turn, across, down, shear, right, below = (2 * draw(slots) - 1).unbind()  # (B,) each in -1..1
         angle = math.radians(self.degrees) * turn
         slant = torch.tan(math.radians(self.shear) * shear)
@@ -113,7 +113,7 @@ class RandomLineAffine(RandomAffine):
         """box (B,4) of the ink: left, top, right, bottom → (B,2,3) affine maps from output to input positions, in
         pixels from the upper left corner.
         """
-        turn, across, down, shear, right, below = (2 * draw(torch.arange(6, device=box.device)[:, None]) - 1).unbind()
+        turn, across, down, shear, right, below = (2 * draw(torch.arange(6)[:, None]) - 1).unbind()
         low, high = box[:, :2], box[:, 2:]
         centre, half = (low + high) / 2, (high - low) / 2  # (B,2) each: x, y
         steepest = torch.atan(self.LIFT * height / half[:, 0]).clamp(max=math.radians(self.degrees))

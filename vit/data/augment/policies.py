@@ -1,22 +1,26 @@
 """Augmentation steps that draw operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
 
 Every sample draws its own operations. The batch is grouped by operation, each of which runs once on its group; shears
-and rotations share one resampling. Translations are by whole pixels, so that they are copies.
+and rotations share one resampling. Translations are by whole pixels, so that they are copies. The operations are drawn
+on the host, which therefore knows the sizes of the groups without waiting for a GPU.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from vit.data.augment import image_ops
-from vit.data.augment.steps import Draw
+from vit.data.augment.steps import Draw, to_device
 
 _SHEAR_X, _SHEAR_Y, _SHIFT_X, _SHIFT_Y, _ROTATE = range(1, 6)  # 0 is identity
 _FACTORS = {6: image_ops.brightness, 7: image_ops.saturation, 8: image_ops.contrast, 9: image_ops.sharpness}
 _POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE = range(10, 14)
 _OPERATIONS = 14
+_GROUP_OF = torch.arange(_OPERATIONS)  # shears and rotations are one resampling, translations one copy
+_GROUP_OF[[_SHEAR_Y, _ROTATE]], _GROUP_OF[_SHIFT_Y] = _SHEAR_X, _SHIFT_X
 _BINS = 30  # magnitudes are 0..30, as in the papers
 
 
@@ -39,10 +43,11 @@ class RandAugment(nn.Module):
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         for slot in range(0, 3 * self.num_ops, 3):
-            strength = torch.full_like(draw(slot), self.magnitude)
+            choice, side = draw.on_host(slot), draw.on_host(slot + 1)
+            strength = torch.full_like(choice, self.magnitude)
             if self.std > 0:
-                strength = strength + self.std * _normal(draw(slot + 2))
-            images = _apply(images, draw(slot), draw(slot + 1), strength.clamp(0, _BINS) / _BINS, _NARROW, self.fill)
+                strength = strength + self.std * _normal(draw.on_host(slot + 2))
+            images = _apply(images, choice, side, strength.clamp(0, _BINS) / _BINS, _NARROW, self.fill)
         return images
 
 
@@ -54,8 +59,8 @@ class TrivialAugment(nn.Module):
         self.fill = fill
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        strength = (draw(2) * (_BINS + 1)).floor() / _BINS
-        return _apply(images, draw(0), draw(1), strength, _WIDE, self.fill)
+        strength = (draw.on_host(2) * (_BINS + 1)).floor() / _BINS
+        return _apply(images, draw.on_host(0), draw.on_host(1), strength, _WIDE, self.fill)
 
 
 class ThreeAugment(nn.Module):
@@ -68,14 +73,13 @@ class ThreeAugment(nn.Module):
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         sigma = self.sigma[0] + draw(1) * (self.sigma[1] - self.sigma[0])
-        groups = _groups((draw(0) * 3).long(), 3)
-        first, second, third = (images.index_select(0, rows) for rows in groups)
-        changed = {
+        groups = _Groups(images, (draw.on_host(0) * 3).long(), 3)
+        first, second, third = (groups.images(number) for number in range(3))
+        return groups.joined({
             0: image_ops.gray(first).expand_as(first),
-            1: image_ops.solarize(second, torch.full_like(sigma[groups[1]], self.threshold)),
-            2: image_ops.gaussian_blur(third, sigma[groups[2]]),
-        }
-        return _joined(images, groups, changed)
+            1: image_ops.solarize(second, sigma.new_full((len(second),), self.threshold)),
+            2: image_ops.gaussian_blur(third, sigma[groups.rows[2]]),
+        })
 
 
 class ColorJitter(nn.Module):
@@ -113,52 +117,65 @@ _WIDE = _Ranges(0.99, lambda side: 32.0, 135.0, 0.99, 6)
 
 def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, ranges: _Ranges, fill: int) -> Tensor:
     """One operation per sample: `choice` and `side` (B,) in [0, 1) select it and its sign, `strength` (B,) is in 0..1.
+    All of them are on the host.
     """
     operation = (choice * _OPERATIONS).long()
     signed = torch.where(side < 0.5, -strength, strength)
-    groups = _groups(operation, _OPERATIONS)
+    groups = _Groups(images, _GROUP_OF[operation], _OPERATIONS)
     changed: dict[int, Tensor] = {}
 
-    def change(number: int, function: Callable[..., Tensor], *numbers: Tensor | int) -> None:
-        if len(groups[number]):
-            changed[number] = function(images.index_select(0, groups[number]), *numbers)
+    def change(
+        number: int, function: Callable[..., Tensor], amount: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        """Apply the function to a group; `amount` maps its rows (b,) on the host to their amounts (b,...)."""
+        if len(rows := groups.rows_on_host[number]):
+            amounts = [] if amount is None else [to_device(amount(rows), images.device)]
+            changed[number] = function(groups.images(number), *amounts)
 
-    def merge(first: int, *others: int) -> Tensor:
-        """Move the rows of other operations to the group of the first; returns all of them."""
-        rows = groups[first] = torch.cat([groups[number] for number in (first, *others)])
-        for number in others:
-            groups[number] = rows[:0]
-        return rows
-
-    rows = merge(_SHEAR_X, _SHEAR_Y, _ROTATE)
-    change(_SHEAR_X, image_ops.affine, _matrices(operation[rows], signed[rows], images.shape[-2:], ranges), fill)
-    rows = merge(_SHIFT_X, _SHIFT_Y)
-    change(_SHIFT_X, image_ops.translate, _offsets(operation[rows], signed[rows], images.shape[-2:], ranges), fill)
+    size, affine = images.shape[-2:], partial(image_ops.affine, fill=fill)
+    translate = partial(image_ops.translate, fill=fill)
+    change(_SHEAR_X, affine, lambda rows: _matrices(operation[rows], signed[rows], size, ranges))
+    change(_SHIFT_X, translate, lambda rows: _offsets(operation[rows], signed[rows], size, ranges))
     for number, function in _FACTORS.items():
-        change(number, function, 1 + ranges.factor * signed[groups[number]])
-    change(_POSTERIZE, image_ops.posterize, (strength[groups[_POSTERIZE]] * ranges.bits).round())
-    change(_SOLARIZE, image_ops.solarize, 255 * (1 - strength[groups[_SOLARIZE]]))
+        change(number, function, lambda rows: 1 + ranges.factor * signed[rows])
+    change(_POSTERIZE, image_ops.posterize, lambda rows: (strength[rows] * ranges.bits).round())
+    change(_SOLARIZE, image_ops.solarize, lambda rows: 255 * (1 - strength[rows]))
     change(_AUTOCONTRAST, image_ops.autocontrast)
     change(_EQUALIZE, image_ops.equalize)
-    return _joined(images, groups, changed)
+    return groups.joined(changed)
 
 
-def _groups(operation: Tensor, count: int) -> list[Tensor]:
-    """Rows of the batch by operation, with one synchronization of the device for all operations."""
-    sizes = torch.bincount(operation, minlength=count).tolist()
-    return list(torch.argsort(operation, stable=True).split(sizes))
+class _Groups:
+    """The rows of a batch by group.
 
+    Args:
+        images: (B,C,H,W)
+        group: (B,) the group of each row, on the host.
+        count: number of groups.
+    """
 
-def _joined(images: Tensor, groups: list[Tensor], changed: dict[int, Tensor]) -> Tensor:
-    """The batch in its original order, with the changed images of some groups."""
-    parts = [changed[i] if i in changed else images.index_select(0, rows) for i, rows in enumerate(groups)]
-    return torch.cat(parts).index_select(0, torch.argsort(torch.cat(groups)))  # 10x as fast as index_copy_
+    def __init__(self, images: Tensor, group: Tensor, count: int):
+        sizes = torch.bincount(group, minlength=count).tolist()
+        order = torch.argsort(group, stable=True)
+        self.batch = images
+        self.rows_on_host = order.split(sizes)  # (b,) of each group
+        self.rows = to_device(order, images.device).split(sizes)
+        self.inverse = to_device(torch.argsort(order), images.device)  # (B,)
+
+    def images(self, number: int) -> Tensor:
+        """The images (b,C,H,W) of a group."""
+        return self.batch.index_select(0, self.rows[number])
+
+    def joined(self, changed: dict[int, Tensor]) -> Tensor:
+        """The batch in its original order, with the changed images of some groups."""
+        parts = [changed[number] if number in changed else self.images(number) for number in range(len(self.rows))]
+        return torch.cat(parts).index_select(0, self.inverse)  # 10x as fast as index_copy_
 
 
 def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _Ranges) -> Tensor:
     """(B,2,3) affine maps from output to input positions, in pixels from the upper left corner."""
     height, width = size
-    matrix = torch.eye(2, 3, device=signed.device).repeat(len(signed), 1, 1)
+    matrix = torch.eye(2, 3).repeat(len(signed), 1, 1)
     matrix[:, 0, 1] = torch.where(operation == _SHEAR_X, ranges.shear * signed, 0.0)
     matrix[:, 1, 0] = torch.where(operation == _SHEAR_Y, ranges.shear * signed, 0.0)
     angle = torch.where(operation == _ROTATE, math.radians(ranges.degrees) * signed, 0.0)
@@ -168,7 +185,7 @@ def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: 
 def _offsets(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _Ranges) -> Tensor:
     """(B,2) translations to the right and downwards in pixels."""
     sides = torch.stack([operation == _SHIFT_X, operation == _SHIFT_Y], dim=1)  # (B,2)
-    most = torch.tensor([ranges.shift(side) for side in reversed(size)], device=signed.device)
+    most = torch.tensor([ranges.shift(side) for side in reversed(size)])
     return (sides * most * signed[:, None]).trunc().long()
 
 

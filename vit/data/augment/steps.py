@@ -2,10 +2,12 @@
 
 `Augment` applies steps in order. A step maps images (B,C,H,W) uint8 and `draw(slot)` → (B,) numbers in [0, 1) to images
 of the same shape. The augmentation of a sample therefore depends neither on its batch nor on worker, rank or device.
+
+Where the counters are on the host and the images on a GPU, the numbers are computed on the host, so that a step can use
+them to choose sizes (`draw.on_host`) and never waits for the GPU.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +15,37 @@ from torch import Tensor, nn
 
 from vit.counters import hash_counters, to_unit_interval, uniform
 
-Draw = Callable[[int | Tensor], Tensor]  # slot → (B,); slots (S,1) → (S,B)
 SLOTS = 50  # random numbers per step and sample; slots from 1000 on are used by the random crops
+
+
+class Draw:
+    """The random numbers of a step: `draw(slot)` → (B,), or (S,B) for slots (S,1), on the device of the images.
+
+    Args:
+        samples: (B,) hashes of the counters of the samples, on the host or on `device`.
+        first: the first of the step's slots.
+        device: of the images.
+    """
+
+    def __init__(self, samples: Tensor, first: int, device: torch.device):
+        self.samples, self.first, self.device = samples, first, device
+
+    def __call__(self, slot: int | Tensor) -> Tensor:
+        return to_device(self._numbers(slot), self.device)
+
+    def on_host(self, slot: int | Tensor) -> Tensor:
+        """The same numbers on the host; waits for the GPU if the counters are there."""
+        return self._numbers(slot).cpu()
+
+    def _numbers(self, slot: int | Tensor) -> Tensor:
+        """uniform(seed, epoch, index, first + slot)"""
+        slot = to_device(slot, self.samples.device) if isinstance(slot, Tensor) else slot
+        return to_unit_interval(hash_counters(self.first + slot, state=self.samples))
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of any shape on the device, without waiting for the device."""
+    return tensor.to(device, non_blocking=True)
 
 
 class Augment(nn.Module):
@@ -36,6 +67,8 @@ class Augment(nn.Module):
     def forward(self, images: Tensor, index: Tensor, epoch: int | Tensor) -> Tensor:
         """images (B,C,H,W) uint8, index (B,), epoch (a number or (B,)) → (B,C,H,W) uint8
 
+        Index and epoch may be on the host while the images are on a GPU.
+
         Raises:
             TypeError: the images are not uint8.
         """
@@ -43,13 +76,8 @@ class Augment(nn.Module):
             raise TypeError(f"augmentation requires uint8 images, got {images.dtype}; normalize after it")
         samples = hash_counters(self.seed, epoch, index)  # (B,) hash of the counters that all numbers of a sample share
         for number, step in enumerate(self.steps):
-            images = step(images, partial(_numbers, samples, number * SLOTS))
+            images = step(images, Draw(samples, number * SLOTS, images.device))
         return images
-
-
-def _numbers(samples: Tensor, first: int, slot: int | Tensor) -> Tensor:
-    """uniform(seed, epoch, index, first + slot): (B,), or (S,B) for slots (S,1)."""
-    return to_unit_interval(hash_counters(first + slot, state=samples))
 
 
 class HorizontalFlip(nn.Module):
@@ -107,33 +135,52 @@ class RandomErasing(nn.Module):
         self.p, self.area, self.ratio = p, tuple(area), tuple(ratio)
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        chosen = (draw(0) < self.p).nonzero().squeeze(1)
+        chosen = (draw.on_host(0) < self.p).nonzero().squeeze(1)
         if len(chosen) == 0:
             return images
         height, width = images.shape[-2:]
-        area, aspect, across, down, noise = (draw(slot)[chosen] for slot in range(1, 6))
+        area, aspect, across, down, noise = (draw.on_host(slot)[chosen] for slot in range(1, 6))
         area = height * width * (self.area[0] + area * (self.area[1] - self.area[0]))
         low, high = torch.tensor(self.ratio).log().tolist()
         aspect = torch.exp(low + aspect * (high - low))
         h, w = (area * aspect).sqrt().round().clamp(1, height), (area / aspect).sqrt().round().clamp(1, width)
         top, left = (down * (height - h + 1)).floor(), (across * (width - w + 1)).floor()
-        image, pixel = box_mask(top, left, h, w, height, width).flatten(1).nonzero().unbind(1)  # (P,) each
-        channel = torch.arange(images.shape[1], device=images.device)[:, None]
-        seeds = (noise * 2**24).long().index_select(0, image)  # a different noise for each image
-        noise = (uniform(0, 0, seeds, channel * (height * width) + pixel) * 256).to(torch.uint8)  # (C,P)
-        result = images.clone()
-        boxes = torch.stack([chosen, top, left, h, w]).long().T.tolist()
-        for box, values in zip(boxes, noise.split([h * w for *_, h, w in boxes], dim=1), strict=True):
-            i, top, left, h, w = box  # slices are written several times as fast as single pixels
-            result[i, :, top : top + h, left : left + w] = values.unflatten(1, (h, w))
+        boxes = torch.stack([chosen, top, left, h, w, noise * 2**24]).long()  # (6,E)
+        return _with_noise(images, boxes, by_pixel=images.device.type != "cpu")
+
+
+def _with_noise(images: Tensor, boxes: Tensor, by_pixel: bool) -> Tensor:
+    """(B,C,H,W) uint8 → the same with boxes (6,E) of noise: row in the batch, top, left, height, width, seed; they are
+    on the host.
+
+    Args:
+        by_pixel: write single pixels, in one operation, instead of slices, which a CPU writes several times as fast.
+    """
+    channels, height, width = images.shape[1:]
+    count = int((boxes[3] * boxes[4]).sum())
+    rows, top, left, h, w, seeds = to_device(boxes, images.device)
+    box = torch.repeat_interleave(h * w, output_size=count)  # (P,) the box of each pixel
+    offset = torch.arange(count, device=images.device) - ((h * w).cumsum(0) - h * w)[box]  # within its box
+    pixel = (top[box] + offset // w[box]) * width + left[box] + offset % w[box]
+    channel = torch.arange(channels, device=images.device)[:, None]
+    noise = uniform(0, 0, seeds[box], channel * (height * width) + pixel)  # (C,P), different for each image
+    noise = (noise * 256).to(torch.uint8)
+    result = images.clone(memory_format=torch.contiguous_format)
+    if by_pixel:
+        result.flatten(2)[rows[box], :, pixel] = noise.T
         return result
+    slices = boxes[:5].T.tolist()
+    parts = noise.split([h * w for *_, h, w in slices], dim=1)
+    for (i, top, left, h, w), values in zip(slices, parts, strict=True):
+        result[i, :, top : top + h, left : left + w] = values.unflatten(1, (h, w))
+    return result
 
 
 class RandomChannelPermutation(nn.Module):
     """Shuffles red, green and blue, for images whose colours carry no information; gray images are unchanged."""
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        channels = torch.arange(images.shape[1], device=images.device)[:, None]
+        channels = torch.arange(images.shape[1])[:, None]
         order = draw(channels).argsort(0).T[:, :, None, None]  # (B,C,1,1)
         return images.gather(1, order.expand_as(images))
 

@@ -233,9 +233,8 @@ class Preprocessing(StoredPreprocessing):
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 (B,C,H,W) → float32 (B,C,H,W) with zero mean and unit standard deviation, on the same device."""
-        shape = (-1, 1, 1)
-        mean = torch.tensor(self.mean, dtype=torch.float32, device=images.device).view(shape)
-        std = torch.tensor(self.std, dtype=torch.float32, device=images.device).view(shape)
+        constants = torch.tensor([self.mean, self.std], dtype=torch.float32)[:, :, None, None]
+        mean, std = constants.to(images.device, non_blocking=True)  # (C,1,1); the host does not wait for a GPU
         return images.to(torch.float32).div_(255).sub_(mean).div_(std)
 
     def _target(self, width: int, height: int) -> tuple[int, int]:
