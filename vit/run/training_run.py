@@ -15,7 +15,7 @@ from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.jobs import Job, build_job, check_job
 from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode
-from vit.run.parts.devices import Devices, find_devices, suited_threads
+from vit.run.parts.devices import Devices, deterministic_algorithms, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.recipe import AUTO
@@ -128,7 +128,8 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
             keep_freed_memory()
         if main:
             write_records(job, folder, record)
-        with contextlib.closing(job.batches), suited_threads(job.step_flops, devices):
+        same_bits = deterministic_algorithms(config["trainer"].get("deterministic", False))
+        with contextlib.closing(job.batches), suited_threads(job.step_flops, devices), same_bits:
             if config["compile"] == AUTO:
                 job.config["compile"] = choose_compile(job, trainer)
                 folder.write("config.yaml", job.config)  # with the decision, which a resumed run keeps

@@ -99,6 +99,21 @@ def check_compiler(device: str, option: str = "--mode compiled", fix: str = "use
 
 
 @contextlib.contextmanager
+def deterministic_algorithms(wanted: bool) -> Iterator[None]:
+    """Within this context, if `wanted`, torch uses only operations whose results have the same bits each time."""
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses matrix products without it
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextlib.contextmanager
 def suited_threads(step_flops: float, devices: Devices) -> Iterator[None]:
     """Within this context one CPU thread, if the steps are so small that more threads are slower.
 

@@ -35,7 +35,7 @@ def quiet_lightning() -> None:
         r".*find_unused_parameters.*",
         r".*GPU available but not used.*",
         r".*recommended to use .*sync_dist=True.*",
-        r".*have overridden `on_before_batch_transfer`.*",  # in the task, where it belongs
+        r".*have overridden `.*` in `LightningModule`.*",  # in the task, where it belongs
     ):
         warnings.filterwarnings("ignore", message=message)
 
