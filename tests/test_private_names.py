@@ -45,6 +45,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_forward_pre_hooks": (MODULE, CALL),
     "_fsdp_wrapped_module": (FSDP, WRAPPER),
     "_has_any_global_hook": (MODULE, CALL),
+    "_inductor": ("torch", "no public function starts the processes of the compiler, with the stop signals blocked"),
     "_internal": ("hydra", "Hydra has no public names for the parser of its options and its config loader"),
     "_iterator": (LOADER, WORKERS),
     "_linear_pointwise": ("torch.ops.mkldnn", ONEDNN),

@@ -8,7 +8,6 @@ import csv
 
 import pytest
 import torch
-from pytorch_lightning import Callback
 
 import vit
 from tests.run.test_resume import assert_same, stopped_and_resumed
@@ -30,14 +29,24 @@ from vit.data import (
     TrivialAugment,
     VerticalFlip,
 )
+from vit.tasks import Task
 
 pytestmark = pytest.mark.gpu
 
+
+@pytest.fixture(autouse=True)
+def usual_mode():
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
 BRIEF = ["recipe.epochs=2", "report=false", "calibrate=none", "logger=csv", "trainer.accelerator=gpu"]
 STRONG = ["augment=randaugment", "recipe.mixup={mixup: 0.2, cutmix: 1.0, prob: 0.5}"]
-STEPS = [HorizontalFlip(), VerticalFlip(), PadCrop(4), PadCrop(3, reflect=True), ColorJitter(),
-         RandAugment(2, 9, std=0.5), TrivialAugment(), ThreeAugment(), RandomErasing(p=0.5), RandomAffine(), RandomChannelPermutation(),
-         RandomElastic(), RandomLineAffine(), RandomStrokeWidth()]
+STEPS = [
+    HorizontalFlip(), VerticalFlip(), PadCrop(4), PadCrop(3, reflect=True), ColorJitter(), RandAugment(2, 9, std=0.5),
+    TrivialAugment(), ThreeAugment(), RandomErasing(p=0.5), RandomAffine(), RandomChannelPermutation(),
+    RandomElastic(), RandomLineAffine(), RandomStrokeWidth(),
+]
 
 
 def train(folder, *overrides):
@@ -71,22 +80,25 @@ def test_a_run_has_the_losses_of_a_cpu(tmp_path):
     assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=2e-3)
 
 
-class Synchronizations(Callback):
-    """Makes every operation an error for which the host waits, from the start of a step to its end."""
-
-    def on_train_batch_start(self, trainer, module, batch, batch_idx):
-        if trainer.global_step > 12:
-            torch.cuda.set_sync_debug_mode("error")
-
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        torch.cuda.set_sync_debug_mode("default")
-
-
 @pytest.mark.parametrize("cache", ["memory", "device"])
-def test_a_step_does_not_wait_for_the_gpu(tmp_path, cache):
-    found = train(tmp_path / "run", *STRONG, f"data.cache={cache}", "trainer.log_every_n_steps=1000",
-                  "+callbacks.sync._target_=tests.gpu.test_on_gpu.Synchronizations")
-    assert found.metrics["ended"] == "epochs"
+def test_a_step_does_not_wait_for_the_gpu(tmp_path, monkeypatch, cache):
+    """From the augmentation to the update; what is logged is read in other steps."""
+    training_step, end, steps = Task.training_step, Task.lr_scheduler_step, []
+
+    def strict(task, batch, batch_idx):
+        if task.global_step > 12:
+            steps.append(task.global_step)
+            torch.cuda.set_sync_debug_mode("error")
+        return training_step(task, batch, batch_idx)
+
+    def free(task, scheduler, metric):
+        torch.cuda.set_sync_debug_mode("default")
+        end(task, scheduler, metric)
+
+    monkeypatch.setattr(Task, "training_step", strict)
+    monkeypatch.setattr(Task, "lr_scheduler_step", free)
+    train(tmp_path / "run", *STRONG, f"data.cache={cache}", "trainer.log_every_n_steps=1000")
+    assert len(steps) == 25
 
 
 def test_images_on_the_device_give_the_same_bits(tmp_path):

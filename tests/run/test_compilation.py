@@ -1,5 +1,9 @@
 """`compile=auto`: measured before training, recorded, and without influence on the numbers of an eager run."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import yaml
@@ -159,3 +163,21 @@ def test_runs_that_cannot_measure(words, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     assert text in capsys.readouterr().err and not list(tmp_path.rglob("*.ckpt"))
+
+
+WORKERS = """
+import os, signal, vit.run.parts.compilation as compilation
+compilation.start_compile_workers()
+children = [pid for pid in os.listdir("/proc") if pid.isdigit() and os.path.exists(f"/proc/{pid}/stat")
+            and open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1] == str(os.getpid())]
+for pid in (str(os.getpid()), *children):
+    line = next(line for line in open(f"/proc/{pid}/status") if line.startswith("SigBlk:"))
+    print(int(line.split()[1], 16) >> signal.SIGTERM - 1 & 1)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="reads /proc")
+def test_a_stop_signal_for_the_process_group_does_not_end_the_compile_workers():
+    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2"}
+    found = subprocess.run([sys.executable, "-c", WORKERS], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["0", "1"]  # the run, its compile workers

@@ -9,8 +9,10 @@ from torch import Tensor
 from vit.benchmarking.timing import Clock, Program, in_turns, seconds_of, wall_seconds
 from vit.files.processes import available_cores, processor_name
 from vit.nn.cpu import linear
+from vit.training.precision import BF16_RESIDUAL
 
-DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16,
+          BF16_RESIDUAL: torch.bfloat16}
 CPU_SIZE, GPU_SIZE = 1024, 8192  # rows and columns
 MOST_SECONDS = 0.1  # of a product on a CPU; without its instructions, bf16 takes 2 s for 1024 rows
 

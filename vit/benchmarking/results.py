@@ -17,6 +17,10 @@ CONVENTION = ("share of the matrix rate = model FLOPs per second / operations pe
 Fact = float | int | str | None
 
 
+# name -> mode of torch.compile
+MODES = {"eager": None, "compiled": "default"} | {mode: mode for mode in ("reduce-overhead", "max-autotune")}
+
+
 @dataclass(frozen=True)
 class Settings:
     """What is measured, and how.
@@ -24,7 +28,7 @@ class Settings:
     Args:
         against: names of peers.
         precisions: names of Lightning.
-        modes: "eager" and "compiled".
+        modes: of `MODES`.
         clock: "wall", or "processor" for the time of all threads on a processor.
 
     Raises:
@@ -42,8 +46,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.clock not in CLOCKS:
             raise ValueError(f"clock={self.clock!r} is not one of {', '.join(CLOCKS)}")
-        if unknown := set(self.modes) - {"eager", "compiled"}:
-            raise ValueError(f"mode {', '.join(sorted(unknown))} is not one of eager, compiled")
+        if unknown := set(self.modes) - MODES.keys():
+            raise ValueError(f"mode {', '.join(sorted(unknown))} is not one of {', '.join(MODES)}")
         if self.clock == "processor" and not self.device.startswith("cpu"):
             raise ValueError(f"the processor clock does not see the time of {self.device}; use the wall clock")
         if min(self.rounds, *self.batches) < 1:

@@ -12,12 +12,14 @@ from torch.nn import functional as F
 from vit.benchmarking.hardware import matrix_rates
 from vit.benchmarking.memory import memory_of
 from vit.benchmarking.peers import MissingPeer, Peer, build_peer, count_parameters, difference
-from vit.benchmarking.results import OURS, Case, Settings
+from vit.benchmarking.results import MODES, OURS, Case, Settings
 from vit.benchmarking.timing import Program, in_turns, wait_for_gpu
 from vit.inference import autocast
 from vit.models import VisionTransformer, flops
 from vit.models.flops import count_flops
+from vit.nn.transformer import set_autocast_residual
 from vit.training import build_optimizer, clip_gradients
+from vit.training.precision import BF16_RESIDUAL
 
 FORWARDS = {"step": 3, "inference": 1}  # model FLOPs in forward passes; the backward pass counts twice
 MOST_DIFFERENCE = 1e-3  # of the logits in float32, relative to the largest
@@ -69,7 +71,7 @@ def measure(case: Case, build: Build, settings: Settings) -> None:
     for name, run in programs.items():
         case.facts[name]["call_memory"] = memory_of(run)
         steady = min(elapsed(run) for _ in range(2))
-        if case.setting["mode"] == "compiled":
+        if case.setting["mode"] != "eager":
             case.facts[name]["compile_seconds"] = max(0.0, case.facts[name]["first_call_seconds"] - steady)
         if name == OURS:
             repeats = max(1, math.ceil(LEAST_SECONDS / steady))
@@ -126,12 +128,18 @@ def fixed_batch(config, size: int, device: str) -> tuple[Tensor, Tensor]:
 
 
 def program(name: str, network: nn.Module, batch: tuple[Tensor, Tensor], case: Case) -> Program:
-    """A training step or a forward pass of the network on the batch."""
+    """A training step or a forward pass of the network on the batch. Peers have no `bf16-residual`: they compute in
+    bf16-mixed.
+    """
     images, labels = batch
     precision = str(case.setting["precision"])
+    if precision == BF16_RESIDUAL:
+        precision = "bf16-mixed"
+        if name == OURS:
+            set_autocast_residual(network)
     network.to(images.device).train(case.benchmark == "step")
-    if case.setting["mode"] == "compiled":
-        network.compile(dynamic=False)
+    if mode := MODES[case.setting["mode"]]:
+        network.compile(dynamic=False, mode=mode)
     if case.benchmark == "inference":
         return partial(infer, network, images, precision)
     clip = clip_gradients if name == OURS else nn.utils.clip_grad_norm_

@@ -47,7 +47,7 @@ def bench_training_run(
             metrics = run(overrides, Path(folder, "run"))
             if case is None:
                 bundle = load_bundle(Path(folder, "run"))
-                case, step = new_case(overrides, bundle, settings), bare_step(bundle)
+                case, step = new_case(overrides, bundle, settings), bare_step(bundle, settings.device)
                 cases.append(case)
         add_round(case, metrics, step)
 
@@ -86,11 +86,11 @@ def new_case(overrides: list[str], bundle: Bundle, settings: Settings) -> Case:
     return Case("train", setting, "images", batch, work, rate, facts={OURS: {}, STEP: {}})
 
 
-def bare_step(bundle: Bundle) -> Program:
+def bare_step(bundle: Bundle, device: str = "cpu") -> Program:
     """A training step of the model of a run on a fixed batch, without loading, augmentation, mixup and averaging."""
     keep_freed_memory()  # as in the run
-    model, evaluation = bundle.model.train(), bundle.extra["evaluation"]
-    images, labels = fixed_batch(model.config, evaluation["batch_size"], "cpu")
+    model, evaluation = bundle.model.to(device).train(), bundle.extra["evaluation"]
+    images, labels = fixed_batch(model.config, evaluation["batch_size"], device)
     optimizer = build_optimizer(model, lr=1e-4)
     return partial(train_step, model, optimizer, clip_gradients, images, labels, evaluation["precision"])
 

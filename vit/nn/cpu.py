@@ -1,7 +1,8 @@
 """Faster equivalents of torch's operations on some kinds of processors; `ENABLED` names those that are used.
 
 The rest of `vit.nn` reads as if this file were absent. What `ENABLED` does not name is computed as torch does by
-default. Speed and results are measured on x86-64 with AVX-512 and with AVX2, so nothing is enabled elsewhere.
+default. Speed and results are measured on x86-64 with AVX-512 (of AMD and of Intel) and with AVX2, so nothing is
+enabled elsewhere.
 `keep_freed_memory` depends on the C library instead of the processor; only training runs call it.
 """
 
@@ -9,6 +10,7 @@ import ctypes
 import platform
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,15 +20,36 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from vit.nn.masks import masked_softmax
 
-DROPOUT, ATTENTION, PRODUCTS, PACKED_PRODUCTS, CALLS = "dropout", "attention", "products", "packed products", "calls"
-ALL = frozenset({DROPOUT, ATTENTION, PRODUCTS, PACKED_PRODUCTS, CALLS})
-FASTER = {"AVX512": ALL, "AVX2": frozenset({DROPOUT, PACKED_PRODUCTS, CALLS})}  # by the instructions of the processor
-ENABLED = FASTER.get(torch.backends.cpu.get_cpu_capability(), frozenset())
+DROPOUT, PRODUCTS, PACKED_PRODUCTS, CALLS = "dropout", "products", "packed products", "calls"
+ATTENTION, TRAINING_ATTENTION = "attention", "attention with gradients"
+ALL = frozenset({DROPOUT, ATTENTION, TRAINING_ATTENTION, PRODUCTS, PACKED_PRODUCTS, CALLS})
+FASTER = {  # by the instructions of the processor
+    "AVX512": ALL,
+    "AVX512 of Intel": frozenset({DROPOUT, TRAINING_ATTENTION, CALLS}),  # MKL and the fused kernel use all of them
+    "AVX2": frozenset({DROPOUT, PACKED_PRODUCTS, CALLS}),
+}
 FEW_KEYS, MANY_KEYS = 32, 768  # between them attention in bfloat16 is fastest by products, below by float32
 LARGE = 2**21  # multiplications from which on oneDNN is faster; its overhead per call is higher
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
 UNUSED_BYTES, ALLOCATION_BYTES = 2**29, 2**30  # freed memory that stays with the process; the largest such allocation
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl")
+
+
+def instructions() -> str:
+    """A key of `FASTER`, or what torch names otherwise."""
+    found = torch.backends.cpu.get_cpu_capability()
+    return f"{found} of Intel" if found == "AVX512" and is_intel() else found
+
+
+def is_intel(path: str = "/proc/cpuinfo") -> bool:
+    """Whether Linux says that Intel made this processor."""
+    try:
+        return "GenuineIntel" in Path(path).read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+
+
+ENABLED = FASTER.get(instructions(), frozenset())
 
 
 def dropout(x: Tensor, rate: float) -> Tensor:
@@ -50,12 +73,15 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(q k^T K^-1/2 + mask) v: q (...,N,K), k (...,S,K), v (...,S,V), mask (...,N,S) -> (...,N,V)
 
-    In bfloat16 on a CPU torch's fused kernel is slow, above all its backward pass. Few keys are computed in float32 and
-    cast back. More of them are faster by two matrix products, as long as the attention weights (...,N,S) are small
-    (benchmarks/attention_on_cpu.py).
+    In bfloat16 on a CPU torch's fused kernel is slow, above all its backward pass, which compiled code calls too. Few
+    keys are computed in float32 and cast back. More of them are faster by two matrix products, as long as the attention
+    weights (...,N,S) are small (benchmarks/attention_on_cpu.py).
     """
-    keys = k.shape[-2]
-    if ATTENTION not in ENABLED or keys > MANY_KEYS or not is_bfloat16_on_cpu(q) or torch.compiler.is_compiling():
+    keys, training = k.shape[-2], torch.is_grad_enabled()
+    enabled = (TRAINING_ATTENTION if training else ATTENTION) in ENABLED
+    if torch.compiler.is_compiling():
+        enabled = enabled and training and keys >= FEW_KEYS
+    if not enabled or keys > MANY_KEYS or not is_bfloat16_on_cpu(q):
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
     if keys >= FEW_KEYS:
         return attention_by_products(q, k, v, mask, dropout, causal)

@@ -14,7 +14,7 @@ from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.jobs import Job, build_job, check_job
-from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode
+from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode, start_compile_workers
 from vit.run.parts.devices import Devices, deterministic_algorithms, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE
@@ -126,6 +126,8 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
         trainer = build_trainer(job, folder, devices, signals, beat, done)
         if devices.accelerator == "cpu":
             keep_freed_memory()
+        elif config["compile"]:
+            start_compile_workers()
         if main:
             write_records(job, folder, record)
         same_bits = deterministic_algorithms(config["trainer"].get("deterministic", False))

@@ -9,6 +9,7 @@ from vit.low_precision import CLEARLY_SLOWER, relative_speed
 
 log = logging.getLogger(__name__)
 
+BF16_RESIDUAL = "bf16-residual"  # bf16-mixed with the residual connections in bf16 as well
 CHOICES = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 FAST_FLAGS = {"avx512_bf16", "amx_bf16"}  # Intel since Cooper Lake, AMD since Zen 4
 

@@ -105,10 +105,10 @@ def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
 
     modes, device = split_names(timing.mode), str(best_device(timing.device))
     stated = default_precisions(device) if timing.precision is None else split_names(timing.precision)
-    precisions = tuple(check_precision(name) for name in stated)
+    precisions = tuple(name if name in DTYPES else check_precision(name) for name in stated)
     if wrong := [name for name in precisions if name not in DTYPES]:
         raise typer.BadParameter(f"--precision {wrong[0]}: must be of {', '.join(DTYPES)}")
-    if "compiled" in modes:
+    if set(modes) - {"eager"}:
         check_compiler(device)
     return Settings(peers, precisions, modes, (1,), timing.rounds or 1, str(timing.clock), device)
 
@@ -138,9 +138,26 @@ def plan(
     photos = folder_of_photos(request, config)
     plans = []
     for name in request.benchmarks:
+        check_settings(name, settings)
         own = replace(settings, rounds=timing.rounds or ROUNDS[name], batches=batches or BATCHES[name])
         plans.append(plan_one(name, request, own, build, photos, search))
     return plans
+
+
+def check_settings(name: str, settings: "Settings") -> None:
+    """Checks that a benchmark has the modes and precisions.
+
+    Raises:
+        BadParameter: a mode or precision that it does not have.
+    """
+    from vit.benchmarking.results import MODES
+    from vit.training.precision import BF16_RESIDUAL
+
+    modes = {"step": 4, "inference": 4, "generation": 2}.get(name, 1)
+    if other := [mode for mode in settings.modes if mode not in list(MODES)[:modes]]:
+        raise typer.BadParameter(f"--mode {other[0]}: {name} has only {', '.join(list(MODES)[:modes])}")
+    if name not in ("step", "inference") and BF16_RESIDUAL in settings.precisions:
+        raise typer.BadParameter(f"--precision {BF16_RESIDUAL}: only step and inference have it; use bf16-mixed")
 
 
 def plan_one(

@@ -27,9 +27,12 @@ class TimingOptions:
         metavar="N,N", help="Batch sizes: by default 16 for step, 1,16 for inference, 64 for loader and predict, 1,32 "
                             "for generation.", show_default=False)] = None
     precision: Annotated[str | None, typer.Option(
-        metavar="NAME,NAME", help="32-true, bf16-mixed, 16-mixed: by default 32-true, and bf16-mixed unless the "
-                                  "processor emulates it.", show_default=False)] = None
-    mode: Annotated[str, typer.Option(metavar="NAME,NAME", help="eager, compiled.")] = "eager"
+        metavar="NAME,NAME", help="32-true, bf16-mixed, bf16-residual (step and inference), 16-mixed: by default "
+                                  "32-true, and bf16-mixed unless the processor emulates it.",
+        show_default=False)] = None
+    mode: Annotated[str, typer.Option(
+        metavar="NAME,NAME", help="eager, or compiled with a mode of torch.compile: compiled (its default), "
+                                  "reduce-overhead, max-autotune.")] = "eager"
     rounds: Annotated[int | None, typer.Option(
         min=1, help="Each round runs all programs once: by default 11, 7 for loader, 5 for predict and generation, 1 "
                     "for train.", show_default=False)] = None

@@ -125,7 +125,7 @@ class RandomLineAffine(RandomAffine):
         forward, reach = forward * fit[..., None], reach * fit
         moved = centre + self.shift * height * torch.stack([right, below], dim=1)
         moved = moved.maximum(reach).minimum(2 * size - reach)
-        back = torch.linalg.inv(forward)
+        back = torch.linalg.inv_ex(forward).inverse  # does not wait for a GPU to check them
         return torch.cat([back, centre[..., None] - back @ moved[..., None]], dim=2)
 
 

@@ -6,6 +6,7 @@ enough, compiled as well. The decision is recorded in the config of the run, so 
 
 import contextlib
 import logging
+import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from vit.run.parts.batches import micro_batch
 from vit.run.parts.devices import Devices, check_compiler
 from vit.run.parts.recipe import AUTO, steps_per_epoch
 from vit.run.parts.trainer import max_time
+from vit.training.fault_tolerance.interrupts import SIGNALS
 
 if TYPE_CHECKING:
     from vit.run.jobs.images import ImageClassificationJob
@@ -75,6 +77,25 @@ class Compilation:
 def compile_mode(config: dict) -> str:
     """The mode of `torch.compile`; configs of earlier versions lack the key."""
     return config.get("compile_mode", "default")
+
+
+def start_compile_workers() -> None:
+    """Start the processes in which `torch.compile` compiles the kernels of a GPU, with the stop signals blocked.
+
+    A signal that reaches the whole process group, as that of a terminal or a cluster does, would end these processes,
+    and the run would wait for their results instead of stopping. Where torch has no such processes nothing happens.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # which the processes inherit
+    try:
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.warm_pool()
+    except (AttributeError, ImportError):
+        log.debug("torch %s has no AsyncCompile.warm_pool", torch.__version__)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_compilation(config: dict, devices: Devices) -> None:

@@ -14,13 +14,13 @@ from torch import nn
 from vit.low_precision import warn_if_slow
 from vit.run.config.composing import ConfigError
 from vit.training import resolve_precision
+from vit.training.precision import BF16_RESIDUAL
 
 log = logging.getLogger("vit")
 
 # speed of bf16 over float32 on two cores with AVX512-BF16: 0.8 at width 64, 1.2 at 128, 1.4 at 192
 BF16_MIN_WIDTH = 128
 SMALL_STEP = 1e9  # operations per step; 8x8 digits need 3e8 and are twice as fast on one thread as on two
-BF16_RESIDUAL = "bf16-residual"  # bf16-mixed with the residual connections in bf16 as well
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from vit.run.config.composing import ConfigError
 from vit.run.config.valid_values import nearest
 from vit.run.console import console
 from vit.run.jobs import Job
-from vit.run.parts.devices import BF16_RESIDUAL, Devices, choose_precision
+from vit.run.parts.devices import Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
 from vit.run.records.folder import RunFolder
 from vit.run.records.metrics_table import MetricsTable
@@ -44,6 +44,7 @@ from vit.training import (
     mode_of,
 )
 from vit.training.monitoring.paired import MARGIN
+from vit.training.precision import BF16_RESIDUAL
 
 log = logging.getLogger("vit")
 
