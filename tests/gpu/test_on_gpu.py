@@ -8,6 +8,7 @@ import csv
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import vit
 from tests.run.test_resume import assert_same, stopped_and_resumed
@@ -29,6 +30,7 @@ from vit.data import (
     TrivialAugment,
     VerticalFlip,
 )
+from vit.nn.cpu import scaled_dot_product_attention
 from vit.tasks import Task
 
 pytestmark = pytest.mark.gpu
@@ -151,3 +153,20 @@ def test_the_benchmark(capsys):
     small = ["data.image_size=16", "data.patch_size=8", "model.dim=32", "model.num_heads=2", "model.depth=1"]
     assert main(["bench", "step", "inference", *small, "--batch", "2", "--rounds", "2", "--against", "timm"]) == 0
     assert "bf16-mixed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("queries", "keys", "masked"), [(64, 64, False), (192, 192, True), (1, 128, False)])
+def test_gradients_of_attention_are_finite_for_strongly_negative_scores(queries, keys, masked, compiled):
+    """Where those of cuDNN's kernel are not, in some of its versions."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, n, 64, generator=generator).mul(0.1) for n in (queries, keys, keys))
+    q[..., 0], k[..., 0] = 1, -120 * 8  # all scaled scores are about -120
+    mask = torch.ones(queries, keys, dtype=torch.bool).tril() if masked else None
+    exact = [x.double().requires_grad_() for x in (q, k, v)]
+    F.scaled_dot_product_attention(*exact, mask).square().sum().backward()
+    found = [x.cuda().bfloat16().requires_grad_() for x in (q, k, v)]
+    attend = torch.compile(scaled_dot_product_attention) if compiled else scaled_dot_product_attention
+    attend(*found, mask if mask is None else mask.cuda()).float().square().sum().backward()
+    assert all(x.grad.isfinite().all() for x in found)
+    assert (found[2].grad.cpu().double() - exact[2].grad).norm() < 0.05 * exact[2].grad.norm()

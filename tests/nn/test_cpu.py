@@ -4,9 +4,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import sdpa_kernel
 
 from vit.nn import Dropout, apply_linear
-from vit.nn.cpu import ALL, PACKED_PRODUCTS, Packed, fast_call, linear, scaled_dot_product_attention
+from vit.nn.cpu import (
+    ALL,
+    OTHER_THAN_CUDNN,
+    PACKED_PRODUCTS,
+    Packed,
+    cudnn_may_fail,
+    fast_call,
+    linear,
+    scaled_dot_product_attention,
+)
 
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
@@ -57,3 +67,22 @@ def test_attention_in_bfloat16_is_that_of_torch_when_disabled(enabled, tokens):
     assert torch.equal(found, expected) is not enabled
     with torch.no_grad():
         assert torch.equal(scaled_dot_product_attention(q, k, v), expected) is not enabled
+
+
+@pytest.mark.parametrize(("queries", "keys", "masked", "avoided"), [
+    (197, 197, False, False), (64, 64, False, True), (320, 320, False, True), (128, 128, False, False),
+    (1, 197, False, True), (197, 197, True, True),
+])
+def test_cudnn_is_avoided_where_its_gradients_may_be_nan(queries, keys, masked, avoided):
+    q, k = torch.empty(1, 1, queries, 8), torch.empty(1, 1, keys, 8)
+    assert cudnn_may_fail(q, k, torch.ones(queries, keys) if masked else None) is avoided
+
+
+def test_the_kernels_without_cudnn_are_chosen_in_compiled_code_too():
+    def attend(q, k, v):
+        with sdpa_kernel(OTHER_THAN_CUDNN):
+            return F.scaled_dot_product_attention(q, k, v)
+
+    inputs = torch.randn(3, 2, 5, 8)
+    found = torch.compile(attend, fullgraph=True, backend="aot_eager")(*inputs)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(*inputs))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import _has_any_global_hook
 
 from vit.nn.masks import masked_softmax
@@ -28,6 +29,7 @@ FASTER = {  # by the instructions of the processor
     "AVX512 of Intel": frozenset({DROPOUT, TRAINING_ATTENTION, CALLS}),  # MKL and the fused kernel use all of them
     "AVX2": frozenset({DROPOUT, PACKED_PRODUCTS, CALLS}),
 }
+OTHER_THAN_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 FEW_KEYS, MANY_KEYS = 32, 768  # between them attention in bfloat16 is fastest by products, below by float32
 LARGE = 2**21  # multiplications from which on oneDNN is faster; its overhead per call is higher
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
@@ -75,9 +77,13 @@ def scaled_dot_product_attention(
 
     In bfloat16 on a CPU torch's fused kernel is slow, above all its backward pass, which compiled code calls too. Few
     keys are computed in float32 and cast back. More of them are faster by two matrix products, as long as the attention
-    weights (...,N,S) are small (benchmarks/attention_on_cpu.py).
+    weights (...,N,S) are small (benchmarks/attention_on_cpu.py). On a GPU another kernel than cuDNN's is used where the
+    gradients of that one may be NaN.
     """
     keys, training = k.shape[-2], torch.is_grad_enabled()
+    if q.is_cuda and training and cudnn_may_fail(q, k, mask):
+        with sdpa_kernel(OTHER_THAN_CUDNN):
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
     enabled = (TRAINING_ATTENTION if training else ATTENTION) in ENABLED
     if torch.compiler.is_compiling():
         enabled = enabled and training and keys >= FEW_KEYS
@@ -88,6 +94,15 @@ def scaled_dot_product_attention(
     mask = mask.float() if mask is not None and mask.is_floating_point() else mask
     with torch.autocast("cpu", enabled=False):
         return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout, causal).bfloat16()
+
+
+def cudnn_may_fail(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
+    """Whether the gradients of cuDNN's kernel, torch's first choice on Hopper GPUs, may be NaN for finite inputs.
+
+    That happens to queries with strongly negative scores: with one query, with S = 64 modulo 128 keys, or with a mask
+    (https://github.com/pytorch/pytorch/issues/196678, https://github.com/NVIDIA/cudnn-frontend/issues/1072).
+    """
+    return mask is not None or q.shape[-2] == 1 or k.shape[-2] % 128 == 64
 
 
 def attention_by_products(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vit.counters import uniform
 from vit.data.augment import image_ops
-from vit.data.augment.steps import Draw
+from vit.data.augment.steps import Draw, to_device
 
 
 class FilledStep(nn.Module):
@@ -119,7 +119,7 @@ class RandomLineAffine(RandomAffine):
         steepest = torch.atan(self.LIFT * height / half[:, 0]).clamp(max=math.radians(self.degrees))
         forward = _linear(steepest * turn, torch.exp(self.scale * across), torch.exp(self.scale * down),
                           torch.tan(math.radians(self.shear) * shear))  # (B,2,2), from input to output
-        size = half.new_tensor([width, height]) / 2
+        size = to_device(torch.tensor([width, height]) / 2, box.device)
         reach = (forward.abs() @ half[..., None])[..., 0]  # (B,2) half the size of the transformed box
         fit = (size / reach).clamp(max=1)
         forward, reach = forward * fit[..., None], reach * fit

@@ -50,7 +50,7 @@ class Mixup:
         Computed on the CPU, where SciPy has the inverse Beta distribution, and copied without synchronizing the device.
         """
         seed, step, *rest = counters
-        draws = [uniform(seed, step, torch.arange(rows), slot, *rest) for slot in range(5)]  # (B,) each
+        draws = uniform(seed, step, torch.arange(rows), torch.arange(5)[:, None], *rest)  # (5,B)
         cut = draws[0] < self.switch
         share = torch.where(cut, self._beta(draws[1], self.cutmix), self._beta(draws[1], self.mixup))
         share = torch.where(draws[2] < self.prob, share, torch.ones_like(share))

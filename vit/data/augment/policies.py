@@ -42,11 +42,11 @@ class RandAugment(nn.Module):
         self.num_ops, self.magnitude, self.std, self.fill = num_ops, magnitude, std, fill
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        for slot in range(0, 3 * self.num_ops, 3):
-            choice, side = draw.on_host(slot), draw.on_host(slot + 1)
+        numbers = draw.on_host(torch.arange(3 * self.num_ops)[:, None]).unflatten(0, (self.num_ops, 3))
+        for choice, side, deviation in numbers:  # (B,) each
             strength = torch.full_like(choice, self.magnitude)
             if self.std > 0:
-                strength = strength + self.std * _normal(draw.on_host(slot + 2))
+                strength = strength + self.std * _normal(deviation)
             images = _apply(images, choice, side, strength.clamp(0, _BINS) / _BINS, _NARROW, self.fill)
         return images
 
@@ -59,8 +59,8 @@ class TrivialAugment(nn.Module):
         self.fill = fill
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        strength = (draw.on_host(2) * (_BINS + 1)).floor() / _BINS
-        return _apply(images, draw.on_host(0), draw.on_host(1), strength, _WIDE, self.fill)
+        choice, side, strength = draw.on_host(torch.arange(3)[:, None])  # (B,) each
+        return _apply(images, choice, side, (strength * (_BINS + 1)).floor() / _BINS, _WIDE, self.fill)
 
 
 class ThreeAugment(nn.Module):

@@ -117,7 +117,7 @@ class PadCrop(nn.Module):
         pad, (height, width) = self.padding, images.shape[-2:]
         if self.reflect and pad >= min(height, width):
             raise ValueError(f"padding {pad} must be below the image size {height}x{width} with reflect=true; lower it")
-        right, down = ((draw(slot) * (2 * pad + 1)).long() for slot in (0, 1))
+        right, down = (draw(torch.arange(2)[:, None]) * (2 * pad + 1)).long()
         padded = _pad(images, pad, self.reflect, self.fill)
         windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (B,C,2p+1,2p+1,H,W), a view
         return windows[torch.arange(len(images), device=images.device), :, down, right]
@@ -135,11 +135,12 @@ class RandomErasing(nn.Module):
         self.p, self.area, self.ratio = p, tuple(area), tuple(ratio)
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        chosen = (draw.on_host(0) < self.p).nonzero().squeeze(1)
+        numbers = draw.on_host(torch.arange(6)[:, None])  # (6,B)
+        chosen = (numbers[0] < self.p).nonzero().squeeze(1)
         if len(chosen) == 0:
             return images
         height, width = images.shape[-2:]
-        area, aspect, across, down, noise = (draw.on_host(slot)[chosen] for slot in range(1, 6))
+        area, aspect, across, down, noise = numbers[1:, chosen]
         area = height * width * (self.area[0] + area * (self.area[1] - self.area[0]))
         low, high = torch.tensor(self.ratio).log().tolist()
         aspect = torch.exp(low + aspect * (high - low))
