@@ -52,6 +52,21 @@ def test_help_is_answered_without_torch():
         assert command in done.stdout
 
 
+def test_commands_on_models_and_data_load_no_lightning(model, photos, tmp_path):
+    """Its import takes longer than these commands do otherwise: its metrics import transformers and torchvision."""
+    lines = [
+        ["evaluate", model], ["report", model, "--output", "page.html", "--attention", 0],
+        ["calibrate", model, "--output", "calibrated"], ["predict", model, photos],
+        ["next", model, photos, "--count", 2], ["audit", "data=digits", "--seconds", 0.1], ["runs", "."]]
+    code = ("import json, sys; from vit.cli import main\n"
+            "for arguments in json.loads(sys.argv[1]): assert main(arguments) == 0, arguments\n"
+            "heavy = {'pytorch_lightning', 'lightning_fabric', 'torchmetrics', 'transformers', 'torchvision'}\n"
+            "sys.exit(' '.join(heavy & set(sys.modules)) or 0)")
+    line = json.dumps([list(map(str, arguments)) for arguments in lines])
+    done = subprocess.run([sys.executable, "-c", code, line], capture_output=True, text=True, cwd=tmp_path)
+    assert not done.returncode, done.stderr
+
+
 def test_predict_as_a_real_command(model, photos):
     (photos / "bad.jpg").write_bytes(b"no image")
     code, out, err = commands.run(commands.VIT, ["predict", model, photos, "--top-k", 3], photos)

@@ -196,14 +196,14 @@ def operations_of(function: str, arguments: list, watched: str, folder: Path) ->
 
 
 def save_again(folder: str) -> None:
-    from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
+    from vit.training import AtomicCheckpointIO
 
     checkpoint = {"step": 2, "weights": torch.full((3000,), 2.0), "is_best": True}
     AtomicCheckpointIO().save_checkpoint(checkpoint, Path(folder) / "last.ckpt")
 
 
 def failed_save(folder: Path, kind: str, at: int) -> None:
-    from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, newest_valid
+    from vit.training import AtomicCheckpointIO, newest_valid
 
     checkpoints = folder / "checkpoints"
     AtomicCheckpointIO().save_checkpoint({"step": 1, "weights": torch.ones(3000)}, checkpoints / "last.ckpt")

@@ -32,7 +32,7 @@ from tests.faults.promise import Case, Promise
 from tests.forking import forks
 from vit.bundle import CONFIG, WEIGHTS, save_bundle
 from vit.data import Preprocessing
-from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
+from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 
 MARKER = "marker"
 MEMORY, SECONDS = 1 << 30, 10

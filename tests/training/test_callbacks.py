@@ -19,8 +19,8 @@ from vit.training import (
     resolve_precision,
     trained_weights,
 )
-from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
 from vit.training.checkpointing.checkpoint_callback import START
+from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from vit.training.monitoring.paired import SampleScores
 from vit.training.monitoring.progress import clock
 from vit.training.precision import cpu_precision, processor_flags

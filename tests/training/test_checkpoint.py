@@ -15,7 +15,8 @@ from tests.faults.file_faults import FileFaults
 from tests.forking import forks
 from vit.files.atomic import CheckpointError, link_atomically, remove_stale_files, temporary_path
 from vit.files.checkpoints import verify
-from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, newest_valid, settle
+from vit.training.checkpointing.checkpoint import newest_valid, settle
+from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 
 
 def content(step, size=4000):

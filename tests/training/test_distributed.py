@@ -15,7 +15,7 @@ from pytorch_lightning.strategies import ModelParallelStrategy
 from tests.forking import forks
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import build_strategy, newest_valid
-from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
+from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 
 PROGRAM = Path(__file__).with_name("tiny_run.py")
 EPOCHS = 4

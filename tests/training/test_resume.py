@@ -10,7 +10,7 @@ import torch
 
 from tests.training.tiny_run import Data, Task, outcome, trainer
 from vit.training import Checkpoints, Interrupted, newest_valid, trained_weights
-from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
+from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 
 EPOCHS, BATCHES = 3, 6
 

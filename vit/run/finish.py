@@ -20,7 +20,7 @@ from vit.run.console import command, console
 from vit.run.jobs import Job
 from vit.run.parts.finetuning import whole_size
 from vit.run.records.folder import RunFolder
-from vit.run.records.splits import read_record
+from vit.run.records.splits import SPLIT_RULE, read_record
 from vit.run.reporting import NO_TEST_SPLIT, finish_with_report
 from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, trained_weights
 
@@ -29,7 +29,6 @@ log = logging.getLogger("vit")
 BY_START_MARGIN = " by more than callbacks.start_margin=%g standard errors of the difference on the same samples"
 EPOCH_0 = " (the start of training: no epoch was better)"
 PIXEL_KEYS = ("resampling", "cache", "cache_side")  # keys of data that determine the random crops of training
-SPLIT_RULE = "hash"  # how fractions assign samples to splits; bundles without it were split by position
 
 
 def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:

@@ -3,6 +3,7 @@
 import logging
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vit import __version__
 from vit.files.atomic import CheckpointError
@@ -11,10 +12,12 @@ from vit.report.pages.model_report import write_report
 from vit.report.sections.run_record import read_run
 from vit.report.sections.subject import Subject
 from vit.run.console import command
-from vit.run.jobs import Job, Tested
 from vit.run.records.environment import environment
 from vit.run.records.folder import RunFolder
 from vit.training.fault_tolerance.interrupts import find_stop
+
+if TYPE_CHECKING:  # vit report needs no Lightning, which jobs import
+    from vit.run.jobs import Job, Tested
 
 log = logging.getLogger("vit")
 
@@ -25,7 +28,7 @@ ATTENTION = 2  # samples with maps
 AUDIT_SECONDS = 0.5  # of decoding, where the run has not audited its data
 
 
-def finish_with_report(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> Path | None:
+def finish_with_report(job: "Job", folder: RunFolder, tested: "Tested", settings: dict) -> Path | None:
     """Write `report.html` and `report.json`; None without `report`, and where the task has none.
 
     An error of the page itself is logged as a warning, and the run is finished without its report.
@@ -51,7 +54,7 @@ def finish_with_report(job: Job, folder: RunFolder, tested: Tested, settings: di
     return page
 
 
-def run_subject(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> Subject:
+def run_subject(job: "Job", folder: RunFolder, tested: "Tested", settings: dict) -> Subject:
     """What the report is about."""
     batch_size = settings["batch_size"] or 64  # as in the test, where batches of training have a number of tokens
     facts = header_facts(command("report", folder.path), settings["precision"], batch_size)

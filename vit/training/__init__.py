@@ -6,7 +6,7 @@ Names are imported on first use: building an optimizer does not load Lightning.
 from vit.lazy_names import lazy_names
 
 _MODULES = {
-    "AtomicCheckpointIO": "vit.training.checkpointing.checkpoint",
+    "AtomicCheckpointIO": "vit.training.checkpointing.checkpoint_io",
     "AverageEpochs": "vit.training.averaging.averages",
     "AverageWeights": "vit.training.averaging.averages",
     "Checkpoints": "vit.training.checkpointing.checkpoint_callback",

@@ -115,8 +115,7 @@ def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) ->
         DataError: recorded samples of an evaluated split are missing or have changed.
         ConfigError: the data node splits the same data in another way.
     """
-    from vit.run.finish import SPLIT_RULE
-    from vit.run.records.splits import record_beside
+    from vit.run.records.splits import SPLIT_RULE, record_beside
 
     source, record = open_source(data), record_beside(bundle.path)
     if record is None or not record.splits:

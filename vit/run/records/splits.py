@@ -19,6 +19,7 @@ log = logging.getLogger("vit")
 AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
 LEFT_OUT, CORRECTED = "left_out", "corrected"
 LOCATION = ("_target_", "root", "path", "repo")  # keys of a data node that identify the data
+SPLIT_RULE = "hash"  # how fractions assign samples to splits; bundles without it were split by position
 
 
 @dataclass(frozen=True)

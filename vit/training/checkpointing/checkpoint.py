@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
 from vit.files.atomic import NO_LINKS, CheckpointError, link_atomically, write_atomically
 from vit.files.checkpoints import BEST, IS_BEST, LAST, PREVIOUS, record, verify
@@ -16,33 +15,28 @@ from vit.weights import training_checkpoint
 log = logging.getLogger("vit")
 
 
-class AtomicCheckpointIO(CheckpointIO):
-    """Lightning's plugin that saves and loads checkpoint files. The old `last.ckpt` becomes `previous.ckpt`.
-
-    If the process is killed at any moment, one of the two is complete. Loading never runs code from the file.
+def save_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
+    """Save a checkpoint atomically. The old `last.ckpt` becomes `previous.ckpt`; if the process is killed at any
+    moment, one of the two is complete.
     """
+    path = Path(path)
+    entry = {"step": checkpoint.get("global_step"), IS_BEST: checkpoint.get(IS_BEST, False)}
+    write_atomically(
+        path,
+        lambda file: torch.save(checkpoint, file),
+        lambda temporary, sha256: put_in_place(temporary, path, {"sha256": sha256, **entry}),
+    )
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        path = Path(path)
-        entry = {"step": checkpoint.get("global_step"), IS_BEST: checkpoint.get(IS_BEST, False)}
-        write_atomically(
-            path,
-            lambda file: torch.save(checkpoint, file),
-            lambda temporary, sha256: put_in_place(temporary, path, {"sha256": sha256, **entry}),
-        )
 
-    def load_checkpoint(self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True) -> dict:
-        """Load tensors and plain values only, whatever `weights_only` is.
+def load_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """The tensors and plain values of a checkpoint; no code from the file runs.
 
-        Raises:
-            CheckpointError: the file is missing or damaged.
-        """
-        if reason := verify(path):
-            raise CheckpointError(f"checkpoint {path} cannot be used: {reason}")
-        return torch.load(path, map_location=map_location, weights_only=True)
-
-    def remove_checkpoint(self, path: str | Path) -> None:
-        Path(path).unlink(missing_ok=True)
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    if reason := verify(path):
+        raise CheckpointError(f"checkpoint {path} cannot be used: {reason}")
+    return torch.load(path, map_location=map_location, weights_only=True)
 
 
 def put_in_place(temporary: Path, path: Path, entry: dict) -> None:
@@ -140,4 +134,4 @@ def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    return training_checkpoint.trained_weights(AtomicCheckpointIO().load_checkpoint(path))
+    return training_checkpoint.trained_weights(load_checkpoint(path))
