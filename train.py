@@ -1,6 +1,6 @@
 """Train a model: `python train.py data=folder data.root=photos model=small`; `--help` lists the options.
 
-The steps of a run (compose, build, fit, save, test) are in `vit/run/training_run.py`.
+The steps of a run (build, fit, save, test) are in `vit/run/training_run.py`.
 """
 
 import sys

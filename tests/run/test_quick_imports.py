@@ -101,18 +101,27 @@ from torch._dynamo.eval_frame import OptimizedModule as original
 assert original is torch._dynamo.OptimizedModule and sys.modules["torch._dynamo"] is torch._dynamo
 assert type(torch._dynamo.eval_frame.__spec__.loader).__name__ == "SourceFileLoader"
 """
-FIRST_STEP = START + """
-import json, os
+PROBE = """
+import json, os, sys
 from pytorch_lightning import Callback
-from vit.run import main
 class Probe(Callback):
     def on_train_batch_end(self, *_):
         print("loaded", json.dumps([name for name, module in sys.modules.items()
                                     if type(module).__name__ not in ("DeferredCompiler", "DeferredSignal")]))
         sys.stdout.flush()
         os._exit(0)
-sys.modules["probe"] = sys.modules["__main__"]
-main(["debug=true", "report=false", "run_dir=run", "+callbacks.probe._target_=probe.Probe"])
+"""
+FIRST_STEP = """
+import vit.run
+vit.run.{function}(["debug=true", "report=false", "run_dir=run", "+callbacks.probe._target_=probe.Probe"])
+"""
+WRONG = """
+import sys, vit
+try:
+    vit.train(["modle=tiny"])
+except ValueError as error:
+    assert "model" in str(error) and not {"torch", "pytorch_lightning"} & sys.modules.keys()
+    sys.exit(3)
 """
 SLOW = {"torch._dynamo", "torch._inductor", "sympy", "triton", "matplotlib", "scipy.signal", "transformers",
         "torchvision", "pandas", "onnx"}
@@ -128,12 +137,20 @@ def test_what_is_deferred_is_imported_when_it_is_used():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_first_step_waits_for_no_slow_module(tmp_path):
+@pytest.mark.parametrize("function", ["main", "train"])
+def test_the_first_step_waits_for_no_slow_module(tmp_path, function):
     """What the stand-ins replace is found by name: this fails where a dependency begins to use something else of it."""
-    done = subprocess.run([sys.executable, "-c", FIRST_STEP], cwd=tmp_path, capture_output=True, text=True)
+    (tmp_path / "probe.py").write_text(PROBE)
+    code = FIRST_STEP.format(function=function)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("loaded "))
     assert SLOW & set(json.loads(line.removeprefix("loaded "))) == set()
+
+
+def test_a_wrong_override_in_python_is_an_error_before_torch_is_loaded():
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
 
 
 @pytest.mark.parametrize("name", ["disable", "graph_break"])

@@ -7,7 +7,7 @@ from vit.lazy_names import lazy_names
 
 _MODULES = {
     "main": "vit.run.command",
-    "train": "vit.run.training_run",
+    "train": "vit.run.command",
     "Run": "vit.run.result",
     "compose": "vit.run.config.composing",
     "ConfigError": "vit.run.config.overrides",

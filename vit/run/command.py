@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra._internal.utils import get_args_parser  # Hydra has no public name for its own options
@@ -16,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from vit.messages import error_message
-from vit.run.config.composing import RUN_FOLDER, ConfigError, options, prepare_overrides, with_paths
+from vit.run.config.composing import RUN_FOLDER, ConfigError, compose, options, prepare_overrides, with_paths
 from vit.run.config.hydra_interface import (
     CONFIG_ERRORS,
     PRIMARY,
@@ -26,9 +27,12 @@ from vit.run.config.hydra_interface import (
     value_of,
     with_config_dir,
 )
-from vit.run.config.overrides import parse
-from vit.run.quick_imports import quick_imports
+from vit.run.config.overrides import as_list, parse
+from vit.run.quick_imports import quick_imports, skip_in_collections
 from vit.training.fault_tolerance.interrupts import StopSignals
+
+if TYPE_CHECKING:
+    from vit.run.result import Run
 
 GROUPS = ("data", "model", "recipe", "augment", "finetune", "distill", "strategy", "trainer", "logger", "callbacks",
           "experiment")
@@ -49,6 +53,23 @@ def main(argv: list[str] | None = None) -> int:
         if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
             raise
         return report_error(error)
+
+
+def train(overrides: list[str] | None = None) -> "Run | None":
+    """Train as `python train.py OVERRIDES` does. None in all processes of a distributed run but the first.
+
+    Raises:
+        ConfigError, DataError: before training starts, with the key or file, and the fix; a wrong override before
+            torch is loaded.
+        Interrupted: Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP; the state is saved for `resume`.
+        RankError: a process of a distributed run failed, died or hung.
+    """
+    overrides = as_list(overrides)
+    config = compose(with_recorded(overrides))
+    with quick_imports():
+        from vit.run.training_run import train_composed
+
+    return train_composed(config, overrides)
 
 
 def run_command(argv: list[str], debug: bool) -> int:
@@ -101,8 +122,7 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
         return 0
     if options.multirun:
         return sweep(overrides)
-    resumes = any(override.lstrip("+").startswith("resume=") for override in overrides)
-    parsed = parse(with_recorded(overrides) if resumes else overrides)
+    parsed = parse(with_recorded(overrides))
     prepared = prepare_overrides(parsed)
     if options.cfg or options.info or options.resolve:
         with_hydra(lambda config: None, option_line(options), prepared.overrides, prepared.name)
@@ -128,6 +148,8 @@ def sweep(overrides: list[str]) -> int:
 
 def with_recorded(overrides: list[str]) -> list[str]:
     """The overrides, preceded by those of the run that `resume` names."""
+    if not any(override.lstrip("+").startswith("resume=") for override in overrides):
+        return overrides
     from vit.run import resume  # loads torch
 
     return resume.with_recorded(overrides)
@@ -170,6 +192,7 @@ def run_here(config: DictConfig, overrides: list[str]) -> int:
     with quick_imports():
         from vit.run.training_run import train_composed
 
+    skip_in_collections()
     try:
         train_composed(config, overrides)
         return 0

@@ -16,7 +16,7 @@ COMPILER = "torch._dynamo"
 @contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
     """Import without what no run needs before its first step, and without cyclic garbage collection, which would scan
-    all objects of torch and Lightning again and again, and free next to nothing. Later collections skip them too.
+    all objects of torch and Lightning again and again, and free next to nothing.
 
     torchmetrics, which Lightning imports, imports all of its metrics and their plots, and with them `scipy.signal`,
     `matplotlib`, `transformers` and `torchvision` where they are installed. Lightning and torch's optimizers import its
@@ -33,10 +33,17 @@ def quick_imports() -> Iterator[None]:
                 importlib.import_module("torch.utils.flop_counter")
             yield
     finally:
-        gc.freeze()
-        atexit.register(gc.unfreeze)  # so that the interpreter can clean up
         if enabled:
             gc.enable()
+
+
+def skip_in_collections() -> None:
+    """Later garbage collections skip all objects that there are: in a program that has imported nothing but modules.
+
+    In other programs, such as notebooks, what is garbage by then would never be freed.
+    """
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # so that the interpreter can clean up
 
 
 class DeferredSignal(DeferredModule):

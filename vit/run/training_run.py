@@ -1,4 +1,4 @@
-"""One run, from overrides to a model on disk: compose, build, fit, save, test."""
+"""One run, from its config to a model on disk: build, fit, save, test."""
 
 import contextlib
 import logging
@@ -10,8 +10,8 @@ from omegaconf import DictConfig
 from vit.data import BadImage, DataError
 from vit.data.images.preprocessing import as_size
 from vit.data.system_limits import SystemLimitError, explain_limit
-from vit.run.config.composing import compose, resolve
-from vit.run.config.overrides import as_list, override_text
+from vit.run.config.composing import resolve
+from vit.run.config.overrides import override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.jobs import Job, build_job, check_job
 from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode, start_compile_workers
@@ -33,7 +33,6 @@ from vit.run.resume import (
     overrides_of_ranks,
     read_overrides,
     steps_done,
-    with_recorded,
 )
 from vit.training import (
     Heartbeat,
@@ -49,23 +48,11 @@ from vit.training import (
 log = logging.getLogger("vit")
 
 
-def train(overrides: list[str] | None = None) -> Run | None:
-    """Train as `python train.py OVERRIDES` does. None in all processes of a distributed run but the first.
-
-    Raises:
-        ConfigError, DataError: before training starts, with the key or file, and the fix.
-        Interrupted: Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP; the state is saved for `resume`.
-        RankError: a process of a distributed run failed, died or hung.
-    """
-    overrides = as_list(overrides)
-    return train_composed(compose(with_recorded(overrides)), overrides)
-
-
 def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
     """The run of a config that Hydra has composed from `overrides`, preceded by the recorded ones of a resumed run.
 
     Raises:
-        ConfigError, DataError, Interrupted, RankError: as `train`.
+        ConfigError, DataError, Interrupted, RankError: as `vit.run.train`.
     """
     main = is_main_process()
     quiet_lightning()

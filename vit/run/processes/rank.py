@@ -16,7 +16,7 @@ def main(overrides: list[str]) -> int:
     """Train; errors are sent to the launcher, which finds out whether another rank caused them."""
     try:
         with StopSignals(verbose=os.environ["RANK"] == "0").handled():
-            from vit.run.training_run import train
+            from vit.run import train
 
             train(overrides)
     except Exception as error:
