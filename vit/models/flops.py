@@ -6,7 +6,6 @@ from math import prod
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.utils.flop_counter import FlopCounterMode
 
 from vit.nn.init import evaluating
 
@@ -29,6 +28,8 @@ def count_flops(model: nn.Module, shape: Sequence[int], compute: bool = False) -
         compute: run the pass on the device of the model. The operators of the meta device load sympy, which takes
             longer than the pass of a small model.
     """
+    from torch.utils.flop_counter import FlopCounterMode  # loads Triton
+
     weights = next(model.parameters())
     image = torch.zeros(*shape, device=weights.device if compute else "meta", dtype=weights.dtype)
     with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter:

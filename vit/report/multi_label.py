@@ -10,7 +10,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from vit.data import Preprocessing, Split
-from vit.data.source import separator_of
 from vit.evaluation import LabelScore, MultiLabelEvaluation
 from vit.report.figures.misclassified import misclassified_picture
 from vit.report.figures.style import (
@@ -26,7 +25,7 @@ from vit.report.figures.style import (
     style_axes,
 )
 from vit.report.summary import select_worst
-from vit.report.tables import open_table
+from vit.report.tables import join_cell, open_table
 
 
 def write_multi_label_evaluation(folder: str | PathLike[str], evaluation: MultiLabelEvaluation, split: Split,
@@ -65,11 +64,6 @@ def probability_columns(classes: Sequence[str]) -> list[str]:
 def names_of(classes: Sequence[str], labels: np.ndarray) -> list[str]:
     """labels (classes,) bool -> the names of the true ones"""
     return [classes[c] for c in np.flatnonzero(labels)]
-
-
-def join_cell(values: Sequence[str], classes: Sequence[str]) -> str:
-    """Several values in one CSV cell, with a separator that occurs in no class name."""
-    return separator_of(classes).join(values)
 
 
 def label_table(scores: list[LabelScore], most: int = 40) -> Table:

@@ -4,7 +4,7 @@ import csv
 import io
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -167,6 +167,13 @@ def prediction_cells(names: Iterable[str], probabilities: Iterable[float]) -> di
         suffix = "" if rank == 1 else f"_{rank}"
         cells |= {f"label{suffix}": name, f"probability{suffix}": float(probability)}
     return cells
+
+
+def join_cell(values: Iterable[str], classes: Sequence[str]) -> str:
+    """Several values in one cell, with a separator that occurs in no class name."""
+    from vit.data.source import separator_of  # loads torch
+
+    return separator_of(classes).join(values)
 
 
 def _arrow_type(name: str) -> "pyarrow.DataType":

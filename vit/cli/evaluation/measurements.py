@@ -125,11 +125,11 @@ def measure_images(predictor: "Predictor", task: Measurement) -> dict:
     Raises:
         BadImage, DataError: as `evaluate_images`.
     """
-    from vit.report.evaluation import write_evaluation
-
     evaluation, samples = evaluate_images(predictor, task)
     print_classification(evaluation, task.title, "images")
     if task.output is not None:
+        from vit.report.evaluation import write_evaluation  # loads Matplotlib
+
         write_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
     return evaluation.to_dict(task.split)
 
@@ -199,11 +199,11 @@ def measure_texts(predictor: "TextPredictor", task: Measurement) -> dict:
         BadText: a text is empty or too long.
         DataError: as `measure_images`.
     """
-    from vit.report.evaluation import write_text_evaluation
-
     evaluation, samples = evaluate_text_classes(predictor, task)
     print_classification(evaluation, task.title, "texts")
     if task.output is not None:
+        from vit.report.evaluation import write_text_evaluation  # loads Matplotlib
+
         write_text_evaluation(task.output, evaluation, samples, task.title)
     return evaluation.to_dict(task.split, "texts")
 

@@ -195,8 +195,7 @@ def class_cells(prediction: "Classes", classes: list[str], columns: list[str], f
     """The best classes and their probabilities, with the label "unsure" where the model abstains, and the cells of
     `columns`, which are `statement_columns`.
     """
-    from vit.report.multi_label import join_cell
-    from vit.report.tables import prediction_cells
+    from vit.report.tables import join_cell, prediction_cells
 
     labels = prediction.set
     if labels is not None:
@@ -209,7 +208,7 @@ def class_cells(prediction: "Classes", classes: list[str], columns: list[str], f
 
 def label_cells(prediction: "Labels", classes: list[str], format: Format) -> dict[str, str | list]:
     """The labels and their probabilities as lists, which CSV joins into one cell each."""
-    from vit.report.multi_label import join_cell
+    from vit.report.tables import join_cell
 
     if format is Format.csv:
         values = [f"{value:.6f}" for value in prediction.probabilities]

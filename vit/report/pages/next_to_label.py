@@ -11,10 +11,10 @@ from PIL import Image
 
 from vit.evaluation.labelling.next_to_label import NextToLabel, ToLabel
 from vit.files.strict_json import json_text
-from vit.report.multi_label import join_cell
 from vit.report.pages.embedded import thumbnail_url
 from vit.report.pages.html_parts import card, cards, paragraph, table
 from vit.report.pages.page import html_page
+from vit.report.tables import join_cell
 
 CSV, TASKS, INTERFACE, PAGE = "next.csv", "label_studio.json", "label_studio.xml", "next.html"
 COLUMNS = ("path", "label", "probability", "score", "rank")
