@@ -9,7 +9,17 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from vit.data import DataError, ImageDataset, Preprocessing, digits, estimate, folder, table
+from vit.data import (
+    DataError,
+    ImageDataset,
+    LinePreprocessing,
+    PackedPreprocessing,
+    Preprocessing,
+    digits,
+    estimate,
+    folder,
+    table,
+)
 from vit.data.quality.audit import audit
 from vit.data.source import Source
 from vit.data.splits.split import array_split, file_split
@@ -45,6 +55,19 @@ def test_all_faults_are_found(root):
     json.dumps(report.to_dict())
     assert "train/cat/001.png: cannot be opened" in report.text() and "train/cat/001.png" in report.problem()
     assert "2 of 17 images are unreadable" in report.problem() and "\n" not in report.problem()
+
+
+@pytest.mark.parametrize("preprocessing", [
+    P8, P8.replace(resize="pad"), Preprocessing(size=(12, 10), resize="none"), PackedPreprocessing(8, patch_size=4),
+    LinePreprocessing(height=8, max_width=16, patch_size=4)], ids=lambda each: getattr(each, "resize", "line"))
+def test_without_statistics_the_audit_finds_the_same_faults(root, preprocessing):
+    """An image of another size is a fault with resize=none."""
+    full = audit(folder(root), preprocessing, seconds=None)
+    quick = audit(folder(root), preprocessing, seconds=None, statistics=False)
+    assert len(full.unreadable) == (3 if getattr(preprocessing, "resize", "") == "none" else 2)
+    assert full.mean and quick.mean is None
+    full.mean = full.std = quick.std = None
+    assert {**quick.to_dict(), "seconds": 0} == {**full.to_dict(), "seconds": 0}
 
 
 def test_unreadable_images_can_be_left_out(root):

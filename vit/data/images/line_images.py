@@ -89,6 +89,10 @@ class LinePreprocessing(StoredPreprocessing):
             pixels = to_tensor(image if image.size == size else image.resize(size, INTERPOLATIONS[self.interpolation]))
         return self._padded(pixels, self.columns(pixels.shape[2], pixels.shape[1]) * self.patch_size[1])
 
+    def check(self, raw: ImageLike, name: str = "") -> None:
+        """Decode an image and drop it; raises BadImage as `image`."""
+        self.pixels.decode(raw, name)
+
     def preview(self, raw: ImageLike, name: str = "", width: int = 960) -> np.ndarray:
         """The line for display: (H,W,C) at the image's own resolution up to `width`, or as the model input if that is
         finer.

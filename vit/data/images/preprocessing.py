@@ -137,6 +137,16 @@ class Preprocessing(StoredPreprocessing):
         """
         return to_tensor(self.fit(self.decode(raw, name, self._min_scale), name))
 
+    def check(self, raw: ImageLike, name: str = "") -> None:
+        """Decode an image and drop it: what `image` does but for resizing, which takes longer than decoding.
+
+        Raises:
+            BadImage: as `image`.
+        """
+        image = self.decode(raw, name, self._min_scale)
+        if self.resize == "none":
+            self.fit(image, name)
+
     def decode(self, raw: ImageLike, name: str = "", min_scale: MinScale | None = None) -> Image.Image:
         """Any image → an upright 8-bit Pillow image of `mode`; `min_scale` returns the smallest scale for a draft
         decode.

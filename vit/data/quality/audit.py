@@ -119,16 +119,26 @@ class AuditReport:
 
 
 def audit(
-    source: Source, preprocessing: AnyPreprocessing, seconds: float | None = 10.0, progress: StageProgress | None = None
+    source: Source,
+    preprocessing: AnyPreprocessing,
+    seconds: float | None = 10.0,
+    progress: StageProgress | None = None,
+    statistics: bool = True,
 ) -> AuditReport:
-    """Audits a source. `seconds` limits decoding and hashing (None: no limit); all headers are read in any case."""
+    """Audits a source.
+
+    Args:
+        seconds: limits decoding and hashing (None: no limit); all headers are read in any case.
+        statistics: whether mean and std are computed, for which training images are resized: for photos, this takes
+            longer than everything else.
+    """
     begun = time.monotonic()
     counts = {s: dict(zip(source.classes, source.counts(s).tolist(), strict=True)) for s in source.splits}
     report = AuditReport(source.name, source.classes, counts, left_out=list(source.left_out), range=preprocessing.range)
     report.total = sum(map(len, source.splits.values()))
     sizes, odd = Counter(), defaultdict(list)
     bad = _read_headers(source, preprocessing, report, sizes, odd, progress)
-    histogram, hashes = Histogram(preprocessing.channels), defaultdict(list)
+    histogram, hashes = Histogram(preprocessing.channels) if statistics else None, defaultdict(list)
     headers = set(bad)
     _decode(source, preprocessing, report, bad, histogram, hashes, seconds, progress)
     report.unreadable = [
@@ -138,7 +148,7 @@ def audit(
     report.sizes = {f"{w}x{h}": n for (w, h), n in sizes.most_common()}
     report.odd = dict(sorted(odd.items()))
     report.duplicates = [sorted(g) for g in hashes.values() if len({s for s, _ in g}) > 1]
-    if histogram.pixels:
+    if histogram is not None and histogram.pixels:
         report.mean, report.std = histogram.mean_std()
     report.seconds = time.monotonic() - begun
     return report
@@ -219,21 +229,24 @@ def _decode(
     preprocessing: AnyPreprocessing,
     report: AuditReport,
     bad: dict[tuple[str, int], str],
-    histogram: Histogram,
+    histogram: Histogram | None,
     hashes: dict[bytes, list[tuple[str, str]]],
     seconds: float | None,
     progress: StageProgress | None,
 ) -> None:
-    """Decodes and hashes in a fixed random order over all splits; images with bad headers count as decoded."""
+    """Decodes and hashes in a fixed random order over all splits; images with bad headers count as decoded. Training
+    images are added to the histogram, if there is one.
+    """
     end = math.inf if seconds is None else time.monotonic() + seconds
     headers = set(bad)
 
-    def load(sample: tuple[str, int]) -> tuple[str, int, tuple[bytes, Tensor] | BadImage | None] | None:
+    def load(sample: tuple[str, int]) -> tuple[str, int, tuple[bytes, Tensor | None] | BadImage | None] | None:
         """Split, row and content of a sample, without the content after a bad header; None after the time limit."""
         key, i = sample
         if time.monotonic() > end:
             return None
-        return key, i, None if sample in headers else _content(source.splits[key], i, preprocessing)
+        used = histogram is not None and key == "train"
+        return key, i, None if sample in headers else _content(source.splits[key], i, preprocessing, used)
 
     for key, i, content in takewhile(bool, map_in_threads(load, _shuffled(source))):
         report.decoded += 1
@@ -244,17 +257,22 @@ def _decode(
         elif content is not None:
             digest, image = content
             hashes[digest].append((key, source.splits[key].names[i]))
-            if key == "train":
+            if image is not None:
                 histogram.add(image)
 
 
-def _content(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[bytes, Tensor] | BadImage:
-    """SHA-256 of the file or the pixels, and the image as in evaluation; why it cannot be read, where it cannot."""
+def _content(
+    split: Split, i: int, preprocessing: AnyPreprocessing, used: bool
+) -> tuple[bytes, Tensor | None] | BadImage:
+    """SHA-256 of the file or the pixels, and the image as in evaluation if it is `used`; why it cannot be read, where
+    it cannot.
+    """
     name = split.names[i]
     try:
         raw = split.read(i)
         data = raw if isinstance(raw, bytes) else repr(raw.shape).encode() + np.ascontiguousarray(raw).tobytes()
-        return hashlib.sha256(data).digest(), preprocessing.image(raw, name)
+        digest = hashlib.sha256(data).digest()
+        return digest, preprocessing.image(raw, name) if used else preprocessing.check(raw, name)
     except OSError as error:
         return BadImage(name, f"cannot be read ({error.strerror or error})")
     except BadImage as error:

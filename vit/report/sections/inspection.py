@@ -58,7 +58,8 @@ def cost(metrics: dict) -> dict[str, str | None]:
 
 def data_audit(subject: Subject) -> Section:
     """Faults of the data set: unreadable images, copies across splits, unusual files, and the counts of the classes."""
-    report = subject.audit or audit(subject.source, subject.predictor.preprocessing, subject.audit_seconds)
+    report = subject.audit or audit(subject.source, subject.predictor.preprocessing, subject.audit_seconds,
+                                    statistics=False)
     decoded = (f"All {report.total:,} images were decoded and hashed." if report.complete else
                f"{report.decoded:,} of {report.total:,} images were decoded and hashed within "
                f"{subject.audit_seconds:g} s, so unreadable images and copies may be missing; vit audit reads all.")

@@ -262,7 +262,7 @@ def audit_source(source: Source, preprocessing: Preprocessing, data: dict) -> tu
     """
     if all(split.pixels is not None for split in source.splits.values()):
         return source, None
-    report = audit(source, preprocessing, data["audit_seconds"])
+    report = audit(source, preprocessing, data["audit_seconds"], statistics=False)
     if report.unreadable and data["on_bad_sample"] == "error":
         raise DataError(report.problem())
     if report.left_out:
