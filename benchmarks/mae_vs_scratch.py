@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pairs import report
 
-from vit.report.figures.curves import Curve, read_curves
 from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, new_figure, save_figure, set_title, style_axes
+from vit.report.logged_values import Curve, read_curves
 from vit.run.config.overrides import override_text
 from vit.run.processes.apart import train_apart
 

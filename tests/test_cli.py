@@ -57,20 +57,24 @@ def test_commands_on_models_and_data_import_only_what_they_use(model, photos, tm
     takes longer than these commands do otherwise.
     """
     lines = [
-        ["predict", model, photos], ["evaluate", model], ["calibrate", model, "--output", "calibrated"],
-        ["audit", "data=digits", "--seconds", 0.1], ["runs", "."], ["next", model, photos, "--count", 2],
+        ["runs", "."], ["predict", model, photos], ["evaluate", model], ["calibrate", model, "--output", "calibrated"],
+        ["audit", "data=digits", "--seconds", 0.1], ["next", model, photos, "--count", 2],
         ["report", model, "--output", "page.html", "--attention", 0]]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("name: digits\n")
+    (tmp_path / "run/metrics.csv").write_text("epoch,step,val/accuracy\n0,9,0.5\n")
     code = ("import json, sys; from vit.cli import main\n"
             "heavy = {'pytorch_lightning', 'lightning_fabric', 'torchmetrics', 'transformers', 'torchvision', 'triton',"
-            " 'matplotlib'}\n"
+            " 'matplotlib', 'torch'}\n"
             "for arguments in json.loads(sys.argv[1]):\n"
             "    assert main(arguments) == 0, arguments\n"
-            "    print(arguments[0], *heavy & sys.modules.keys(), file=sys.stderr)\n")
+            "    print(arguments[0], *sorted(heavy & sys.modules.keys()), file=sys.stderr)\n")
     line = json.dumps([list(map(str, arguments)) for arguments in lines])
     done = subprocess.run([sys.executable, "-c", code, line], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     printed = done.stderr.splitlines()
-    assert {"predict", "evaluate", "calibrate", "audit", "report matplotlib"} <= set(printed), done.stderr
+    assert {"runs", "predict torch", "evaluate torch", "calibrate torch", "audit torch"} <= set(printed), done.stderr
+    assert printed[-1] == "report matplotlib torch" and "digits" in done.stdout
 
 
 def test_predict_as_a_real_command(model, photos):

@@ -239,7 +239,7 @@ def digests(run: Path) -> dict[str, str]:
 
 def failed_run(folder: Path, kind: str, at: int) -> None:
     """A complete run with one fault between its start and its report: an error, and the saved files are usable."""
-    from vit.training.checkpointing.checkpoint import newest_valid
+    from vit.training import newest_valid
 
     done = fault_exit("vit.run.command:main", RUN, "run", kind, at, folder)
     if done.code == 0:

@@ -7,7 +7,7 @@ from PIL import Image
 from rich.console import Console
 
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
-from vit.report.figures.curves import Curve
+from vit.report.logged_values import Curve
 
 
 def contender(name: str, accuracy: float, seconds: float, curve: Curve | None = None) -> ComparedModel:

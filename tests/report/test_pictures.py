@@ -7,9 +7,10 @@ import pytest
 from PIL import Image
 
 from vit.report.figures.confusion import confusion_picture
-from vit.report.figures.curves import curves_picture, read_curves
+from vit.report.figures.curves import curves_picture
 from vit.report.figures.misclassified import misclassified_picture
 from vit.report.figures.style import shorten
+from vit.report.logged_values import read_curves
 
 
 def test_a_picture_needs_no_pyplot_and_so_no_global_state(tmp_path):

@@ -11,7 +11,7 @@ import vit
 from tests.run.conftest import QUICK, run, table, write_photos
 from tests.run.test_resume import assert_same, stopped_and_resumed
 from tests.run.test_strategies import TWO
-from vit.report.figures.curves import read_curves
+from vit.report.logged_values import read_curves
 from vit.run.records.reading import read_config
 from vit.tasks import Classification
 from vit.training import FollowEpoch

@@ -14,8 +14,8 @@ import torch
 from tests.faults.file_faults import FileFaults
 from tests.forking import forks
 from vit.files.atomic import CheckpointError, link_atomically, remove_stale_files, temporary_path
-from vit.files.checkpoints import verify
-from vit.training.checkpointing.checkpoint import newest_valid, settle
+from vit.files.checkpoints import newest_valid, verify
+from vit.training.checkpointing.checkpoint import settle
 from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 
 

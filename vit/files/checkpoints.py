@@ -3,8 +3,6 @@
 import zipfile
 from pathlib import Path
 
-import torch
-
 from vit.files.manifest import Manifest
 from vit.files.untrusted import check_pickles, file_sha256, open_zip
 from vit.messages import first_line
@@ -44,6 +42,18 @@ def verify(path: str | Path) -> str | None:
     return record(Manifest.read(path.parent), path.name)[1]
 
 
+def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
+    """The newest undamaged checkpoint to resume from, and one message for every newer one that is skipped."""
+    skipped = []
+    for name in (LAST, PREVIOUS, BEST):
+        path = Path(folder) / name
+        if path.exists():
+            if (reason := verify(path)) is None:
+                return path, skipped
+            skipped.append(f"skipped {path}: {reason}")
+    return None, skipped
+
+
 def oversized(path: Path) -> str | None:
     """Why reading an untrusted file would fill the memory, or None."""
     try:
@@ -59,6 +69,8 @@ def damage(path: Path) -> str | None:
 
     The zip checksums cover the content; reading the structure without the tensors covers the table of contents.
     """
+    import torch
+
     if reason := oversized(path):
         return reason
     try:

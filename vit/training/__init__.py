@@ -36,7 +36,7 @@ _MODULES = {
     "explain_out_of_memory": "vit.training.monitoring.memory",
     "keep_freed_memory": "vit.nn.cpu",
     "mode_of": "vit.training.monitoring.direction",
-    "newest_valid": "vit.training.checkpointing.checkpoint",
+    "newest_valid": "vit.files.checkpoints",
     "parameter_groups": "vit.training.optimization.optim",
     "quiet_lightning": "vit.training.monitoring.progress",
     "resolve_precision": "vit.training.precision",

@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from vit.messages import duration
-from vit.report.figures.curves import Curve
 from vit.report.figures.style import (
     BLUE,
     FONT,
@@ -27,6 +26,7 @@ from vit.report.figures.style import (
     shorten,
     style_axes,
 )
+from vit.report.logged_values import Curve
 
 COLOURS = (BLUE, ORANGE, "#3d8b5f", "#8a5fb0", "#b58a1b", "#5b6b7a")
 MAX_COLUMNS = 3  # models; the table of more models has a row per model instead of a column

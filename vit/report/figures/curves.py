@@ -1,9 +1,5 @@
 """Learning curves of a run: loss, accuracy and learning rate from its metrics.csv, as one figure."""
 
-import csv
-import itertools
-import math
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -12,29 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, new_figure, save_figure, set_title, style_axes
+from vit.report.logged_values import Curve, read_curves
 
 LINES = (("train", ORANGE, "training"), ("val", BLUE, "validation"))
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One logged value over training: fractional epochs `x` and values `y`, (points,) each."""
-
-    x: np.ndarray
-    y: np.ndarray
-
-    def best(self, highest: bool) -> int:
-        return int(np.nanargmax(self.y) if highest else np.nanargmin(self.y))
-
-
-def read_curves(path: str | PathLike[str]) -> dict[str, Curve]:
-    """The numeric columns of a CSV log with `epoch` and `step` columns, without empty cells."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    timing = _steps_per_epoch(rows)
-    names = [name for name in (rows[0] if rows else {}) if name not in ("epoch", "step", None)]
-    curves = {name: _curve(rows, name, *timing) for name in names}
-    return {name: curve for name, curve in curves.items() if len(curve.x)}
 
 
 def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
@@ -64,32 +40,6 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
     if note:
         figure.text(0.01, 0.005, note, fontsize=7.5, color=MUTED, family=FONT, ha="left", va="bottom")
     return save_figure(figure, path)
-
-
-def _steps_per_epoch(rows: list[dict]) -> tuple[float, float]:
-    """(steps per epoch, step offset): with both, an epoch ends at an integer whether steps count from 0 or from 1."""
-    ends: dict[int, float] = {}
-    for row in rows:
-        if row.get("step") and row.get("epoch"):
-            epoch = int(float(row["epoch"]))
-            ends[epoch] = max(float(row["step"]), ends.get(epoch, 0.0))
-    epochs = sorted(ends)
-    if len(epochs) < 2:
-        return max([*ends.values(), 0.0]) + 1, 1.0
-    steps = float(np.median([(ends[b] - ends[a]) / (b - a) for a, b in itertools.pairwise(epochs)])) or 1.0
-    first = epochs[0] + (ends.get(0, 0) > 0)  # Lightning and older runs count from 0; epoch 0 at step 0 is the start
-    return steps, steps * first - ends[epochs[0]]
-
-
-def _curve(rows: list[dict], name: str, steps_per_epoch: float, offset: float) -> Curve:
-    points = {}
-    for row in rows:
-        try:
-            value, step = float(row[name]), float(row["step"])
-        except (KeyError, TypeError, ValueError):
-            continue
-        points[(step + offset) / steps_per_epoch] = value if math.isfinite(value) else math.nan
-    return Curve(np.array(sorted(points)), np.array([points[x] for x in sorted(points)]))
 
 
 def _pair(curves: dict[str, Curve], name: str) -> dict[str, Curve]:

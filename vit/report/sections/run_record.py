@@ -9,7 +9,7 @@ from typing import Any
 
 from vit.exchange.run_records import read_object
 from vit.messages import first_line
-from vit.report.figures.curves import Curve, read_curves
+from vit.report.logged_values import Curve, read_curves
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import yaml
 
 from vit.files.strict_json import json_text
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
-from vit.report.figures.curves import read_curves
+from vit.report.logged_values import read_curves
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.hydra_interface import hydra_overrides
 from vit.run.config.overrides import override_text, parse, shown

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from vit.files.untrusted import read_json
 from vit.messages import did_you_mean, first_line, nearest_names
-from vit.report.figures.curves import read_curves
+from vit.report.logged_values import read_curves
 from vit.run.config.overrides import ConfigError
 from vit.run.records.folder import CONFIG, METRICS
 from vit.run.records.reading import read_stored

@@ -4,13 +4,12 @@ import logging
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from vit.files.checkpoints import LAST
+from vit.files.checkpoints import LAST, newest_valid
 from vit.files.manifest import MANIFEST, Manifest
 from vit.files.untrusted import read_yaml
 from vit.run.config.overrides import ConfigError, with_current_keys
 from vit.run.config.targets import check_stored
 from vit.run.records.folder import CONFIG, RunFolder, check_contents
-from vit.training.checkpointing.checkpoint import newest_valid
 
 log = logging.getLogger("vit")
 

@@ -109,18 +109,6 @@ def settle(folder: str | Path) -> None:
         manifest.write()
 
 
-def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
-    """The newest undamaged checkpoint to resume from, and one message for every newer one that is skipped."""
-    skipped = []
-    for name in (LAST, PREVIOUS, BEST):
-        path = Path(folder) / name
-        if path.exists():
-            if (reason := verify(path)) is None:
-                return path, skipped
-            skipped.append(f"skipped {path}: {reason}")
-    return None, skipped
-
-
 def saved_step(folder: str | Path, name: str) -> int | None:
     """The optimizer step of a checkpoint according to the manifest of its folder; None if it is unknown."""
     return Manifest.read(folder).files.get(name, {}).get("step")
