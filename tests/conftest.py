@@ -8,7 +8,7 @@ os.environ.setdefault(
 )  # before torch is imported: bits are compared, and workers share two cores
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here may need the network
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # the same tests on all machines; those marked gpu name a GPU
-os.environ.setdefault("TORCH_WARM_POOL", "0")  # with Triton, importing torch's compiler would start processes and threads
+os.environ.setdefault("TORCH_WARM_POOL", "0")  # with Triton, an import would start processes and threads
 
 import pytest
 
