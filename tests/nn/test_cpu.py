@@ -1,5 +1,7 @@
 """One switch turns off everything that serves some kinds of processors."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,11 +11,14 @@ from torch.nn.attention import sdpa_kernel
 from vit.nn import Dropout, apply_linear
 from vit.nn.cpu import (
     ALL,
+    FASTER,
     OTHER_THAN_CUDNN,
     PACKED_PRODUCTS,
     Packed,
     cudnn_may_fail,
     fast_call,
+    instructions,
+    is_intel,
     linear,
     scaled_dot_product_attention,
 )
@@ -86,3 +91,29 @@ def test_the_kernels_without_cudnn_are_chosen_in_compiled_code_too():
     inputs = torch.randn(3, 2, 5, 8)
     found = torch.compile(attend, fullgraph=True, backend="aot_eager")(*inputs)
     torch.testing.assert_close(found, F.scaled_dot_product_attention(*inputs))
+
+
+@pytest.mark.parametrize(("found", "vendor", "expected"), [
+    ("AVX512", "GenuineIntel", "AVX512 of Intel"), ("AVX512", "AuthenticAMD", "AVX512"), ("AVX2", "GenuineIntel", "AVX2"),
+])
+def test_the_operations_depend_on_instructions_and_maker(tmp_path, monkeypatch, found, vendor, expected):
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : {vendor}\n")
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: found)
+    monkeypatch.setattr("vit.nn.cpu.is_intel", partial(is_intel, str(tmp_path / "cpuinfo")))
+    assert instructions() == expected and expected in FASTER
+    assert not is_intel(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(("gradients", "tokens", "compiling"), [
+    (True, 40, False), (True, 40, True), (False, 40, False), (False, 40, True), (True, 5, True), (True, 800, False),
+])
+def test_attention_by_products_is_for_training_and_for_eager_inference(monkeypatch, gradients, tokens, compiling):
+    """Compiled inference and long sequences use torch's kernel."""
+    calls = []
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
+    monkeypatch.setattr("vit.nn.cpu.attention_by_products", lambda q, *others: calls.append(1) or q)
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: compiling)
+    q = torch.randn(1, 1, tokens, 8).bfloat16()
+    with torch.set_grad_enabled(gradients):
+        scaled_dot_product_attention(q, q, q)
+    assert bool(calls) is (tokens == 40 and (gradients or not compiling))

@@ -3,7 +3,8 @@
 The rest of `vit.nn` reads as if this file were absent. What `ENABLED` does not name is computed as torch does by
 default. Speed and results are measured on x86-64 with AVX-512 (of AMD and of Intel) and with AVX2, so nothing is
 enabled elsewhere.
-`keep_freed_memory` depends on the C library instead of the processor; only training runs call it.
+`keep_freed_memory` depends on the C library instead of the processor; only training runs call it. On GPUs one kernel of
+attention is avoided where its gradients may be wrong.
 """
 
 import ctypes
