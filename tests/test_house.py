@@ -137,6 +137,13 @@ def test_light_imports_stay_light():
     assert not loaded_by("import vit.nn, vit.models, vit.weights, vit.data") & LIGHT
 
 
+def test_programs_that_start_trainings_load_no_lightning():
+    """Each training is a process of its own, which loads it."""
+    programs = ("cross_validation", "compare_finetuning", "label_audit", "sweeping")
+    statement = "import " + ", ".join(f"vit.run.multirun.{name}" for name in programs)
+    assert not loaded_by(statement) & {"pytorch_lightning", "lightning_fabric", "torchmetrics"}
+
+
 NEVER = ("pickle.load", "pickle.loads", "eval", "exec", "joblib.load", "yaml.load", "yaml.load_all",
          "yaml.unsafe_load", "yaml.full_load", "torch.serialization.add_safe_globals", "torch.jit.load",
          "torch.hub.load", "torch.export.load", "shutil.unpack_archive")

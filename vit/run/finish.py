@@ -18,6 +18,7 @@ from vit.report.summary import print_summary
 from vit.run.config.overrides import override_text
 from vit.run.console import command, console
 from vit.run.jobs import Job
+from vit.run.parts.data_source import data_overrides
 from vit.run.parts.finetuning import whole_size
 from vit.run.records.folder import RunFolder
 from vit.run.records.splits import SPLIT_RULE, read_record
@@ -115,16 +116,6 @@ def check_samples(job: Job, folder: RunFolder) -> None:
         again = command("train", override_text("resume", str(folder.path)))
         fix = f"restore them; {again} then tests and finishes the run"
         check_unchanged(job.source, job.split, recorded, fix)
-
-
-def data_overrides(config: dict) -> list[str]:
-    """The overrides that load the same data set again, from any directory."""
-    keys = {override: override.lstrip("+~").partition("=")[0] for override in config["overrides"]}
-    chosen = [override for override, key in keys.items() if key.split(".")[0] in ("data", "experiment")]
-    paths = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision", "corrections", "leave_out")
-             if config["data"].get(key)}
-    others = [override for override in chosen if override.partition("=")[0] not in paths]
-    return [*others, *(override_text(key, path) for key, path in paths.items())]
 
 
 def speed(job: Job, trainer: Trainer) -> dict:

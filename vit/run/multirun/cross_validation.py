@@ -11,12 +11,11 @@ from vit.files.strict_json import json_text
 from vit.report.cross_validation import print_cross_validation
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.console import console
-from vit.run.finish import data_overrides
 from vit.run.multirun.compare import conclude, raise_failed, train_all
 from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweeping import SweptRun, summary
-from vit.run.parts.data_source import build_source
+from vit.run.parts.data_source import build_source, data_overrides
 from vit.run.records.folder import read_metrics
 from vit.run.records.reading import read_config
 from vit.run.result import Run

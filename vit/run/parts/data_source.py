@@ -14,6 +14,7 @@ from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import POOL, Partition, repartition
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import override_text
 from vit.run.config.valid_values import nearest
 from vit.run.records.splits import DataRecord
 
@@ -116,3 +117,13 @@ def check_validation(source: Source | PairSource | CorpusSource, unit: str) -> N
             f"{source.name}: 0 of its {train} {unit} are for validation, so the best epoch cannot be chosen; "
             f"raise the second of data.fractions, or add {unit} for val"
         )
+
+
+def data_overrides(config: dict) -> list[str]:
+    """The overrides that load the same data set again, from any directory."""
+    keys = {override: override.lstrip("+~").partition("=")[0] for override in config["overrides"]}
+    chosen = [override for override, key in keys.items() if key.split(".")[0] in ("data", "experiment")]
+    paths = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision", "corrections", "leave_out")
+             if config["data"].get(key)}
+    others = [override for override in chosen if override.partition("=")[0] not in paths]
+    return [*others, *(override_text(key, path) for key, path in paths.items())]
