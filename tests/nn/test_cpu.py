@@ -94,7 +94,9 @@ def test_the_kernels_without_cudnn_are_chosen_in_compiled_code_too():
 
 
 @pytest.mark.parametrize(("found", "vendor", "expected"), [
-    ("AVX512", "GenuineIntel", "AVX512 of Intel"), ("AVX512", "AuthenticAMD", "AVX512"), ("AVX2", "GenuineIntel", "AVX2"),
+    ("AVX512", "GenuineIntel", "AVX512 of Intel"),
+    ("AVX512", "AuthenticAMD", "AVX512"),
+    ("AVX2", "GenuineIntel", "AVX2"),
 ])
 def test_the_operations_depend_on_instructions_and_maker(tmp_path, monkeypatch, found, vendor, expected):
     (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : {vendor}\n")
