@@ -61,13 +61,13 @@ class RandomAffine(FilledStep):
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         """(B,C,H,W) uint8 → (B,C,H,W) uint8"""
-        matrices = self.matrices(draw, *images.shape[-2:])
+        matrices = to_device(self.matrices(draw, *images.shape[-2:]), images.device)
         return image_ops.affine(images, matrices, self.fill_for(images))
 
     def matrices(self, draw: Draw, height: int, width: int) -> Tensor:
-        """(B,2,3) affine maps from output to input positions, in pixels from the upper left corner."""
+        """(B,2,3) affine maps from output to input positions, in pixels from the upper left corner; on the host."""
         slots = torch.arange(6)[:, None]
-        turn, across, down, shear, right, below = (2 * draw(slots) - 1).unbind()  # (B,) each in -1..1
+        turn, across, down, shear, right, below = (2 * draw.on_host(slots) - 1).unbind()  # (B,) each in -1..1
         angle = math.radians(self.degrees) * turn
         slant = torch.tan(math.radians(self.shear) * shear)
         sx, sy = torch.exp(self.scale * across), torch.exp(self.scale * down)

@@ -97,9 +97,10 @@ class ColorJitter(nn.Module):
         self.amounts = (brightness, contrast, saturation)
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        numbers = draw(torch.arange(3)[:, None])  # (3,B)
         for slot, operation in enumerate((image_ops.brightness, image_ops.contrast, image_ops.saturation)):
             if self.amounts[slot] > 0:
-                factor = 1 + self.amounts[slot] * (2 * draw(slot) - 1)
+                factor = 1 + self.amounts[slot] * (2 * numbers[slot] - 1)
                 images = operation(images, factor.clamp(min=0))
         return images
 
