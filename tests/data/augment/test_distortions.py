@@ -45,7 +45,7 @@ class Fixed:
 def drawn(n=3, **amounts):
     """Draws with these amounts in -1..1 for every image, and 0 for the others."""
     values = torch.tensor([(amounts.get(name, 0.0) + 1) / 2 for name in SLOTS])
-    return Fixed(lambda slots: values[slots].expand(-1, n) if isinstance(slots, torch.Tensor) else values[slots].expand(n))
+    return Fixed(lambda slots: values[slots].expand(*[-1] * (isinstance(slots, torch.Tensor)), n))
 
 
 @pytest.mark.parametrize(
