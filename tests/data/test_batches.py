@@ -16,6 +16,7 @@ from vit.data import (
     folder,
 )
 from vit.data.splits.split import array_split
+from vit.evaluation.classification import readable_batches
 
 P8 = Preprocessing(size=8)
 
@@ -163,14 +164,24 @@ def test_cached_and_decoded_samples_are_equal(files, sizing):
         assert not torch.equal(memory[0]["image"], memory[4]["image"])
 
 
-def test_arrays_are_cached_with_the_same_pixels():
+def test_arrays_have_the_same_pixels_in_batches_with_and_without_a_cache():
+    """Arrays that need no resizing are not preprocessed one by one."""
     rng = np.random.default_rng(0)
     for shape in ((9, 8, 8), (9, 8, 8, 3), (9, 8, 8, 1), (9, 6, 10, 3)):
-        split = array_split(rng.integers(0, 256, shape, dtype=np.uint8), np.zeros(9), "toy")
+        split = array_split(rng.integers(0, 256, shape, dtype=np.uint8), np.arange(9), "toy")
         expected = torch.stack([P8.image(pixels) for pixels in split.pixels])
         assert torch.equal(ImageDataset(split, P8).images, expected)
+        uncached = ImageDataset(split, P8, cache=False)
+        assert uncached.is_final_array is (shape[1:3] == (8, 8))
+        found = uncached.__getitems__([(0, 7), (0, 2)])
+        assert torch.equal(found["image"], expected[[7, 2]]) and found["label"].tolist() == [7, 2]
+        batches = list(readable_batches(uncached, 4, []))
+        assert torch.equal(torch.cat([images for images, _, _ in batches]), expected)
+        assert [rows.tolist() for _, _, rows in batches] == [labels.tolist() for _, labels, _ in batches] == [
+            [0, 1, 2, 3], [4, 5, 6, 7], [8]]
     gray = Preprocessing(size=8, mode="L", mean=(0.5,), std=(0.5,))
     split = array_split(rng.integers(0, 256, (9, 8, 8, 3), dtype=np.uint8), np.zeros(9), "toy")
+    assert not ImageDataset(split, gray).is_final_array
     assert torch.equal(ImageDataset(split, gray).images, torch.stack([gray.image(pixels) for pixels in split.pixels]))
 
 

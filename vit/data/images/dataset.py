@@ -1,6 +1,7 @@
 """A split of images as batches of uint8 pixels, cached in memory or in files, or decoded on request."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,8 @@ class ImageDataset(Dataset):
         epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
         if self.images is not None:
             good, images, bad = self._from_memory(index)
+        elif self.is_final_array:
+            good, images, bad = slice(None), self.preprocessing.batch(list(self._from_array(index.numpy()))), []
         else:
             good, images, bad = self._one_by_one(epoch, index)
         index, epoch = index[good], epoch[good]
@@ -193,7 +196,8 @@ class ImageDataset(Dataset):
             return 0
 
     def _fill(self) -> None:
-        if self.sizing is None and self._cache_array():
+        if self.is_final_array:
+            self.images = self._from_array(slice(None))
             return
         found = map_in_threads(self._load_or_skip, range(len(self)))
         if self.sizing is not None:
@@ -205,17 +209,19 @@ class ImageDataset(Dataset):
             if image is not None:
                 self.images[i] = image
 
-    def _cache_array(self) -> bool:
-        """Caches an array that needs no resizing in one step, with the same pixels as one by one."""
-        pixels, channels = self.split.pixels, self.preprocessing.channels
-        if pixels is None or pixels.dtype != np.uint8 or not self.preprocessing.leaves_unchanged(*pixels.shape[1:3]):
-            return False
-        pixels = torch.from_numpy(pixels)
+    @cached_property
+    def is_final_array(self) -> bool:
+        """Whether the samples are an array of pixels that are used as they are: no image is resized or unreadable."""
+        pixels = self.split.pixels
+        return (self.sizing is None and pixels is not None and pixels.dtype == np.uint8
+                and (pixels.ndim == 3 or pixels.shape[3] in (1, self.preprocessing.channels))
+                and self.preprocessing.leaves_unchanged(*pixels.shape[1:3]))
+
+    def _from_array(self, rows: slice | np.ndarray) -> Tensor:
+        """The images (B,C,H,W) of a final array, with the same pixels as one by one."""
+        pixels = torch.from_numpy(self.split.pixels[rows])
         pixels = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
-        if pixels.shape[1] not in (1, channels):
-            return False
-        self.images = pixels.expand(-1, channels, -1, -1).contiguous()
-        return True
+        return pixels.expand(-1, self.preprocessing.channels, -1, -1).contiguous()
 
     def _load_or_skip(self, i: int) -> Tensor | np.ndarray | None:
         name = self.split.names[i]
