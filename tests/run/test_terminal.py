@@ -58,7 +58,7 @@ def take_terminal(end):
 
 def test_a_bar_then_the_table(tmp_path):
     code, shown = watch(["recipe.epochs=5", "precision=32-true", "logger=csv", "report=false", "run_dir=run"], tmp_path)
-    assert code == 0
+    assert code == 0, shown
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     bars = re.findall(r"epoch (\d+)/5 ━.*?(\d+)% ([\d,]+) images/s  (\d+:\d\d) left\s+loss .*?val/accuracy", plain)
     assert len({epoch for epoch, *_ in bars}) >= 2 and re.search("test ━+ .*360/360", plain)
@@ -87,7 +87,7 @@ def test_ctrl_c_leaves_a_clean_screen(tmp_path):
         "run_dir=run",
     ]
     code, shown = watch(overrides, tmp_path, rb"images/s")
-    assert code == 130
+    assert code == 130, shown
     after = shown[shown.index("^C") :]
     assert "SIGINT: stopping after this step and saving" in after and "Resume with:" in after and "resume=run" in after
     assert "Traceback" not in shown and "Error" not in shown and after.count("SIGINT: stopping") == 1
