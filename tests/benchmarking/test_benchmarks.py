@@ -163,6 +163,15 @@ def test_another_process_is_not_measured_with_the_processor_clock():
     assert "processor clock" in cases[0].missing["ctranslate2"] and set(cases[0].times) == {"vit"}
 
 
+def test_peers_of_bf16_residual_compute_in_bf16_mixed(monkeypatch):
+    made = []
+    monkeypatch.setattr("vit.benchmarking.steps.set_autocast_residual", made.append)
+    settings, cases = Settings(("timm",), ("bf16-residual",), ("eager",), (2,), rounds=1), []
+    bench_model("step", build, settings, cases, quiet)
+    assert cases[0].facts["timm"]["remark"] == "computes in bf16-mixed" and "remark" not in cases[0].facts["vit"]
+    assert len(made) == 1 and type(made[0]).__name__ == "VisionTransformer" and len(cases[0].times["timm"]) == 1
+
+
 def test_a_run_is_paired_with_its_bare_step(tmp_path):
     extra = {"evaluation": {"batch_size": 3, "precision": "32-true"}}
     preprocessing = Preprocessing((16, 16), mean=(0.5,) * 3, std=(0.5,) * 3)

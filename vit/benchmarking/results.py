@@ -18,7 +18,7 @@ Fact = float | int | str | None
 
 
 # name -> mode of torch.compile
-MODES = {"eager": None, "compiled": "default"} | {mode: mode for mode in ("reduce-overhead", "max-autotune")}
+MODES = {"eager": None, "compiled": "default", "reduce-overhead": "reduce-overhead", "max-autotune": "max-autotune"}
 
 
 @dataclass(frozen=True)

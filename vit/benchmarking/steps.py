@@ -96,6 +96,8 @@ def peers_of(model: VisionTransformer, settings: Settings, case: Case) -> dict[s
             case.missing[name] = str(error)
             continue
         case.facts[name] = check_peer(name, model, peer)
+        if case.setting["precision"] == BF16_RESIDUAL:
+            case.facts[name]["remark"] = "; ".join(filter(None, [peer.remark, "computes in bf16-mixed"]))
         found[name] = peer.network
     return found
 

@@ -2,9 +2,8 @@
 
 The rest of `vit.nn` reads as if this file were absent. What `ENABLED` does not name is computed as torch does by
 default. Speed and results are measured on x86-64 with AVX-512 (of AMD and of Intel) and with AVX2, so nothing is
-enabled elsewhere.
-`keep_freed_memory` depends on the C library instead of the processor; only training runs call it. On GPUs one kernel of
-attention is avoided where its gradients may be wrong.
+enabled elsewhere. `keep_freed_memory` depends on the C library instead of the processor; only training runs call it. On
+GPUs one kernel of attention is avoided where its gradients may be NaN.
 """
 
 import ctypes
@@ -76,10 +75,10 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(q k^T K^-1/2 + mask) v: q (...,N,K), k (...,S,K), v (...,S,V), mask (...,N,S) -> (...,N,V)
 
-    In bfloat16 on a CPU torch's fused kernel is slow, above all its backward pass, which compiled code calls too. Few
-    keys are computed in float32 and cast back. More of them are faster by two matrix products, as long as the attention
-    weights (...,N,S) are small (benchmarks/attention_on_cpu.py). On a GPU another kernel than cuDNN's is used where the
-    gradients of that one may be NaN.
+    In bfloat16 on a CPU torch's fused kernel is slow, above all its backward pass, in compiled code too. Few keys are
+    computed in float32 and cast back. More of them are faster by two matrix products, as long as the attention weights
+    (...,N,S) are small (benchmarks/attention_on_cpu.py). On a GPU cuDNN's kernel is not used where its gradients may be
+    NaN.
     """
     keys, training = k.shape[-2], torch.is_grad_enabled()
     if q.is_cuda and training and cudnn_may_fail(q, k, mask):

@@ -153,9 +153,9 @@ def check_settings(name: str, settings: "Settings") -> None:
     from vit.benchmarking.results import MODES
     from vit.training.precision import BF16_RESIDUAL
 
-    modes = {"step": 4, "inference": 4, "generation": 2}.get(name, 1)
-    if other := [mode for mode in settings.modes if mode not in list(MODES)[:modes]]:
-        raise typer.BadParameter(f"--mode {other[0]}: {name} has only {', '.join(list(MODES)[:modes])}")
+    modes = {"step": tuple(MODES), "inference": tuple(MODES), "generation": ("eager", "compiled")}.get(name, ("eager",))
+    if other := [mode for mode in settings.modes if mode not in modes]:
+        raise typer.BadParameter(f"--mode {other[0]}: {name} has only {', '.join(modes)}")
     if name not in ("step", "inference") and BF16_RESIDUAL in settings.precisions:
         raise typer.BadParameter(f"--precision {BF16_RESIDUAL}: only step and inference have it; use bf16-mixed")
 

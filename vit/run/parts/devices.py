@@ -100,17 +100,21 @@ def check_compiler(device: str, option: str = "--mode compiled", fix: str = "use
 
 @contextlib.contextmanager
 def deterministic_algorithms(wanted: bool) -> Iterator[None]:
-    """Within this context, if `wanted`, torch uses only operations whose results have the same bits each time."""
+    """Within this context, if `wanted`, torch uses only operations whose results have the same bits each time.
+
+    Lightning's Trainer would leave the setting on after the run.
+    """
     if not wanted:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses matrix products without it
     before = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before, warn_only=only_warned)
 
 
 @contextlib.contextmanager
