@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -84,3 +85,27 @@ def test_other_errors_stay():
     with pytest.raises(AttributeError, match="broken"), signals.handled():
         stop_inside_a_library()
     assert signals.requested == signal.SIGTERM
+
+
+FIRST_MOMENT = """
+import os, signal, sys
+import numpy as np
+from vit.data import ImageDataset, Preprocessing, TrainBatches
+from vit.data.splits.split import array_split
+from vit.training.fault_tolerance.interrupts import StopSignals
+
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), getattr(signal, sys.argv[1])))
+images = array_split(np.zeros((8, 8, 8, 3), np.uint8), np.arange(8) % 2, "zeros")
+with StopSignals().handled():
+    batches = TrainBatches(ImageDataset(images, Preprocessing(size=8)), 4, seed=0, workers=1)
+    print(sum(len(batch["index"]) for batch in batches))
+    batches.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no fork on Windows")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_stop_signal_in_the_first_moment_of_a_worker_is_ignored(name):
+    """The signal of a terminal reaches all processes of a run; the workers leave the answer to the main process."""
+    done = subprocess.run([sys.executable, "-c", FIRST_MOMENT, name], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "8", "")

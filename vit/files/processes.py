@@ -1,13 +1,17 @@
-"""This machine and its processes.
+"""This machine and its processes, and the signals that stop them.
 
 Temporary files have host and process id in their names, so that those of dead processes can be removed.
 """
 
+import contextlib
 import os
 import platform
+import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
+STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
 ASSUMED_MEMORY = 2**34  # bytes, where the system does not state it
 
 
@@ -27,6 +31,28 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+@contextlib.contextmanager
+def stop_signals_blocked() -> Iterator[None]:
+    """Context manager: stop signals wait until its end. Processes that are started inside begin with them blocked.
+
+    Has no effect on Windows, which has no blocked signals.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unblock_stop_signals() -> None:
+    """Receive the stop signals again in a process that was started with them blocked."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def available_cores() -> int:

@@ -15,9 +15,7 @@ from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
 from vit.data.images.decode import BadImage
 from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
-from vit.files.processes import available_cores
-
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
+from vit.files.processes import STOP_SIGNALS, available_cores, stop_signals_blocked, unblock_stop_signals
 
 
 class _Plan:
@@ -76,7 +74,9 @@ class Fetching:
             return
         self._plan.keys = keys
         try:
-            for batch in self._workers_loader():
+            with stop_signals_blocked():  # in new workers until they ignore them
+                batches = iter(self._workers_loader())
+            for batch in batches:
                 yield self._checked(batch)
         except Exception as error:
             self.close(by_force=True)  # the garbage collector would wait for hung workers
@@ -156,9 +156,10 @@ def _ignore_stop_signals(worker: int) -> None:
 
     Only the first SIGTERM is ignored: with the second, DataLoader ends its workers.
     """
-    for signum in SIGNALS:
+    for signum in STOP_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda signum, frame: signal.signal(signum, signal.SIG_DFL))
+    unblock_stop_signals()
 
 
 def _identity(batch: Batch) -> Batch:

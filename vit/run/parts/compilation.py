@@ -6,7 +6,7 @@ enough, compiled as well. The decision is recorded in the config of the run, so 
 
 import contextlib
 import logging
-import signal
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +18,13 @@ from pytorch_lightning import Trainer
 from torch import Tensor, nn
 
 from vit.benchmarking.timing import wait_for_gpu
+from vit.files.processes import stop_signals_blocked
 from vit.nn.init import restored_modes
 from vit.run.config.composing import ConfigError
 from vit.run.parts.batches import micro_batch
 from vit.run.parts.devices import Devices, check_compiler
 from vit.run.parts.recipe import AUTO, steps_per_epoch
 from vit.run.parts.trainer import max_time
-from vit.training.fault_tolerance.interrupts import SIGNALS
 
 if TYPE_CHECKING:
     from vit.run.jobs.images import ImageClassificationJob
@@ -85,17 +85,15 @@ def start_compile_workers() -> None:
     A signal that reaches the whole process group, as that of a terminal or a cluster does, would end these processes,
     and the run would wait for their results instead of stopping. Where torch has no such processes nothing happens.
     """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    if os.name == "nt":  # where signals cannot be blocked
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # which the processes inherit
     try:
-        from torch._inductor.async_compile import AsyncCompile
+        with stop_signals_blocked():
+            from torch._inductor.async_compile import AsyncCompile
 
-        AsyncCompile.warm_pool()
+            AsyncCompile.warm_pool()
     except (AttributeError, ImportError):
         log.debug("torch %s has no AsyncCompile.warm_pool", torch.__version__)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_compilation(config: dict, devices: Devices) -> None:

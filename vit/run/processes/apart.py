@@ -3,9 +3,10 @@
 import subprocess
 import sys
 
-from vit.training.fault_tolerance.interrupts import SIGNALS, handled
+from vit.files.processes import STOP_SIGNALS
+from vit.training.fault_tolerance.interrupts import handled
 
-STOPPED = {128 + signum: signum for signum in SIGNALS}  # exit codes of a run that was stopped by a signal
+STOPPED = {128 + signum: signum for signum in STOP_SIGNALS}  # exit codes of a run that was stopped by a signal
 
 
 def train_apart(overrides: list[str]) -> int:

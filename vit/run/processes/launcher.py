@@ -21,8 +21,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from vit.data import DataError
+from vit.files.processes import STOP_SIGNALS
 from vit.run.config.composing import ConfigError
-from vit.training.fault_tolerance.interrupts import SIGNALS, Interrupted, handled
+from vit.training.fault_tolerance.interrupts import Interrupted, handled
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -52,7 +53,7 @@ class Rank:
     def signal(self) -> int | None:
         """The stop signal that ended it; None otherwise."""
         code = self.process.poll()
-        return next((s for s in SIGNALS if code in (-s, 128 + s)), None) if code else None
+        return next((s for s in STOP_SIGNALS if code in (-s, 128 + s)), None) if code else None
 
     def send(self, signum: int) -> None:
         if self.process.poll() is None:

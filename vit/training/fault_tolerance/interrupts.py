@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
+from vit.files.processes import STOP_SIGNALS
+
 AGAIN = 0.05  # seconds
 
 
@@ -47,7 +48,7 @@ def install(handler: Handler) -> dict[int, object]:
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    previous = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    previous = {signum: signal.getsignal(signum) for signum in STOP_SIGNALS}
     previous = {s: h for s, h in previous.items() if h not in (signal.SIG_IGN, None)}  # None: a handler in C
     for signum in previous:
         signal.signal(signum, handler)
