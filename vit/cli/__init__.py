@@ -28,6 +28,7 @@ from vit.cli.training.bench import bench
 from vit.cli.training.compare_finetuning import compare_finetuning
 from vit.cli.training.cross_validate import cross_validate
 from vit.cli.training.runs import runs
+from vit.files.processes import keep_freed_memory
 from vit.run.deferred_modules import deferred_packages
 
 app = typer.Typer(
@@ -81,6 +82,8 @@ def root(
         typer.echo(f"vit {__version__}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    else:
+        keep_freed_memory()
 
 
 @app.command(context_settings=PASS_THROUGH)

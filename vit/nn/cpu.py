@@ -2,12 +2,9 @@
 
 The rest of `vit.nn` reads as if this file were absent. What `ENABLED` does not name is computed as torch does by
 default. Speed and results are measured on x86-64 with AVX-512 (of AMD and of Intel) and with AVX2, so nothing is
-enabled elsewhere. `keep_freed_memory` depends on the C library instead of the processor; only training runs call it. On
-GPUs one kernel of attention is avoided where its gradients may be NaN.
+enabled elsewhere. On GPUs one kernel of attention is avoided where its gradients may be NaN.
 """
 
-import ctypes
-import platform
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -32,8 +29,6 @@ FASTER = {  # by the instructions of the processor
 OTHER_THAN_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 FEW_KEYS, MANY_KEYS = 32, 768  # between them attention in bfloat16 is fastest by products, below by float32
 LARGE = 2**21  # multiplications from which on oneDNN is faster; its overhead per call is higher
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
-UNUSED_BYTES, ALLOCATION_BYTES = 2**29, 2**30  # freed memory that stays with the process; the largest such allocation
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl")
 
 
@@ -247,16 +242,3 @@ def fast_copy(module: nn.Module) -> nn.Module:
 def fast_class(cls: type[nn.Module], forward: Callable[..., Any]) -> type[nn.Module]:
     """A subclass whose `__call__` is the current `forward`."""
     return type(cls.__name__, (cls,), {"__call__": forward})
-
-
-def keep_freed_memory() -> bool:
-    """Make the C library keep the memory of freed CPU tensors for later tensors; False if it is not glibc.
-
-    By default large allocations are returned to the system, which clears each page when it is used again. Without that
-    a training step of a small translation model with torch's cross entropy is 1.2 to 1.7 times as fast
-    (benchmarks/cpu_step.py): its logits and their gradients take 80 MB each in float32.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    options = {M_TRIM_THRESHOLD: UNUSED_BYTES, M_MMAP_THRESHOLD: ALLOCATION_BYTES}
-    return all(ctypes.CDLL(None).mallopt(option, size) == 1 for option, size in options.items())

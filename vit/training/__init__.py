@@ -34,7 +34,7 @@ _MODULES = {
     "build_strategy": "vit.training.strategy",
     "clip_gradients": "vit.training.optimization.gradient_clipping",
     "explain_out_of_memory": "vit.training.monitoring.memory",
-    "keep_freed_memory": "vit.nn.cpu",
+    "keep_freed_memory": "vit.files.processes",
     "mode_of": "vit.training.monitoring.direction",
     "newest_valid": "vit.files.checkpoints",
     "parameter_groups": "vit.training.optimization.optim",
