@@ -114,7 +114,7 @@ def test_folder_lists_what_it_leaves_out(class_folders):
     source = folder(root)
     assert source.classes == ["cat", "dog"] and sizes(source) == {"train": 4, "val": 2}
     assert dict(source.left_out) == {
-        "more": "outside the split folders",
+        "more/x/000.png": "outside the split folders",
         "train/.ipynb_checkpoints": "hidden",
         "train/stray.png": "outside any class folder",
         "train/cat/._000.png": "hidden",

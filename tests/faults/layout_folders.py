@@ -231,7 +231,49 @@ def _(root: Path) -> None:
 def _(root: Path) -> None:
     class_folders(root, "train/cat", "train/dog", "val/cat")
     fill(root / "test", 3, "cat", "")
-    mapped(folder(root), ["cat", "dog"], {"train": 8, "val": 4}, {"outside the split folders": 1})
+    mapped(folder(root), ["cat", "dog"], {"train": 8, "val": 4}, {"outside the split folders": 3})
+
+
+@layout("a val folder without class folders")
+def _(root: Path) -> None:
+    class_folders(root, "train/cat", "train/dog", "test/cat")
+    fill(root / "Valid", 3, "cat", "")
+    refused(lambda: folder(root), str(root / "Valid"), "3 images but no class folders", "Valid/CLASS")
+
+
+for first, second in (("seg_train", "seg_test"), ("training_set", "test_set"), ("TrainImages", "val images")):
+
+    @layout(f"splits in folders named {first} and {second}")
+    def _(root: Path, names: Sequence[str] = (first, second)) -> None:
+        class_folders(root, *(f"{name}/{label}" for name in names for label in ("cat", "dog")))
+        refused(lambda: folder(root), *names, "look like splits")
+
+
+@layout("splits without class folders")
+def _(root: Path) -> None:
+    refused(lambda: folder(class_folders(root, "train", "test")), "train and test", "look like splits", "data=table")
+
+
+@layout("splits inside the class folders")
+def _(root: Path) -> None:
+    class_folders(root, "cat/train", "cat/test", "dog/train", "dog/test")
+    refused(lambda: folder(root), str(root / "cat"), "train and test", "train/cat")
+
+
+@layout("a linked folder beside the splits")
+def _(root: Path) -> None:
+    class_folders(root, "train/cat", "train/dog", "test/cat", "test/dog")
+    class_folders(root, "more", count=2)
+    (root / "train" / "elk").symlink_to(root / "more", target_is_directory=True)
+    source = folder(root, fractions=(1, 0, 0))
+    assert source.counts("train").tolist() == [4, 4, 2] and not source.left_out
+
+
+@layout("thumbnails of a storage device, and folders of operating systems")
+def _(root: Path) -> None:
+    class_folders(root, "cat", "dog", "__MACOSX/cat", "@eaDir/1.png", "$RECYCLE.BIN")
+    class_folders(root / "cat", "@eaDir/1.png")
+    mapped(folder(root, **ALL), ["cat", "dog"], {"train": 8}, {"hidden": 4})
 
 
 @layout("files outside class folders")

@@ -12,6 +12,9 @@ from pathlib import Path
 from vit.data.errors import DataError
 
 MAX_MEMBER = 2**28  # bytes to which one image file may decompress
+GENERATED = {  # by macOS, Synology's storage, Windows and Linux; some hold small copies of the photos
+    "__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found",
+}
 DAMAGED = (KeyError, zipfile.BadZipFile, NotImplementedError, EOFError, UnicodeError, zlib.error, lzma.LZMAError)
 
 
@@ -50,7 +53,8 @@ def is_archive(path: Path) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"
+    """Whether a name begins with a dot or is that of a folder of the operating system."""
+    return name.startswith(".") or name in GENERATED
 
 
 def is_safe(name: str) -> bool:

@@ -1,8 +1,9 @@
 """The image files below a folder; training, audit and prediction share this module.
 
-Images are files with an image suffix, regardless of case. Names that begin with a dot are hidden. Symbolic links to
-files and folders are followed. Every folder is read once, by its real path, and under that path if it is below the
-root, so that links can neither form a loop nor list a file twice. All other entries are left out, with the reason.
+Images are files with an image suffix, regardless of case. Names that begin with a dot are hidden, and so are folders
+that operating systems create, such as @eaDir and __MACOSX. Symbolic links to files and folders are followed. Every
+folder is read once, by its real path, and under that path if it is below the root, so that links can neither form a
+loop nor list a file twice. All other entries are left out, with the reason.
 """
 
 import os
@@ -136,7 +137,7 @@ def _reason_to_skip(real: str, above: tuple[str, ...], read: set[str]) -> str | 
 
 def _reason(entry: os.DirEntry) -> str | None:
     """Why an entry is left out, else None; a dangling link with an image suffix is an unreadable image."""
-    if entry.name.startswith("."):
+    if is_hidden(entry.name):
         return "hidden"
     if entry.is_dir():
         return None

@@ -12,10 +12,10 @@ from vit.data.errors import DataError, printable
 from vit.data.formats.lines import lone_surrogate
 from vit.data.formats.zip_archives import Archive, ReadMember, is_archive, is_hidden, open_archive
 from vit.data.identity import to_nfc
-from vit.data.images.files import ImageFiles, LeftOut, image_files, summary
+from vit.data.images.files import ImageFiles, image_files, summary
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
-from vit.data.splits.names import match_splits
+from vit.data.splits.names import match_splits, similar_splits
 from vit.data.splits.split import Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 
@@ -25,20 +25,22 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
 
     Without split folders the images are split by `fractions` (train, val, test; stratified); with train but no val, val
     is split off train. Classes of val and test are matched by name with those of train. `left_out` of the source lists
-    the entries that `image_files` leaves out and images outside any class folder.
+    the entries that `image_files` leaves out, images outside any class folder, and what is beside the split folders.
 
     Raises:
-        DataError: there are no class folders, a split is empty, or val or test has a class that train lacks.
+        DataError: there are no class folders, a split is empty, val or test has a class that train lacks, or folders
+            that look like splits would be classes.
         FileNotFoundError: `root` does not exist.
     """
     root = open_folder(root, "expected one folder of images per class")
     directories = {key: directory.name for key, directory in _split_folders(root).items()}
-    files = image_files(root, list(directories.values()))
     if "train" not in directories:
+        files = image_files(root)
         classes = _class_names(root, "", files)
+        _check_no_splits(root, classes, files.folders)
         splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
         return Source(root.resolve().name, classes, splits, files.left_out)
-    files.left_out.extend(_outside_splits(root, set(directories.values())))
+    files = _files_and_rest(root, list(directories.values()))
     classes = _class_names(root, directories["train"], files)
     splits = {}
     for key, directory in directories.items():
@@ -106,9 +108,45 @@ def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
     return names
 
 
-def _outside_splits(root: Path, directories: set[str]) -> list[LeftOut]:
-    names = sorted(entry.name for entry in root.iterdir() if entry.name not in directories)
-    return [(name, "hidden" if name.startswith(".") else "outside the split folders") for name in names]
+def _check_no_splits(root: Path | Archive, classes: list[str], folders: list[str]) -> None:
+    """Raises DataError if the class folders, or the folders inside them, look like splits."""
+    found = similar_splits(classes)
+    train, others = found.pop("train", None), list(found.values())
+    named = set(match_splits(root, classes).values())  # beside other classes, plain names may be classes
+    if train and others and not ({train, *others} <= named < set(classes)):
+        raise DataError(f"{root}: the folders {train} and {others[0]} would be classes, but look like splits; rename "
+                        "them to train, val and test with one folder per class in each, or set data=table if a table "
+                        "labels the images")
+    for name in classes:
+        inside = [os.path.basename(folder) for folder in folders if to_nfc(os.path.dirname(folder)) == name]
+        splits = match_splits(root / name, inside)
+        if "train" in splits and len(splits) > 1:
+            listed = " and ".join(splits.values())
+            raise DataError(f"{root / name}: the class folder contains the splits {listed}; put the classes into the "
+                            f"splits, such as train/{name}")
+
+
+def _files_and_rest(root: Path | Archive, directories: list[str]) -> ImageFiles:
+    """The image files of the split folders; everything beside these folders is left out.
+
+    Raises:
+        DataError: a folder named like the validation split has images, but no class folders.
+    """
+    beside = sorted((entry for entry in root.iterdir() if entry.name not in directories), key=lambda entry: entry.name)
+    folders = [entry.name for entry in beside if entry.is_dir() and not is_hidden(entry.name)]
+    found, rest = image_files(root, directories), image_files(root, folders) if folders else ImageFiles()
+    if flat := match_splits(root, folders).get("val"):
+        count = len(rest.below(flat))
+        if count:
+            raise DataError(f"{root / flat}: has {count} images but no class folders; move them to {flat}/CLASS, or "
+                            f"rename {flat} to leave them out")
+    read = {os.path.realpath(os.path.join(str(root), name)) for name in found.folders}  # by links from the splits
+    unread = {name for name in rest.folders if os.path.realpath(os.path.join(str(root), name)) not in read}
+    names = [name for name in rest.images if os.path.dirname(name) in unread] + [name for name, _ in rest.left_out]
+    left_out = [(name, "outside the split folders") for name in sorted(names)]
+    left_out += [(entry.name, "hidden" if is_hidden(entry.name) else "outside the split folders")
+                 for entry in beside if entry.name not in folders]
+    return ImageFiles(found.images, found.folders, found.left_out + left_out)
 
 
 def _check_classes(classes: list[str], found: list[str], directory: Path) -> None:

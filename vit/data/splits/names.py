@@ -1,5 +1,6 @@
 """The conventional names of the splits in folders, files and table cells."""
 
+import re
 from collections.abc import Iterable
 
 from vit.data.errors import DataError
@@ -22,3 +23,14 @@ def match_splits(where: object, names: Iterable[str]) -> dict[str, str]:
         if key is not None:
             found[key] = name
     return {key: found[key] for key in SPLIT_NAMES if key in found}
+
+
+def similar_splits(names: Iterable[str]) -> dict[str, str]:
+    """Split → the first of `names` that contains one of its names as a word: seg_train, testset, TrainImages."""
+    found: dict[str, str] = {}
+    for name in names:
+        parts = [part.lower().removesuffix("set") for part in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)]
+        for key, conventional in SPLIT_NAMES.items():
+            if any(part in conventional for part in parts):
+                found.setdefault(key, name)
+    return found
