@@ -45,6 +45,28 @@ def test_similar_class_names_are_reported(caplog, class_folders):
     assert "'Elk' and 'elk' are 2 classes" in caplog.text
 
 
+@pytest.mark.parametrize("label", ["['cat', 'dog']", '{"choices":["cat","dog"]}', "[]", "[0 1]"])
+@pytest.mark.parametrize("separator", [None, ","])
+def test_lists_written_as_text_are_errors(label, separator):
+    with pytest.raises(DataError, match=r"t.csv row 1: the label .* is a list written as text; .*label_separator='\|'"):
+        encode_labels("t.csv", ["cat", label, "dog"], separator, None)
+
+
+@pytest.mark.parametrize(("names", "sign"), [
+    (["cat", "dog", "cat|dog"], "|"), (["dog, cat", "cat, elk", "elk, dog", "elk, cat"], ","),
+    (["hot", "dog", "hot dog"], " "),
+])
+def test_class_names_that_combine_others_are_reported(caplog, names, sign):
+    encode_labels("t.csv", names, None, None)
+    assert "combine several names; if an image may have several labels" in caplog.text
+    assert f"data.label_separator='{sign}'" in caplog.text
+
+
+def test_class_names_of_several_words_are_not_reported(caplog):
+    names = ["golden retriever", "labrador retriever", "red car", "red bus", "blue car", "blue bus", "a, b", "[x]"]
+    assert encode_labels("t.csv", names, None, None)[0] == sorted(names) and not caplog.text
+
+
 def test_whole_numbers_stored_as_floats_are_indices():
     assert encode_labels("t", [1.0, 0.0], None, ["a", "b"])[1].tolist() == [1, 0]
     assert encode_labels("t", [3.0, 7.0], None, None)[0] == ["3", "7"]

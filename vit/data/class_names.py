@@ -1,6 +1,7 @@
 """Labels of tables, one or several per image → ordered class names and class indices."""
 
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from vit.data.identity import to_nfc
 log = logging.getLogger("vit")
 
 SEPARATORS = "|;,"  # common separators of several labels in one cell
+LIST_AS_TEXT = re.compile(r"\[\s*(['\"\d].*)?\]|\{\s*['\"].*\}", re.DOTALL)  # as pandas and Label Studio write cells
 
 
 def parse_class_names(classes: Sequence[Any] | None) -> list[str] | None:
@@ -70,6 +72,8 @@ def encode_labels(
         DataError: a label is empty, unknown or out of range; names the row.
     """
     lists = any(isinstance(value, list | tuple | np.ndarray) for value in values)
+    if not lists:
+        _check_no_lists(path, values)
     if separator is None and not lists:
         return _encode_single_labels(path, values, stored, known)
     sets = _list_cells(path, values) if lists else _split_cells(path, values, separator)
@@ -112,6 +116,7 @@ def _encode_single_labels(
     if not (known or stored):
         warn_about_similar_names(path, names)
         _warn_about_merged_labels(path, raw)
+        _warn_about_combined_labels(path, names)
     if broken := next((name for name in names if lone_surrogate(name)), None):
         row = f" row {rows[values.index(broken)]}" if broken in values else ""
         raise DataError(f"{path}{row}: the label {broken!r} has {lone_surrogate(broken)}, half of a character; write "
@@ -165,6 +170,28 @@ def _warn_about_merged_labels(path: Path | str, raw: Sequence[Any]) -> None:
     for name, written in forms.items():
         if len(written) > 1:
             log.warning("%s: labels %s are one class, %r", path, " and ".join(map(ascii, sorted(written))), name)
+
+
+def _check_no_lists(path: Path | str, values: Sequence[Any]) -> None:
+    wrong = next((i for i, value in enumerate(values) if LIST_AS_TEXT.fullmatch(clean_label(value))), None)
+    if wrong is not None:
+        raise DataError(f"{path} row {wrong}: the label {clean_label(values[wrong])!r} is a list written as text; for "
+                        "several labels per image join the names, as in cat|dog, and set data.label_separator='|', or "
+                        "save the table as JSON or Parquet")
+
+
+def _warn_about_combined_labels(path: Path | str, names: Sequence[str]) -> None:
+    """Warns about class names that consist of other class names, or of a few names that recur in most of them."""
+    for sign in (*SEPARATORS, " "):
+        combined = {name: [part.strip() for part in name.split(sign)] for name in names if sign in name}
+        parts = {part for each in combined.values() for part in each}
+        of_others = any(set(each) <= set(names) for each in combined.values())
+        recurring = 2 * len(combined) > len(names) > (5 if sign == " " else 1) * len(parts)
+        if of_others or recurring:
+            example = next((name for name, each in combined.items() if set(each) <= set(names)), next(iter(combined)))
+            log.warning("%s: class names such as %r combine several names; if an image may have several labels, set "
+                        "data.label_separator='%s'", path, example, sign)
+            return
 
 
 def is_number(value: str) -> bool:

@@ -3,6 +3,7 @@
 import builtins
 import csv
 import sys
+import unicodedata
 
 import numpy as np
 import openpyxl
@@ -58,10 +59,63 @@ def test_windows_and_absolute_paths(root):
     assert source.splits["train"].names[1] == "images/001.png"
 
 
+@pytest.mark.parametrize("spelled", [str.upper, lambda name: name.removesuffix(".png"), "{} ".format,
+                                     lambda name: unicodedata.normalize("NFC", name)])
+def test_files_with_similar_names_are_found(root, caplog, spelled):
+    folder = unicodedata.normalize("NFD", "é")
+    (root / "images").rename(root / folder)
+    rows = [[f"{folder}/{i:03}.png", label] for i, (_, label) in enumerate(ROWS)]
+    (root / "t.csv").write_text(text([[spelled(name), label] for name, label in rows]), encoding="utf-8")
+    assert labels(table(root / "t.csv", **ALL)) == dict(rows)
+    assert "10 of 10 files differ from their names in the table" in caplog.text
+
+
+def test_a_name_of_two_similar_files_is_missing(root):
+    (root / "images" / "003.JPG").write_bytes((root / "images" / "003.png").read_bytes())
+    (root / "t.csv").write_text(text([[name.removesuffix(".png"), label] for name, label in ROWS]))
+    with pytest.raises(FileNotFoundError, match="1 of 10 files do not exist under .*, first 'images/003'"):
+        table(root / "t.csv")
+
+
 def test_long_cells(root):
     with (root / "t.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["path", "label", "thumbnail"], *([*row, "x" * 200_000] for row in ROWS)])
     assert len(labels(table(root / "t.csv", **ALL))) == 10
+
+
+def test_a_column_of_splits_that_is_not_used_is_reported(root, caplog):
+    rows = [[*row, ("Train", "valid", "TEST")[i % 3], "train"] for i, row in enumerate(ROWS)]
+    (root / "t.csv").write_text(text(rows, header=("path", "label", "set", "vehicle")))
+    table(root / "t.csv")
+    assert "the column 'set' states splits (Train, valid, TEST) and is not used; data.split=set" in caplog.text
+    assert "vehicle" not in caplog.text
+    caplog.clear()
+    assert len(table(root / "t.csv", split="set").splits["test"]) == 3 and not caplog.text
+
+
+def test_columns_of_0_and_1_are_several_labels(root):
+    marks = [(i % 2, -1 if i % 3 else 1, "") for i in range(10)]
+    rows = [[name, *map(str, each)] for (name, _), each in zip(ROWS, marks, strict=True)]
+    (root / "t.csv").write_text(text(rows, header=("path", " cat", " dog", " note")))
+    source = table(root / "t.csv", label=["cat", "dog"], **ALL)
+    assert source.classes == ["cat", "dog"]
+    assert source.splits["train"].labels.tolist() == [[a == 1, b == 1] for a, b, _ in marks]
+    with pytest.raises(DataError, match=r"no label column found among path, .*'data.label=\[cat,dog\]'"):
+        table(root / "t.csv")
+    with pytest.raises(DataError, match="has no column 'dgo' for data.label; .*did you mean dog?"):
+        table(root / "t.csv", label=["cat", "dgo"])
+    with pytest.raises(DataError, match="row 0: 'note' is '', expected 1 if the image has this label"):
+        table(root / "t.csv", label=["cat", "note"])
+
+
+def test_whole_numbers_with_decimals_are_indices_of_stated_names(root):
+    (root / "t.csv").write_text(text([[name, f"{i % 2}.0"] for i, (name, _) in enumerate(ROWS)]))
+    assert table(root / "t.csv").classes == ["0.0", "1.0"]
+    assert table(root / "t.csv", classes=["1.0", "0.0"], **ALL).label_text("train", 1) == "1.0"
+    expected = {name: ("dog", "cat")[i % 2] for i, (name, _) in enumerate(ROWS)}
+    assert labels(table(root / "t.csv", classes=["dog", "cat"], **ALL)) == expected
+    (root / "classes.json").write_text('["dog", "cat"]')
+    assert labels(table(root / "t.csv", **ALL)) == expected
 
 
 def test_unconventional_column_names(root):

@@ -80,18 +80,6 @@ def is_image_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
-def resolve_files(root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
-    """File names of a table as paths below `root`, backslashes replaced if necessary, and the rows of missing files."""
-    found, missing = [], []
-    for row, name in enumerate(names):
-        if not (present := os.path.isfile(root / name)) and "\\" in name:
-            name = name.replace("\\", "/")
-            present = os.path.isfile(root / name)
-        found.append(name)
-        missing += [] if present else [row]
-    return found, missing
-
-
 def summary(left_out: Iterable[LeftOut], limit: int = 8) -> str:
     """The number of left-out files for each reason: `8 not an image (.txt), 2 hidden`."""
     counts = Counter(reason for _, reason in left_out).most_common()

@@ -10,23 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import clean_label, encode_labels, labels_are_class_names, parse_class_names
+from vit.data.class_names import clean_label, encode_labels, parse_class_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, check_header, find_column, numbered_rows
-from vit.data.formats.parquet import classes_beside, read_parquet
-from vit.data.images.files import is_image_name, resolve_files
+from vit.data.formats.parquet import read_parquet
+from vit.data.images.file_names import resolve_files
+from vit.data.images.files import is_image_name
 from vit.data.images.npz import npz
+from vit.data.images.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS, distinct, select_column, to_list
+from vit.data.images.table_labels import table_labels
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
-from vit.data.splits.names import SPLIT_NAMES, match_splits
+from vit.data.splits.names import SPLIT_NAMES, match_splits, warn_about_unused_splits
 from vit.data.splits.split import Raw, Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
-from vit.messages import did_you_mean, nearest_names
-
-IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
-LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels", "tags")
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class ReadCell:
 def table(
     path: str | Path,
     image: Column | None = None,
-    label: Column | None = None,
+    label: Column | Sequence[Column] | None = None,
     split: Column | None = None,
     root: str | Path | None = None,
     classes: Sequence[str] | None = None,
@@ -60,8 +59,9 @@ def table(
     with conventional names are used. Paths are relative to `root` (default: the table's folder). Labels are class
     names, or numbers: indices into `classes` (or into the names stored in the Parquet file by Hugging Face datasets or
     in a classes.json beside the table), else names. List cells and `label_separator` allow several labels per image, or
-    none. Rows with a missing file are an error, or left out with `on_bad_sample="skip"`. `group`: the column of the
-    group that a sample belongs to; a regular expression, with parentheses, is not a column and is ignored here.
+    none; so does a list of columns of 0 and 1 as `label`, one for each class. Rows with a missing file are an error, or
+    left out with `on_bad_sample="skip"`. `group`: the column of the group that a sample belongs to; a regular
+    expression, with parentheses, is not a column and is ignored here.
 
     Raises:
         DataError: the table cannot be read, a column is missing, or a label or split is invalid.
@@ -73,10 +73,8 @@ def table(
     if path.suffix.lower() == ".npz":
         return npz(path, classes, fractions, split_seed)
     columns, names = _read(path, headed=not isinstance(image, int))
-    image = _column(path, columns, image, IMAGE_COLUMNS, "image")
-    label = _column(path, columns, label, LABEL_COLUMNS, "label")
-    values = _to_list(columns[label])
-    classes, labels = _classes_and_labels(path, values, names.get(label), classes, label_separator)
+    image = select_column(path, columns, image, IMAGE_COLUMNS, "image")
+    (classes, labels), used = table_labels(path, columns, label, names, classes, label_separator)
     directory = Path(root).expanduser() if root else path.parent
     whole, missing = _samples(path, directory, columns[image], labels, on_bad_sample)
     whole = _with_groups(path, columns, whole, group)
@@ -85,8 +83,10 @@ def table(
     whole = whole.take(present) if missing else whole
     column = _split_column(path, columns, split)
     if column is None:
+        others = {name: distinct(values) for name, values in columns.items() if name not in used}
+        warn_about_unused_splits(path, others)
         return Source(path.stem, classes, three_ways(whole, fractions, split_seed), left_out)
-    values = _to_list(columns[column])
+    values = to_list(columns[column])
     splits = _by_column(path, whole, [values[i] for i in present])
     fraction = validation_fraction(fractions)
     return Source(path.stem, classes, with_validation(splits, None, fraction, split_seed), left_out)
@@ -94,30 +94,17 @@ def table(
 
 def _split_column(path: Path, columns: dict[Column, Any], split: Column | None) -> Column | None:
     """The column of splits: the stated one, else one with the conventional name, else None."""
-    return find_column(path, columns, "split", "split") if split is None else _column(path, columns, split, (), "split")
+    if split is None:
+        return find_column(path, columns, "split", "split")
+    return select_column(path, columns, split, (), "split")
 
 
 def _with_groups(path: Path, columns: dict[Column, Any], whole: Split, group: Column | None) -> Split:
     """The samples with the groups that a column states; a regular expression is not a column and is ignored here."""
     if (column := group_column(group)) is None:
         return whole
-    values = _to_list(columns[_column(path, columns, column, (), "group")])
+    values = to_list(columns[select_column(path, columns, column, (), "group")])
     return replace(whole, groups=PackedStrings([clean_label(value) for value in values]))
-
-
-def _classes_and_labels(
-    path: Path, values: list, names: list[str] | None, classes: Sequence[str] | None, separator: str | None
-) -> tuple[list[str], np.ndarray]:
-    """The class names and the encoded labels of a column with these values.
-
-    Args:
-        names: the class names that the file or its folder states for the column.
-        classes: those that the user states.
-    """
-    given = parse_class_names(classes)
-    if given is not None and separator is None and labels_are_class_names(values, given):
-        return encode_labels(path, values, separator, None, given)
-    return encode_labels(path, values, separator, given or names or _names_of_indices(path, values), None)
 
 
 def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
@@ -131,10 +118,11 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
     splits, known = {}, None
     for key, (columns, names) in tables.items():
         path = files[key][0]
-        image, label = (_column(path, columns, None, *c) for c in ((IMAGE_COLUMNS, "image"), (LABEL_COLUMNS, "label")))
+        image = select_column(path, columns, None, IMAGE_COLUMNS, "image")
+        label = select_column(path, columns, None, LABEL_COLUMNS, "label")
         others = (found.get(label) for _, found in tables.values())
         stored = names.get(label) or next((found for found in others if found), None) or parse_class_names(classes)
-        known, labels = encode_labels(path, _to_list(columns[label]), None, stored, known)
+        known, labels = encode_labels(path, to_list(columns[label]), None, stored, known)
         splits[key], _ = _samples(path, path.parent, columns[image], labels)
     return known, splits
 
@@ -195,33 +183,6 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
 
 
-def _names_of_indices(path: Path, values: list[Any]) -> list[str] | None:
-    """The names in classes.json if all labels are indices."""
-    return classes_beside(path.parent) if all(clean_label(value).isdecimal() for value in values) else None
-
-
-def _column(
-    path: Path, columns: dict[Column, Any], requested: Column | None, names: Sequence[str], what: str
-) -> Column:
-    """The requested column, else the one with a conventional name, regardless of case."""
-    listed = ", ".join(map(str, columns)) or "none"
-    if requested is not None:
-        if requested not in columns:
-            hint = did_you_mean(f"data.{what}={near}" for near in nearest_names(requested, columns, cutoff=0.6))
-            raise DataError(f"{path}: has no column {requested!r} for data.{what}; its columns are {listed}{hint}")
-        return requested
-    found = next((c for name in names if (c := find_column(path, columns, name, what)) is not None), None)
-    if found is None:
-        plain = {str(name).strip().lower(): name for name in reversed(columns)}
-        near = next((plain[close] for name in names for close in nearest_names(name, plain, cutoff=0.6)), "COLUMN")
-        raise DataError(f"{path}: no {what} column found among {listed}; name it with data.{what}={near}")
-    return found
-
-
-def _to_list(column: Any) -> list[Any]:
-    return column if isinstance(column, list) else column.to_pylist()
-
-
 def _samples(
     path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error"
 ) -> tuple[Split, list[int]]:
@@ -232,11 +193,11 @@ def _samples(
     if not isinstance(first, str) and not isinstance(column, list):
         _check_encoded(path, column.type)
         return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column)), []
-    names = _to_list(column)
+    names = to_list(column)
     wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
     if wrong is not None:
         raise DataError(f"{path} row {wrong}: the image is {names[wrong]!r}, expected a path; remove the row")
-    names, missing = resolve_files(root, names)
+    names, missing = resolve_files(path, root, names)
     if missing and (on_bad_sample != "skip" or len(missing) == len(names)):
         raise FileNotFoundError(
             f"{path}: {len(missing)} of {len(names)} files do not exist under {root}, first {names[missing[0]]!r}; "

@@ -7,7 +7,7 @@ import numpy as np
 
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns
-from vit.data.images.files import resolve_files
+from vit.data.images.file_names import resolve_files
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
 from vit.data.sample_names import PackedStrings
 from vit.data.splits.split import ReadFile
@@ -44,7 +44,7 @@ def image_text(
     requested = [("image", image), ("text", text), *([("split", split)] if split is not None else [])]
     columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
     names = line_names(path, numbers)
-    files, missing = resolve_files(directory, columns["image"])
+    files, missing = resolve_files(path, directory, columns["image"])
     if missing and (on_bad_sample != "skip" or len(missing) == len(files)):
         raise FileNotFoundError(
             f"{names[missing[0]]}: {files[missing[0]]!r} does not exist under {directory}; {len(missing)} of "

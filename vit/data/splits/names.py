@@ -1,9 +1,12 @@
 """The conventional names of the splits in folders, files and table cells."""
 
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from vit.data.errors import DataError
+
+log = logging.getLogger("vit")
 
 SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"),
                "test": ("test", "testing")}
@@ -34,3 +37,23 @@ def similar_splits(names: Iterable[str]) -> dict[str, str]:
             if any(part in conventional for part in parts):
                 found.setdefault(key, name)
     return found
+
+
+def split_of(value: object) -> str | None:
+    """The split that a table cell denotes, without regard to case and surrounding white space; else None."""
+    name = str(value).strip().lower()
+    return next((key for key, conventional in SPLIT_NAMES.items() if name in conventional), None)
+
+
+def warn_about_unused_splits(path: object, columns: Mapping[object, Iterable[object]]) -> None:
+    """Warns about columns that hold only names of at least two splits and are not used as the column of splits."""
+    for name, values in columns.items():
+        found: dict[str, str] = {}
+        for value in values:
+            if (key := split_of(value)) is None:
+                break
+            found.setdefault(key, str(value).strip())
+        else:
+            if len(found) > 1:
+                log.warning("%s: the column %r states splits (%s) and is not used; data.split=%s uses it", path, name,
+                            ", ".join(found.values()), name)

@@ -1,0 +1,79 @@
+"""File names of a table and the files that they denote."""
+
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from vit.data.errors import printable
+from vit.data.identity import to_nfc
+from vit.data.images.files import is_image_name
+
+log = logging.getLogger("vit")
+
+
+def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The files that the names of a table denote, as paths below `root`, and the rows of missing files.
+
+    Backslashes separate folders where no file has such a name. Where there is no file with the name, the only one
+    whose name differs in case, in Unicode's form (an accent as one character or two), by surrounding white space, or by
+    the extension of an image that the table leaves out is its file; how many there are is logged.
+    """
+    search = _SimilarNames(root)
+    found, missing, similar = [], [], []
+    for row, name in enumerate(names):
+        slashes = name.replace("\\", "/")
+        file = next((each for each in dict.fromkeys((name, slashes)) if os.path.isfile(root / each)), None)
+        if file is None and (file := search.find(slashes)) is not None:
+            similar.append(row)
+        if file is None:
+            missing.append(row)
+        found.append(slashes if file is None else file)
+    if similar:
+        log.warning("%s: %d of %d files differ from their names in the table by case, Unicode form, white space or "
+                    "extension, such as %r, which is %r", printable(str(table)), len(similar), len(names),
+                    printable(names[similar[0]]), printable(found[similar[0]]))
+    return found, missing
+
+
+class _SimilarNames:
+    """Searches for files by similar names below `root`; the entries of each folder are listed once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.entries = cache(self._list_entries)
+
+    def find(self, name: str) -> str | None:
+        """The only file with a similar name, as a path below the root; None if there is none, or several."""
+        parts = Path(name.strip()).parts
+        folder = ""
+        for i, part in enumerate(parts):
+            if part == ".." or os.path.isabs(part):
+                folder = os.path.join(folder, part)
+                continue
+            last = i == len(parts) - 1
+            entries = self.entries(folder)
+            similar = entries[_folded(part)] or (entries["/" + _folded(part)] if last else [])
+            if len(similar) != 1:
+                return None
+            folder = os.path.join(folder, similar[0])
+        return folder if os.path.isfile(self.root / folder) else None
+
+    def _list_entries(self, folder: str) -> defaultdict[str, list[str]]:
+        """The entries of a folder by their folded names, and image files also by "/" and the name without extension."""
+        entries: defaultdict[str, list[str]] = defaultdict(list)
+        try:
+            names = os.listdir(self.root / folder)
+        except OSError:
+            return entries
+        for name in names:
+            entries[_folded(name)].append(name)
+            if is_image_name(name):
+                entries["/" + _folded(os.path.splitext(name)[0])].append(name)
+        return entries
+
+
+def _folded(name: str) -> str:
+    return to_nfc(name.strip()).casefold()

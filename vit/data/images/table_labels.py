@@ -1,0 +1,126 @@
+"""The labels of a table of images: one column of names or numbers, of lists, or several columns of 0 and 1."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit.data.class_names import clean_label, encode_labels, labels_are_class_names, parse_class_names
+from vit.data.errors import DataError
+from vit.data.formats.delimited import Column
+from vit.data.formats.parquet import classes_beside
+from vit.data.images.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
+from vit.messages import did_you_mean, nearest_names
+
+PRESENT, ABSENT = ("1", "1.0", "true"), ("0", "0.0", "-1", "-1.0", "false")
+
+Labels = tuple[list[str], np.ndarray]  # class names, and indices (N,) or bool (N,classes)
+
+
+def table_labels(
+    path: Path,
+    columns: dict[Column, Any],
+    label: Column | Sequence[Column] | None,
+    names: Mapping[Column, list[str]],
+    classes: Sequence[str] | None,
+    separator: str | None,
+) -> tuple[Labels, list[Column]]:
+    """The class names and labels of a table, and the columns that state them.
+
+    Args:
+        label: a column, several columns of 0 and 1, or None for a column with a conventional name.
+        names: the class names that the file or its folder states for its columns.
+        classes: those that the user states.
+        separator: of several labels in a cell.
+
+    Raises:
+        DataError: there is no such column, or a label is invalid.
+    """
+    if isinstance(label, Sequence) and not isinstance(label, str):
+        return _indicator_labels(path, columns, label), list(label)
+    label = _label_column(path, columns, label)
+    return _classes_and_labels(path, to_list(columns[label]), names.get(label), classes, separator), [label]
+
+
+def _label_column(path: Path, columns: dict[Column, Any], requested: Column | None) -> Column:
+    """The column of labels; the error names the columns that state labels by 0 and 1, if there are several."""
+    try:
+        return select_column(path, columns, requested, LABEL_COLUMNS, "label")
+    except DataError as error:
+        listed = ",".join(_indicator_columns({name: distinct(column) for name, column in columns.items()}))
+        if "," not in listed:
+            raise
+        raise DataError(f"{error}; if each image may have several labels, one in each column of 0 and 1: "
+                        f"{shlex.quote(f'data.label=[{listed}]')}") from None
+
+
+def _classes_and_labels(
+    path: Path, values: list, names: list[str] | None, classes: Sequence[str] | None, separator: str | None
+) -> Labels:
+    """The class names and the encoded labels of a column with these values.
+
+    Args:
+        names: the class names that the file or its folder states for the column.
+        classes: those that the user states.
+    """
+    given = parse_class_names(classes)
+    if given is not None and separator is None and labels_are_class_names(values, given):
+        return encode_labels(path, values, separator, None, given)
+    whole = _whole_numbers(values)
+    stated = given or names or _names_of_indices(path, whole)
+    return encode_labels(path, whole if stated else values, separator, stated, None)
+
+
+def _whole_numbers(values: list) -> list:
+    """Labels that are all texts of whole floats, such as "3.0", without the decimals; else the labels."""
+    whole = [re.fullmatch(r"\s*(\d+)\.0*\s*", value) if isinstance(value, str) else None for value in values]
+    return [match[1] for match in whole] if all(whole) else values
+
+
+def _names_of_indices(path: Path, values: list[Any]) -> list[str] | None:
+    """The names in classes.json if all labels are indices."""
+    return classes_beside(path.parent) if all(clean_label(value).isdecimal() for value in values) else None
+
+
+def _indicator_labels(path: Path, columns: dict[Column, Any], requested: Sequence[Column]) -> Labels:
+    """The requested columns as class names, without surrounding white space, and labels (N,classes) bool.
+
+    Raises:
+        DataError: a column is missing, or a cell is none of 0, 1, -1, true and false.
+    """
+    stripped = {str(column).strip(): column for column in columns}
+    names = [str(name).strip() for name in requested]
+    for name in names:
+        if name not in stripped:
+            hint = did_you_mean(nearest_names(name, stripped, cutoff=0.6))
+            raise DataError(f"{path}: has no column {name!r} for data.label; its columns are {', '.join(stripped)}"
+                            f"{hint}")
+    labels = [_present(path, name, to_list(columns[stripped[name]])) for name in names]
+    return names, np.array(labels, dtype=bool).reshape(len(names), -1).T
+
+
+def _indicator_columns(columns: Mapping[Column, Sequence[Any]]) -> list[str]:
+    """The names of the columns that hold nothing but indicators, and both values of them."""
+    return [str(column).strip() for column, values in columns.items() if _are_indicators(values)]
+
+
+def _are_indicators(values: Sequence[Any]) -> bool:
+    found = set()
+    for value in values:
+        cell = clean_label(value).lower()
+        if cell not in (*PRESENT, *ABSENT):
+            return False
+        found.add(cell in PRESENT)
+    return len(found) == 2
+
+
+def _present(path: Path, name: str, values: Sequence[Any]) -> list[bool]:
+    cells = [clean_label(value).lower() for value in values]
+    wrong = next((i for i, cell in enumerate(cells) if cell not in (*PRESENT, *ABSENT)), None)
+    if wrong is not None:
+        raise DataError(f"{path} row {wrong}: {name!r} is {values[wrong]!r}, expected 1 if the image has this label, "
+                        "and 0 or -1 if not; data.label=[...] names columns of labels")
+    return [cell in PRESENT for cell in cells]
