@@ -23,6 +23,7 @@ from vit.data import (
 from vit.data.quality.audit import audit
 from vit.data.source import Source
 from vit.data.splits.split import array_split, file_split
+from vit.run.jobs.images import audit_source
 
 P8 = Preprocessing(size=8)
 
@@ -124,6 +125,21 @@ def test_duplicates_in_arrays():
         [("test", "test row 0"), ("train", "train row 4")],
         [("test", "test row 1"), ("train", "train row 5")],
     ]
+
+
+def test_equal_images_with_different_labels(class_folders, caplog):
+    root = class_folders({"cat": 4, "dog": 4})
+    (root / "dog/001.png").write_bytes((root / "cat/000.png").read_bytes())
+    (root / "dog/002.png").write_bytes((root / "dog/003.png").read_bytes())
+    source = folder(root, fractions=(1, 0, 0))
+    report = audit(source, P8)
+    assert report.contradictions == [[("cat/000.png", "cat"), ("dog/001.png", "dog")]]
+    assert "same content with different labels: 1 groups\n  cat/000.png (cat) = dog/001.png (dog)" in report.text()
+    json.dumps(report.to_dict())
+    audit_source(source, P8, {"audit_seconds": 10, "on_bad_sample": "error"})
+    assert "1 groups of equal images have different labels, such as cat/000.png (cat) = dog/001.png" in caplog.text
+    (root / "t.csv").write_text("file,label\ncat/000.png,cat|dog\ncat/000.png,dog|cat\ncat/001.png,cat\n")
+    assert not audit(table(root / "t.csv", label_separator="|", fractions=(1, 0, 0)), P8).contradictions
 
 
 def test_real_photos_and_nasty_images(real):

@@ -63,6 +63,7 @@ class AuditReport:
     odd: dict[str, list[str]] = field(default_factory=dict)  # unusual property → names; these images are usable
     sizes: dict[str, int] = field(default_factory=dict)  # "WxH" → images, most frequent first
     duplicates: list[list[tuple[str, str]]] = field(default_factory=list)  # groups of (split, name) with equal content
+    contradictions: list[list[tuple[str, str]]] = field(default_factory=list)  # groups of (name, label), equal content
     left_out: list[tuple[str, str]] = field(default_factory=list)
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
@@ -112,6 +113,11 @@ class AuditReport:
         lines += [f"  {printable(b.name)}: {b.reason}" for b in self.unreadable[:limit]]
         lines.append(f"same content in different splits: {len(self.duplicates)} groups{_first(self.duplicates, limit)}")
         lines += [f"  {_join_names([name for _, name in group], 5, ' = ')}" for group in self.duplicates[:limit]]
+        if self.contradictions:
+            first = _first(self.contradictions, limit)
+            lines.append(f"same content with different labels: {len(self.contradictions)} groups{first}")
+            named = [[f"{name} ({label})" for name, label in group] for group in self.contradictions[:limit]]
+            lines += [f"  {_join_names(group, 5, ' = ')}" for group in named]
         reasons = f" ({summary(self.left_out)})" if self.left_out else ""
         lines.append(f"left out: {len(self.left_out)}{reasons}{_first(self.left_out, limit)}")
         lines += [f"  {printable(name)}: {reason}" for name, reason in self.left_out[:limit]]
@@ -141,13 +147,17 @@ def audit(
     histogram, hashes = Histogram(preprocessing.channels) if statistics else None, defaultdict(list)
     headers = set(bad)
     _decode(source, preprocessing, report, bad, histogram, hashes, seconds, progress)
+    equal = [sorted(group) for group in hashes.values() if len(group) > 1]  # (split, index) of equal content
     report.unreadable = [
         BadSample(s, i, source.splits[s].names[i], reason, (s, i) not in headers)
         for (s, i), reason in sorted(bad.items())
     ]
     report.sizes = {f"{w}x{h}": n for (w, h), n in sizes.most_common()}
     report.odd = dict(sorted(odd.items()))
-    report.duplicates = [sorted(g) for g in hashes.values() if len({s for s, _ in g}) > 1]
+    report.duplicates = [sorted((s, source.splits[s].names[i]) for s, i in group) for group in equal
+                         if len({s for s, _ in group}) > 1]
+    labelled = [[(source.splits[s].names[i], source.label_text(s, i)) for s, i in group] for group in equal]
+    report.contradictions = [group for group in labelled if len({label for _, label in group}) > 1]
     if histogram is not None and histogram.pixels:
         report.mean, report.std = histogram.mean_std()
     report.seconds = time.monotonic() - begun
@@ -230,7 +240,7 @@ def _decode(
     report: AuditReport,
     bad: dict[tuple[str, int], str],
     histogram: Histogram | None,
-    hashes: dict[bytes, list[tuple[str, str]]],
+    hashes: dict[bytes, list[tuple[str, int]]],
     seconds: float | None,
     progress: StageProgress | None,
 ) -> None:
@@ -256,7 +266,7 @@ def _decode(
             bad[key, i] = content.reason
         elif content is not None:
             digest, image = content
-            hashes[digest].append((key, source.splits[key].names[i]))
+            hashes[digest].append((key, i))
             if image is not None:
                 histogram.add(image)
 

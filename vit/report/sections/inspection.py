@@ -66,6 +66,7 @@ def data_audit(subject: Subject) -> Section:
     html = paragraph(decoded) + facts({
         "unreadable images": f"{len(report.unreadable):,}",
         "same content in different splits": f"{len(report.duplicates):,} groups",
+        "same content with different labels": f"{len(report.contradictions):,} groups",
         "left out": f"{len(report.left_out):,}",
         "sizes": ", ".join(f"{count:,} of {size}" for size, count in list(report.sizes.items())[:5]),
     })
@@ -77,6 +78,9 @@ def data_audit(subject: Subject) -> Section:
         "Same content in different splits": [(f"{group[0][0]}: {group[0][1]}",
                                               ", ".join(f"{split}: {name}" for split, name in group[1:]))
                                              for group in report.duplicates],
+        "Same content with different labels": [(f"{group[0][0]} ({group[0][1]})",
+                                                ", ".join(f"{name} ({label})" for name, label in group[1:]))
+                                               for group in report.contradictions],
         "Unusual files": [(what, f"{len(names):,}, such as {names[0]}") for what, names in report.odd.items()],
         "Left out": [(name, reason) for name, reason in report.left_out],
     }
