@@ -49,6 +49,17 @@ def test_unreadable_lines_are_listed_by_file_and_line_after_the_predictions(mode
     assert f"wrote 5 predictions and 2 errors to {out}" in capfd.readouterr().err
 
 
+def test_an_image_from_standard_input(models, typed, tmp_path, capfd):
+    path, model = tmp_path / "a.png", str(models / "image_to_text")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 24, 3), np.uint8)).save(path)
+    typed(path.read_bytes())
+    assert main(["predict", model, "-", str(path)]) == 0
+    first, second = csv.DictReader(capfd.readouterr().out.splitlines())
+    assert first.pop("file") == "image 0" and second.pop("file") == str(path) and first == second
+    assert main(["predict", model, "https://example.org/a.png"]) == 2
+    assert "curl -s https://example.org/a.png | vit predict MODEL -" in " ".join(capfd.readouterr().err.split())
+
+
 def test_a_classifier_predicts_the_readable_lines(models, typed, capfd):
     typed(b"hello\n\nwith\ttab\n")
     assert main(["predict", str(models / "classifier")]) == 3

@@ -28,8 +28,9 @@ class Request:
     """What is predicted: the inputs, the number of predictions per input, and the format of the rows."""
 
     inputs: Annotated[list[str] | None, typer.Argument(
-        help="Images: files, folders and .zip archives. Texts: files with one text per line; by default, or with -, "
-             "standard input. Masked language models also take texts, such as \"ann has [MASK] coins\".",
+        help="Images: files, folders, .zip archives, or - for one image from standard input. Texts: files with one "
+             "text per line; by default, or with -, standard input. Masked language models also take texts, such as "
+             "\"ann has [MASK] coins\".",
         show_default=False)] = None
     top_k: Annotated[int | None, typer.Option(
         "--top-k", "-k", min=1, show_default=False,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from vit.cli.prediction.options import Format, Request
+from vit.cli.prediction.options import STDIN, Format, Request
 
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
@@ -59,7 +59,7 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
     if not request.inputs:
         raise typer.BadParameter("this model classifies images; pass image files or folders")
     format, top_k = table_format(request), request.top_k or 1
-    paths, left_out = image_paths(request.paths)
+    paths, left_out = image_paths(request)
     if isinstance(predictor, MultiLabelPredictor) and request.top_k is None:
         def row(prediction: "Labels") -> dict:
             cells = label_cells(prediction, predictor.classes, format)
@@ -117,7 +117,7 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dic
 
     format = request.format or (Format.csv if images or top_k > 1 else Format.text)
     if images:
-        paths, left_out = image_paths(request.paths)
+        paths, left_out = image_paths(request)
         predictions = predictor.stream(paths, settings, request.batch_size)
         return Rows(predictions, columns, row, format, "files", len(paths), left_out)
     predictions = predictor.stream(read_lines(request), settings, request.line_batch_size)
@@ -233,14 +233,19 @@ def text_columns(top_k: int) -> list[str]:
     return [f"{name}{f'_{k}' if k > 1 else ''}" for k in range(1, top_k + 1) for name in ("text", "score")]
 
 
-def image_paths(inputs: list[Path]) -> "tuple[list[File], list[LeftOut]]":
-    """The image files, folders and archives listed, and the other files in these.
+def image_paths(request: Request) -> "tuple[list[File | bytes], list[LeftOut]]":
+    """The image files, folders and archives listed, the image of standard input for -, and the other files in these.
 
     Raises:
+        BadParameter: an input is a URL.
         FileNotFoundError: a folder has no image.
     """
     from vit.inference import named_images
 
+    if url := next((each for each in request.inputs or [] if "://" in each), None):
+        raise typer.BadParameter(f"{url} is a URL, but images are read from files or from standard input: "
+                                 f"curl -s {shlex.quote(url)} | vit predict MODEL -")
+    inputs = [sys.stdin.buffer.read() if str(path) == STDIN else path for path in request.paths]
     left_out = []
     return [path for _, path in named_images(inputs, left_out)], left_out
 

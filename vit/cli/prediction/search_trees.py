@@ -62,7 +62,9 @@ def show_searches(
 def named_sources(predictor: "Seq2SeqPredictor", request: Request) -> Iterator[tuple[str, object]]:
     """The name and the text or image file of every source."""
     if predictor.is_image_to_text:
-        yield from ((str(path), path) for path in image_paths(request.paths)[0])
+        from vit.inference import named_images
+
+        yield from named_images(image_paths(request)[0])
         return
     for argument in request.inputs or [STDIN]:
         if argument == STDIN or os.path.exists(argument):
