@@ -21,7 +21,7 @@ from vit.data import (
     uniform,
 )
 from vit.data.augment import image_ops, policies
-from vit.data.augment.steps import _with_noise
+from vit.data.augment.steps import noise_in_pixels, noise_in_slices
 
 STEPS = [
     HorizontalFlip(),
@@ -193,14 +193,14 @@ def test_what_runs_on_a_gpu_has_the_same_pixels(channels):
     by_slices = image_ops.translate_slices(images, offsets, 77)
     assert torch.equal(image_ops.translate_pixels(images, offsets, 77), by_slices)
     boxes = torch.tensor([[1, 0, 3, 5, 7, 11], [2, 19, 15, 1, 1, 12], [9, 0, 0, 20, 16, 13]]).T
-    noisy = _with_noise(images, boxes, by_pixel=False)
-    assert torch.equal(_with_noise(images, boxes, by_pixel=True), noisy)
+    noisy = noise_in_slices(images, boxes)
+    assert torch.equal(noise_in_pixels(images, boxes), noisy)
     assert not torch.equal(noisy[9], images[9]) and torch.equal(noisy[3:9], images[3:9])
 
 
 def test_noise_differs_between_images_and_pixels():
-    noisy = _with_noise(torch.zeros(2, 3, 30, 30, dtype=torch.uint8),
-                        torch.tensor([[0, 0, 0, 30, 30, 4], [1, 0, 0, 30, 30, 5]]).T, by_pixel=True)
+    boxes = torch.tensor([[0, 0, 0, 30, 30, 4], [1, 0, 0, 30, 30, 5]]).T
+    noisy = noise_in_pixels(torch.zeros(2, 3, 30, 30, dtype=torch.uint8), boxes)
     assert (noisy[0] != noisy[1]).float().mean() > 0.98 and noisy.unique().numel() == 256
     expected = uniform(0, 0, torch.tensor(5), torch.arange(2700)).mul(256).to(torch.uint8).view(3, 30, 30)
     assert torch.equal(noisy[1], expected)

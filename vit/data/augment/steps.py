@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.counters import hash_counters, to_unit_interval, uniform
+from vit.counters import hash_counters, hash_to_int, to_unit_interval
 
 SLOTS = 50  # random numbers per step and sample; slots from 1000 on are used by the random crops
+SLICED_PIXELS = 80 * 80  # of an image, from which on a CPU writes noise in slices (measured)
 
 
 class Draw:
@@ -147,15 +148,13 @@ class RandomErasing(nn.Module):
         h, w = (area * aspect).sqrt().round().clamp(1, height), (area / aspect).sqrt().round().clamp(1, width)
         top, left = (down * (height - h + 1)).floor(), (across * (width - w + 1)).floor()
         boxes = torch.stack([chosen, top, left, h, w, noise * 2**24]).long()  # (6,E)
-        return _with_noise(images, boxes, by_pixel=images.device.type != "cpu")
+        sliced = images.device.type == "cpu" and height * width >= SLICED_PIXELS
+        return (noise_in_slices if sliced else noise_in_pixels)(images, boxes)
 
 
-def _with_noise(images: Tensor, boxes: Tensor, by_pixel: bool) -> Tensor:
+def noise_in_pixels(images: Tensor, boxes: Tensor) -> Tensor:
     """(B,C,H,W) uint8 → the same with boxes (6,E) of noise: row in the batch, top, left, height, width, seed; they are
-    on the host.
-
-    Args:
-        by_pixel: write single pixels, in one operation, instead of slices, which a CPU writes several times as fast.
+    on the host. All pixels are written in one operation.
     """
     channels, height, width = images.shape[1:]
     count = int((boxes[3] * boxes[4]).sum())
@@ -164,17 +163,25 @@ def _with_noise(images: Tensor, boxes: Tensor, by_pixel: bool) -> Tensor:
     offset = torch.arange(count, device=images.device) - ((h * w).cumsum(0) - h * w)[box]  # within its box
     pixel = (top[box] + offset // w[box]) * width + left[box] + offset % w[box]
     channel = torch.arange(channels, device=images.device)[:, None]
-    noise = uniform(0, 0, seeds[box], channel * (height * width) + pixel)  # (C,P), different for each image
-    noise = (noise * 256).to(torch.uint8)
+    bits = hash_counters(0, 0, seeds[box], channel * (height * width) + pixel)  # (C,P), different for each image
     result = images.clone(memory_format=torch.contiguous_format)
-    if by_pixel:
-        result.flatten(2)[rows[box], :, pixel] = noise.T
-        return result
-    slices = boxes[:5].T.tolist()
-    parts = noise.split([h * w for *_, h, w in slices], dim=1)
-    for (i, top, left, h, w), values in zip(slices, parts, strict=True):
-        result[i, :, top : top + h, left : left + w] = values.unflatten(1, (h, w))
+    result.flatten(2)[rows[box], :, pixel] = _highest_byte(bits).T
     return result
+
+
+def noise_in_slices(images: Tensor, boxes: Tensor) -> Tensor:
+    """`noise_in_pixels` box by box, which is quicker for large images on a CPU: 2.5 times for 224x224 pixels."""
+    counters = torch.arange(images[0].numel()).view(images.shape[1:])
+    result = images.clone(memory_format=torch.contiguous_format)
+    for row, top, left, h, w, seed in boxes.T.tolist():
+        area = (slice(None), slice(top, top + h), slice(left, left + w))
+        result[row][area] = _highest_byte(hash_counters(counters[area], state=hash_to_int(0, 0, seed)))
+    return result
+
+
+def _highest_byte(bits: Tensor) -> Tensor:
+    """The upper 8 of 64 bits (int64) as uint8."""
+    return (bits >> 56).to(torch.uint8)
 
 
 class RandomChannelPermutation(nn.Module):

@@ -33,6 +33,7 @@ INTERPOLATIONS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
+CHUNK_VALUES = 2**19  # of the images that a CPU normalizes at once, so that they stay in its cache
 MinScale = Callable[[int, int], float]  # upright (width, height) → the smallest scale with all required pixels
 ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tensor
 
@@ -245,7 +246,12 @@ class Preprocessing(StoredPreprocessing):
         """uint8 (B,C,H,W) → float32 (B,C,H,W) with zero mean and unit standard deviation, on the same device."""
         constants = torch.tensor([self.mean, self.std], dtype=torch.float32)[:, :, None, None]
         mean, std = constants.to(images.device, non_blocking=True)  # (C,1,1); the host does not wait for a GPU
-        return images.to(torch.float32).div_(255).sub_(mean).div_(std)
+        result = torch.empty_like(images, dtype=torch.float32)
+        on_cpu = images.device.type == "cpu"
+        rows = max(1, CHUNK_VALUES // (images.shape[1:].numel() or 1)) if on_cpu else max(1, len(images))
+        for part, normalized in zip(images.split(rows), result.split(rows), strict=True):
+            normalized.copy_(part).div_(255).sub_(mean).div_(std)
+        return result
 
     def _target(self, width: int, height: int) -> tuple[int, int]:
         """(width, height) after resizing, before cropping or padding."""
