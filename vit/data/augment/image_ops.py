@@ -9,6 +9,15 @@ from torch import Tensor
 
 _GRAY = (0.2989, 0.587, 0.114)
 _BLUR_RADIUS = 6  # three standard deviations of the widest blur
+_VALUES_AT_ONCE = 2**19  # of the images of `at_once`
+
+
+def at_once(images: Tensor) -> int:
+    """How many images of a batch (B,C,H,W) to change at once: all, but on a CPU so few that intermediate results stay
+    in its cache.
+    """
+    count = _VALUES_AT_ONCE // max(1, images.shape[1:].numel()) if images.device.type == "cpu" else len(images)
+    return max(1, count)
 
 
 def to_bytes(pixels: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vit.data.augment.image_ops import at_once
 from vit.data.formats.zip_archives import ArchivedFile
 from vit.data.images import jpeg_decoders
 from vit.data.images.bit_depth import FULL, Range, check_range, is_high_bit_depth, stored_values
@@ -33,7 +34,6 @@ INTERPOLATIONS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-CHUNK_VALUES = 2**19  # of the images that a CPU normalizes at once, so that they stay in its cache
 MinScale = Callable[[int, int], float]  # upright (width, height) → the smallest scale with all required pixels
 ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tensor
 
@@ -247,9 +247,8 @@ class Preprocessing(StoredPreprocessing):
         constants = torch.tensor([self.mean, self.std], dtype=torch.float32)[:, :, None, None]
         mean, std = constants.to(images.device, non_blocking=True)  # (C,1,1); the host does not wait for a GPU
         result = torch.empty_like(images, dtype=torch.float32)
-        on_cpu = images.device.type == "cpu"
-        rows = max(1, CHUNK_VALUES // (images.shape[1:].numel() or 1)) if on_cpu else max(1, len(images))
-        for part, normalized in zip(images.split(rows), result.split(rows), strict=True):
+        count = at_once(images)
+        for part, normalized in zip(images.split(count), result.split(count), strict=True):
             normalized.copy_(part).div_(255).sub_(mean).div_(std)
         return result
 
