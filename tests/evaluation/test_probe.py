@@ -6,7 +6,15 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vit.evaluation.features.probe import Labelled, accuracy, logistic_regression, nearest_neighbours
+from vit.evaluation.features.probe import (
+    FIT_C_VALUES,
+    MAX_CV_SAMPLES,
+    Labelled,
+    accuracy,
+    choose_c,
+    logistic_regression,
+    nearest_neighbours,
+)
 
 
 def blobs(rows, seed, spread=4.0):
@@ -53,3 +61,10 @@ def test_the_strength_is_chosen_on_validation():
     reached = fitted[found.C].score(TEST.features, TEST.labels)
     assert accuracy(found.classify(TEST.features), TEST.labels) == pytest.approx(reached)
     assert len(seen) == len(c_values)
+
+
+def test_the_strength_of_many_samples_that_are_sorted_by_class_is_chosen_on_all_classes():
+    x, y = make_blobs(MAX_CV_SAMPLES + 500, 3, centers=2, cluster_std=2.0, random_state=0)
+    order = np.argsort(y, kind="stable")
+    c, held_out = choose_c(x[order], y[order], FIT_C_VALUES)
+    assert c in FIT_C_VALUES and held_out > 0.9

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from vit.counters import permutation
+
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
@@ -117,10 +119,14 @@ def fit_linear(train: Labelled, classes: int, c_values: Sequence[float] = FIT_C_
 
 
 def choose_c(x: np.ndarray, labels: np.ndarray, c_values: Sequence[float]) -> tuple[float, float]:
-    """x (N,D), labels (N,) -> the `C` with the lowest cross entropy on held-out folds, and the accuracy there."""
+    """x (N,D), labels (N,) -> the `C` with the lowest cross entropy on held-out folds, and the accuracy there.
+
+    Of more than `MAX_CV_SAMPLES` vectors a class-balanced subset is used, whatever their order.
+    """
     from sklearn.model_selection import StratifiedKFold
 
-    x, labels = x[:MAX_CV_SAMPLES], labels[:MAX_CV_SAMPLES]
+    rows = np.sort(class_balanced_order(labels)[:MAX_CV_SAMPLES])
+    x, labels = x[rows], labels[rows]
     folds = min(MAX_FOLDS, int(np.bincount(labels)[np.unique(labels)].min()))
     if folds < 2:
         return C_WITHOUT_CV, float("nan")
@@ -137,6 +143,18 @@ def choose_c(x: np.ndarray, labels: np.ndarray, c_values: Sequence[float]) -> tu
         scores.append((float(np.concatenate(losses).mean()), c, float(np.concatenate(hits).mean())))
     _, c, accuracy = min(scores)
     return c, accuracy
+
+
+def class_balanced_order(labels: np.ndarray) -> np.ndarray:
+    """labels (N,) -> (N,): all indices in a fixed random order, of which any first ones are equally many of each class,
+    as far as a class has so many.
+    """
+    order = permutation(0, 0, len(labels)).numpy()
+    shuffled = labels[order]
+    rank = np.empty(len(order), dtype=np.int64)  # of each sample within its class
+    for c in np.unique(shuffled):
+        rank[shuffled == c] = np.arange((shuffled == c).sum())
+    return order[np.argsort(rank, kind="stable")]
 
 
 def new_regression(c: float) -> "LogisticRegression":

@@ -7,14 +7,12 @@ data set a random head may not reach the accuracy that the fitted one starts wit
 import logging
 from functools import partial
 
-import numpy as np
 import torch
 from torch import nn
 
-from vit.counters import permutation
 from vit.data import Preprocessing, Source, Split
 from vit.evaluation.features.embeddings import embed_split
-from vit.evaluation.features.probe import Labelled, LinearFit, fit_linear
+from vit.evaluation.features.probe import Labelled, LinearFit, class_balanced_order, fit_linear
 from vit.inference.features import Featurizer
 from vit.models import Classifier
 from vit.nn.init import restored_modes
@@ -52,12 +50,7 @@ def start_head(
 
 def class_balanced(split: Split, count: int) -> Split:
     """At most `count` samples in a fixed random order, equally many of each class as far as it has them."""
-    order = permutation(0, 0, len(split)).numpy()
-    labels = split.labels[order]
-    rank = np.empty(len(order), dtype=np.int64)  # of each sample within its class
-    for c in np.unique(labels):
-        rank[labels == c] = np.arange((labels == c).sum())
-    return split.take(order[np.argsort(rank, kind="stable")[:count]])
+    return split.take(class_balanced_order(split.labels)[:count])
 
 
 def features(
