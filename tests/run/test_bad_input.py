@@ -93,6 +93,22 @@ def test_model_that_does_not_fit_the_pixels(refused):
     refused(["data.preprocessing.mean=[0.5,0.5]"], 2, "mode RGB has 3 channels, but mean has 2")
 
 
+@pytest.mark.parametrize(("overrides", "texts"), [
+    (["recipe.batch_size=null"], ["recipe.batch_size=null: must be a number of samples"]),
+    (["model.name=null"], ["model.name=null: must be a string, such as vit_tiny"]),
+    (["recipe.augment.affine=3"], ["recipe.augment.affine=3", "such as recipe.augment.affine._target_"]),
+    (["+recipe.augment.mine=3"], ["recipe.augment.mine=3: must be null, or a node with the _target_ of a step"]),
+    (["+logger.mine=3"], ["logger.mine=3: must be null, or a node with the _target_ of a logger"]),
+    (["recipe=text"], ["this recipe has no key augment, so it is not for task=classification"]),
+    (["recipe=mae"], ["this recipe has no key loss"]),
+    (["data=digit_strips", "task=text_classification"], ["data=digit_strips has pairs", "needs labelled texts",
+                                                         "task=seq2seq"]),
+    (["data=spelled_numbers", "task=classification", "recipe=scratch", "model=tiny"], ["needs images", "task=seq2seq"]),
+])
+def test_a_part_of_the_config_that_does_not_fit_the_task(refused, overrides, texts):
+    refused([*overrides, *QUICK], 2, *texts)
+
+
 def test_unreadable_image(refused, photos):
     (photos / "dog" / "003.png").write_bytes(b"<html>not found</html>")
     (photos / "emu" / "001.png").write_bytes(b"")

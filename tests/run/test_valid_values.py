@@ -65,6 +65,24 @@ def test_what_the_groups_offer_is_within_the_ranges(group, names):
     ("recipe.mixup={mixup: -1, cutmix: 1}", "a number, 0 or more"),
     ("recipe.augment.erase={_target_: vit.data.RandomErasing, p: 2}", "a number, 0 or more, 1 or less"),
     ("trainer.log_every_n_steps=0", "a whole number, 1 or more"),
+    ("data.image_size=[8,null]", "a whole number, 1 or more, or null"),
+    ("recipe.epochs=[1,2]", "a whole number, 1 or more, or auto"),
+    ("recipe.accumulate=[]", "a whole number, 1 or more"),
+    ("trainer.num_nodes={}", "a whole number, 1 or more"),
+    ("precision={}", "one of auto, 32-true"),
+    ("name=null", "a string"),
+    ("name=[a]", "a string"),
+    ("runs=null", "a string"),
+    ("data._target_=3", "a string"),
+    ("recipe.optimizer.name=null", "a string"),
+    ("recipe.loss.name=1", "a string"),
+    ("recipe.optimizer=null", "a node with keys"),
+    ("recipe.schedule=null", "a node with keys"),
+    ("recipe.loss=null", "a node with keys"),
+    ("recipe.optimizer.options=text", "a node with keys, or null"),
+    ("data.preprocessing=null", "a node with keys"),
+    ("recipe.crop=3", "a node with keys, or null"),
+    ("debug=null", "true or false, such as false"),
 ])
 def test_a_number_that_cannot_be_is_an_error_with_key_and_range(override, range):
     with pytest.raises(ConfigError) as caught:
@@ -76,10 +94,23 @@ def test_a_number_that_cannot_be_is_an_error_with_key_and_range(override, range)
 @pytest.mark.parametrize("override", [
     "recipe.clip=null", "recipe.clip=1e-3", "recipe.optimizer.lr=0", "recipe.optimizer.lr=1e10", "data.workers=auto",
     "data.image_size=[8,16]", "recipe.schedule.warmup=100", "trainer.devices=auto", "recipe.ema=null", "seed=-1",
-    "data.split_seed=7",
+    "data.split_seed=7", "recipe.crop=null", "recipe.mixup=null", "recipe.augment=null", "recipe.progressive=null",
 ])
 def test_valid_values_are_accepted(override):
     resolve(compose([override]))
+
+
+def test_a_name_or_path_of_digits_is_a_string():
+    config = resolve(compose(["data.name=2026", "runs=7", "data.cache_dir=8"]))
+    assert (config["name"], config["runs"], config["data"]["cache_dir"]) == ("2026", "7", "8")
+    assert resolve(compose(["name='~x'"]))["name"] == "~x"
+
+
+@pytest.mark.parametrize("override", ["strategy=null", "logger=[]", "model=3", "experiment=null"])
+def test_a_group_without_an_option_is_an_error_with_the_options(override):
+    group = override.partition("=")[0]
+    with pytest.raises(ConfigError, match=f"{group}=.*: must be one of .*{options(group)[-1]}; leave it out"):
+        compose([override])
 
 
 def test_the_table_names_no_key_that_does_not_exist():

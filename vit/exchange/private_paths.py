@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 # config keys whose values are paths: read literally on the command line, and reduced in published records
-PATH_KEYS = ("data.root", "data.path", "data.corrections", "data.leave_out", "init_from", "model.vectors",
-             "distill.teacher", "resume", "run_dir", "runs")
+PATH_KEYS = ("data.root", "data.path", "data.corrections", "data.leave_out", "data.cache_dir", "init_from",
+             "model.vectors", "distill.teacher", "resume", "run_dir", "runs")
 # the folders in front of a file name anywhere in a text; a single '/' is not a path
 FOLDERS = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2}|[A-Za-z]:)?[/\\](?:[^/\\,\]}'\"]+[/\\])*(?=[^/\\,\]}'\"\s])")
 

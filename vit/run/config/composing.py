@@ -33,8 +33,9 @@ from vit.run.config.valid_values import check_type, invalid_value, nearest, node
 log = logging.getLogger("vit")
 
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
-EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger",
-        "strategy", "callbacks")
+EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
+              "callbacks")
+NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
 
 RUN_FOLDER, MODE = "hydra.run.dir", "hydra.mode"
 
@@ -91,7 +92,8 @@ def compose(overrides: list[str]) -> DictConfig:
 
 
 def with_paths(config: DictConfig, folder: object) -> DictConfig:
-    """The composed config, in which paths are strings, also where YAML parses a number, and `~` is the home folder.
+    """The composed config, in which paths and names are strings, also where YAML parses a number, and `~` in a path is
+    the home folder.
 
     Args:
         folder: the value of `hydra.run.dir`, which is the run folder unless `run_dir` is set; None where it is not set.
@@ -99,10 +101,12 @@ def with_paths(config: DictConfig, folder: object) -> DictConfig:
     if folder:
         config.run_dir = config.run_dir or str(folder)
     values = dict(nodes(OmegaConf.to_container(config, resolve=False)))
-    for key in PATH_KEYS:
+    for key in (*PATH_KEYS, *NAMES):
         value = values.get(key)
-        if isinstance(value, int | float) or isinstance(value, str) and value.startswith("~"):
-            OmegaConf.update(config, key, os.path.expanduser(str(value)))
+        if isinstance(value, int | float):
+            OmegaConf.update(config, key, str(value))
+        elif isinstance(value, str) and value.startswith("~") and key in PATH_KEYS:
+            OmegaConf.update(config, key, os.path.expanduser(value))
     return config
 
 
@@ -223,10 +227,12 @@ def _is_group(key: str, search: tuple[str, ...]) -> bool:
 def _check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
     for override in parsed:
         group, chosen = override.key_or_group, override.value()
-        if not isinstance(chosen, str) or not _is_group(group, search):
+        if not _is_group(group, search):
             continue
         known = options(group, search)
-        if chosen not in known and chosen not in FORMER_OPTIONS.get(group, ()):
+        if not chosen or not isinstance(chosen, str | list | dict):
+            raise ConfigError(f"{override.input_line}: must be one of {', '.join(known)}; leave it out for the default")
+        if isinstance(chosen, str) and chosen not in known and chosen not in FORMER_OPTIONS.get(group, ()):
             raise ConfigError(
                 f"{group}={chosen}: no such {group}{nearest(chosen, known)} ({group} may be {', '.join(known)})"
             )

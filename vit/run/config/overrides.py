@@ -83,6 +83,11 @@ def shown(key: str, value: object) -> str:
     return shlex.quote(override_text(key, str(value)))
 
 
+def yaml_text(value: object) -> str:
+    """A value of a config for a message: `null`, `true`, `[8, 16]`."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _parsed(override: str, multirun: bool) -> Override:
     if "=" not in override and not override.startswith("~"):
         raise ConfigError(f"{override!r} is not of the form key=value, such as data=digits or recipe.epochs=10")

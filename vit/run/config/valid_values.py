@@ -1,4 +1,5 @@
-"""The valid values of a config: the range of every number, and the choices of options that all data sets or tasks have.
+"""The valid values of a config: the range of every number, the choices of options that all data sets or tasks have, and
+what must be a string or a node.
 
 They are checked before heavy imports and before the data is read.
 """
@@ -12,18 +13,19 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from vit.messages import did_you_mean, nearest_names
-from vit.run.config.overrides import ConfigError
+from vit.run.config.overrides import ConfigError, yaml_text
 
 
 @dataclass(frozen=True)
 class Number:
-    """The range of one key. A list or tuple is checked element by element.
+    """The range of one key.
 
     Args:
         low, high: the bounds; `above` and `below` exclude them.
         whole: integers only.
         null: whether null is valid too.
         names: strings that are valid too; None for any string.
+        lists: whether a list of such values is valid too.
     """
 
     low: float = -math.inf
@@ -33,12 +35,13 @@ class Number:
     whole: bool = False
     null: bool = False
     names: tuple[str, ...] | None = ()
+    lists: bool = False
 
     def accepts(self, value: Any) -> bool:
         if value is None:
             return self.null
         if isinstance(value, list | tuple):
-            return all(self.accepts(each) for each in value)
+            return self.lists and all(each is not None and self.accepts(each) for each in value)
         if isinstance(value, str):
             return self.names is None or value in self.names
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -82,6 +85,34 @@ class Choice:
         return f"one of {', '.join(self.names)}"
 
 
+@dataclass(frozen=True)
+class Text:
+    """Any string."""
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, str)
+
+    def __str__(self) -> str:
+        return "a string"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node with keys of its own.
+
+    Args:
+        null: whether null is valid too.
+    """
+
+    null: bool = False
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, dict) or value is None and self.null
+
+    def __str__(self) -> str:
+        return f"a node with keys{', or null' if self.null else ''}"
+
+
 AUTO = ("auto",)
 BOOLEAN_OR_AUTO = ("compile",)
 ANY = Number()
@@ -94,23 +125,31 @@ FRACTION_BELOW_1 = Number(0, 1, below=True)
 FRACTION_ABOVE_0 = Number(0, 1, above=True)
 BETWEEN_0_AND_1 = Number(0, 1, above=True, below=True)
 SEED = Number(-(2**63), 2**63 - 1, whole=True)
-BYTE = Number(0, 255)
+BYTE = Number(0, 255, lists=True)
 
 
 def or_null(number: Number) -> Number:
     return replace(number, null=True)
 
 
-SAMPLES = replace(or_null(AT_LEAST_0), names=None)  # a number, a fraction, or the name of a file
-VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * matches any name
+def or_list(number: Number) -> Number:
+    return replace(number, lists=True)
+
+
+SIZE = or_list(or_null(COUNT))  # of images and patches: one number, or height and width
+SAMPLES = or_list(replace(or_null(AT_LEAST_0), names=None))  # a number, a fraction, or the name of a file
+VALID_VALUES: dict[str, Number | Choice | Text | Node] = {  # key -> its valid values; * matches any name
     "compile_mode": Choice(("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")),
     "calibrate": Choice(("full", "temperature", "none"), null=True, any_case=True),
     "precision": Choice(("auto", "32-true", "bf16-mixed", "bf16-residual", "16-mixed")),
+    "name": Text(),
+    "runs": Text(),
     "seed": SEED,
     "callbacks.every_steps": or_null(COUNT),
     "callbacks.film": or_null(COUNT),
     "callbacks.patience": or_null(COUNT),
     "callbacks.start_margin": AT_LEAST_0,
+    "data._target_": Text(),
     "data.audit_seconds": AT_LEAST_0,
     "data.balance": Choice(("none", "sampler", "loss")),
     "data.cache": Choice(("auto", "none", "memory", "disk", "device")),
@@ -118,8 +157,8 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
     "data.cache_side": replace(COUNT, names=AUTO),
     "data.decoder": Choice(("auto", "pillow", "simplejpeg", "torchcodec")),
     "data.digits": COUNT,
-    "data.fractions": FRACTION,
-    "data.image_size": or_null(COUNT),
+    "data.fractions": or_list(FRACTION),
+    "data.image_size": SIZE,
     "data.limit": COUNT,
     "data.mask_ratio": BETWEEN_0_AND_1,
     "data.max_len": or_null(COUNT),
@@ -128,16 +167,18 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
     "data.max_target_len": or_null(COUNT),
     "data.min_digits": or_null(COUNT),
     "data.min_patches": or_null(COUNT),
+    "data.name": Text(),
     "data.on_bad_sample": Choice(("error", "skip")),
-    "data.patch_size": or_null(COUNT),
+    "data.patch_size": SIZE,
+    "data.preprocessing": Node(),
     "data.preprocessing.background": BYTE,
     "data.preprocessing.crop_pct": or_null(FRACTION_ABOVE_0),
     "data.preprocessing.height": or_null(COUNT),
     "data.preprocessing.max_pixels": or_null(COUNT),
     "data.preprocessing.max_width": or_null(COUNT),
-    "data.preprocessing.mean": or_null(ANY),
-    "data.preprocessing.range": replace(or_null(ANY), names=None),
-    "data.preprocessing.std": or_null(POSITIVE),
+    "data.preprocessing.mean": or_list(or_null(ANY)),
+    "data.preprocessing.range": or_list(replace(or_null(ANY), names=None)),
+    "data.preprocessing.std": or_list(or_null(POSITIVE)),
     "data.resampling": Choice(("torch", "pillow")),
     "data.split_seed": SEED,
     "data.test": SAMPLES,
@@ -164,17 +205,18 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
     "model.dilation": or_null(COUNT),
     "model.global_tokens": or_null(COUNT_OR_0),
     "model.head_dim": or_null(COUNT),
-    "model.image_size": or_null(COUNT),
+    "model.image_size": SIZE,
     "model.init_std": or_null(POSITIVE),
     "model.kernel": or_null(COUNT),
     "model.mask_ratio": BETWEEN_0_AND_1,
     "model.mlp_ratio": POSITIVE,
     "model.num_heads": COUNT,
-    "model.patch_size": or_null(COUNT),
+    "model.patch_size": SIZE,
     "model.pool_hidden": COUNT,
     "model.value_dim": or_null(COUNT),
     "model.window": or_null(COUNT_OR_0),
     "recipe.accumulate": COUNT,
+    "recipe.augment": Node(null=True),
     "recipe.augment.*.degrees": Number(0, 180),
     "recipe.augment.*.fill": BYTE,
     "recipe.augment.*.magnitude": Number(0, 30, null=True),
@@ -188,28 +230,37 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
     "recipe.batch_size": replace(or_null(COUNT), names=AUTO),
     "recipe.batch_tokens": or_null(COUNT),
     "recipe.clip": or_null(POSITIVE),
-    "recipe.crop.ratio": or_null(POSITIVE),
-    "recipe.crop.scale": or_null(FRACTION_ABOVE_0),
+    "recipe.crop": Node(null=True),
+    "recipe.crop.ratio": or_list(or_null(POSITIVE)),
+    "recipe.crop.scale": or_list(or_null(FRACTION_ABOVE_0)),
     "recipe.ema": replace(or_null(BETWEEN_0_AND_1), names=AUTO),
     "recipe.epochs": replace(COUNT, names=AUTO),
+    "recipe.loss": Node(),
     "recipe.loss.ctc": FRACTION_BELOW_1,
     "recipe.loss.label_smoothing": FRACTION_BELOW_1,
+    "recipe.loss.name": Text(),
+    "recipe.mixup": Node(null=True),
     "recipe.mixup.cutmix": AT_LEAST_0,
     "recipe.mixup.mixup": AT_LEAST_0,
     "recipe.mixup.prob": FRACTION,
     "recipe.mixup.switch": FRACTION,
+    "recipe.optimizer": Node(),
     "recipe.optimizer.layer_decay": or_null(FRACTION_ABOVE_0),
     "recipe.optimizer.lr": or_null(AT_LEAST_0),
     "recipe.optimizer.lr_base_batch": or_null(COUNT),
-    "recipe.optimizer.options.betas": FRACTION_BELOW_1,
+    "recipe.optimizer.name": Text(),
+    "recipe.optimizer.options": Node(null=True),
+    "recipe.optimizer.options.betas": or_list(FRACTION_BELOW_1),
     "recipe.optimizer.options.eps": AT_LEAST_0,
     "recipe.optimizer.options.fallback_lr_scale": AT_LEAST_0,
     "recipe.optimizer.options.momentum": FRACTION_BELOW_1,
     "recipe.optimizer.weight_decay": AT_LEAST_0,
-    "recipe.progressive.image_size": or_null(COUNT),
-    "recipe.progressive.patch_drop": or_null(FRACTION_BELOW_1),
+    "recipe.progressive": Node(null=True),
+    "recipe.progressive.image_size": SIZE,
+    "recipe.progressive.patch_drop": or_list(or_null(FRACTION_BELOW_1)),
     "recipe.progressive.stages": Number(2, 5, whole=True),  # each is one more compilation with compile=true
     "recipe.progressive.until": BETWEEN_0_AND_1,
+    "recipe.schedule": Node(),
     "recipe.schedule.cooldown": FRACTION,
     "recipe.schedule.final": FRACTION,
     "recipe.schedule.warmup": AT_LEAST_0,
@@ -234,7 +285,7 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
 }
 
 
-def valid_values(key: str) -> Number | Choice | None:
+def valid_values(key: str) -> Number | Choice | Text | Node | None:
     """The valid values of a dotted key; None for a key that may have any value, or that is checked where it is read."""
     if key in VALID_VALUES:
         return VALID_VALUES[key]
@@ -245,11 +296,10 @@ def valid_values(key: str) -> Number | Choice | None:
 def invalid_value(config: dict) -> str | None:
     """A sentence about the first invalid value; None where all are valid."""
     for key, value in nodes(config):
-        valid = None if isinstance(value, dict) else valid_values(key)
+        valid = valid_values(key)
         if valid is not None and not valid.accepts(value):
-            shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
             hint = nearest(str(value), list(valid.names)) if isinstance(valid, Choice) else ""
-            return f"{key}={shown}: must be {valid}{hint}"
+            return f"{key}={yaml_text(value)}: must be {valid}{hint}"
     return None
 
 
@@ -271,7 +321,8 @@ def check_type(override: Override, default: object) -> None:
         wrong = isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto"
         expected = "a number" if wrong else None
     if expected:
-        raise ConfigError(f"{override.key_or_group}={value}: must be {expected}, such as {str(default).lower()}")
+        key, example = override.key_or_group, yaml_text(default)
+        raise ConfigError(f"{key}={yaml_text(value)}: must be {expected}, such as {example}")
 
 
 def nearest(key: str, among: list[str]) -> str:

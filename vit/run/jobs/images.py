@@ -10,7 +10,7 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
-from vit.data import BadImage, DataError, Mixup, Preprocessing, Source
+from vit.data import BadImage, DataError, Mixup, Preprocessing, Source, Split
 from vit.data.errors import printable
 from vit.data.images.files import summary
 from vit.data.quality.audit import AuditReport, audit
@@ -22,7 +22,7 @@ from vit.models import flops
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.base import Job, Tested
-from vit.run.parts.batches import build_augment, build_batches, check_devices
+from vit.run.parts.batches import build_augment, build_batches
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
@@ -48,6 +48,7 @@ NAMED = 20  # unreadable images in the log
 class ImageJob(Job):
     """A job on images of one size."""
 
+    split_class = Split
     accepts_auto = accepts_augment = True
     preprocessing: Preprocessing
     audit: AuditReport | None
@@ -77,7 +78,6 @@ class ImageJob(Job):
 
     def complete_recipe(self) -> None:
         super().complete_recipe()
-        check_devices(self.config, self.devices.world)
         if self.config["data"].get("pack"):
             drop_mixup(self.config)
 
@@ -113,6 +113,7 @@ class ImageClassificationJob(ImageJob):
     """Images to class names, one label per image."""
 
     accepts_progressive = True
+    recipe_keys = ("augment", "crop", "loss", "mixup")
     task_class: type[Classification] = Classification
     progressive: Progressive | None
 

@@ -16,7 +16,6 @@ from vit.run.film import ReconstructionFilm
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageJob
 from vit.run.parts.batches import build_augment
-from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model
 from vit.run.reconstructions import Reconstructions, reconstruct, select_images
@@ -29,15 +28,7 @@ class MaskedImageJob(ImageJob):
     """Reconstruct masked patches; other models start from the result."""
 
     finetunes = False
-
-    @classmethod
-    def check_config(cls, config: dict, devices: Devices) -> None:
-        """Raises ConfigError: as `Job.check_config`, or for an invalid value of the `task` node."""
-        super().check_config(config, devices)
-        for key, least in (("examples", 0), ("examples_every", 1)):
-            value = config["task"][key]
-            if not isinstance(value, int) or value < least:
-                raise ConfigError(f"task.{key}={value}: must be a whole number, {least} or more")
+    recipe_keys = ("augment", "crop")
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         """The masked autoencoder; raises ConfigError for another kind of model."""

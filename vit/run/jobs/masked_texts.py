@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
-from vit.data import MaskedDataset, MaskedTrainBatches
+from vit.data import CorpusSplit, MaskedDataset, MaskedTrainBatches
 from vit.evaluation.masked_tokens import evaluate_masked_tokens
 from vit.evaluation.progress import Progress
 from vit.models.masked import MaskedTextConfig
@@ -28,6 +28,7 @@ from vit.weights import KeyReport
 class MaskedTextJob(TextJob):
     """Predict masked tokens and whether two sentences are consecutive; other models start from the result."""
 
+    split_class = CorpusSplit
     unit = "sentence pairs"
     finetunes = False
 

@@ -3,6 +3,7 @@
 import importlib
 from pathlib import Path
 
+from vit.data import CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.base import Job
 from vit.run.parts.batches import check_no_augment
@@ -21,6 +22,12 @@ JOBS = {  # task.name -> module and class, imported when needed
 }
 # nodes that records of earlier versions and a user's own primary config may lack, or that are null
 DEFAULTS = {"calibrate": "none", "distill": {"kind": "none"}, "finetune": {}}
+SAMPLES = {  # class of a split -> what it has, and the tasks that use it
+    Split: ("images", "classification or task=masked_image"),
+    TextSplit: ("labelled texts", "text_classification"),
+    CorpusSplit: ("sentences of documents", "masked_text"),
+    PairSplit: ("pairs of a text or image and its target text", "seq2seq"),
+}
 MULTI_LABEL = ("multi_label", "MultiLabelJob")  # task=classification on images with several labels each
 
 
@@ -36,6 +43,7 @@ def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, re
     config = with_defaults(config)
     job = check_job(config, devices)
     source = build_source(config["data"], record)
+    check_samples(job, source, config)
     if config["task"]["name"] == "classification" and source.multi_label:
         job = job_class(*MULTI_LABEL)
     return job(config, source, devices, checkpoint)
@@ -52,6 +60,19 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
     check_task(job, config)
     job.check_config(config, devices)
     return job
+
+
+def check_samples(job: type[Job], source: Source | PairSource | CorpusSource, config: dict) -> None:
+    """Checks that the task can use samples of this kind.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    split = next(iter(source.splits.values()))
+    if not isinstance(split, job.split_class):
+        kind, tasks = next(found for split_class, found in SAMPLES.items() if isinstance(split, split_class))
+        raise ConfigError(f"data={config['data']['name']} has {kind}, but task={config['task']['name']} needs "
+                          f"{SAMPLES[job.split_class][0]}; choose other data, or task={tasks}")
 
 
 def with_defaults(config: dict) -> dict:
@@ -77,6 +98,10 @@ def check_task(job: type[Job], config: dict) -> None:
     for key in () if job.accepts_auto else ("batch_size", "epochs", "ema"):
         if recipe.get(key) == AUTO:
             raise ConfigError(f"recipe.{key}=auto is for images, but task={task} trains on {job.unit}; give a number")
+    for key in job.recipe_keys:
+        if key not in recipe:
+            raise ConfigError(f"this recipe has no key {key}, so it is not for task={task}; leave it out, or choose "
+                              "another recipe=")
     if not job.accepts_progressive and is_progressive(recipe):
         raise ConfigError(f"recipe.progressive is for image classification, but this is task={task}; set its "
                           "image_size and patch_drop to null")

@@ -10,7 +10,7 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
-from vit.data import BadImage, LinePreprocessing, PairDataset, PairEvalBatches, PairTrainBatches
+from vit.data import BadImage, LinePreprocessing, PairDataset, PairEvalBatches, PairSplit, PairTrainBatches
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation import bleu_signature
 from vit.evaluation.progress import Progress
@@ -40,20 +40,19 @@ SAMPLES = 8  # written as files
 class Seq2SeqJob(Job):
     """Texts, or images of text, to texts. `preprocessing` is None for texts."""
 
+    split_class = PairSplit
     unit = "pairs"
     tokenizes = True
     accepts_augment = True  # checked below: only images of text have it
+    recipe_keys = ("augment", "batch_tokens", "loss")
     tokenizers: dict[str, Tokenizer]
     preprocessing: LinePreprocessing | None
     datasets: dict[str, PairDataset]
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """Raises ConfigError for an invalid batch size or number of epochs."""
+        """Raises ConfigError for batches that neither samples nor tokens limit."""
         recipe = config["recipe"]
-        for key in ("epochs", "batch_size", "batch_tokens", "accumulate"):
-            if recipe[key] is not None and recipe[key] < 1:
-                raise ConfigError(f"recipe.{key}={recipe[key]}: must be 1 or more")
         if recipe["batch_size"] is None and recipe["batch_tokens"] is None:
             raise ConfigError("recipe.batch_size and recipe.batch_tokens are both null; set one of them")
 

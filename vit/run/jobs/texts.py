@@ -9,7 +9,7 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
-from vit.data import TextDataset
+from vit.data import TextDataset, TextSplit
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import evaluate_texts
@@ -56,7 +56,9 @@ class TextJob(Job):
 class TextClassificationJob(TextJob):
     """Texts, or pairs of texts, to class names."""
 
+    split_class = TextSplit
     unit = "texts"
+    recipe_keys = ("loss",)
 
     def build_inputs(self, initial: Initial | None) -> None:
         texts = [text for column in self.source.splits["train"].texts for text in column]

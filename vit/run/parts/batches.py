@@ -145,11 +145,15 @@ def build_augment(steps: dict | None, seed: int, packed: bool = False) -> Augmen
     Raises:
         ConfigError: names the step.
     """
-    made = [
-        checked(f"recipe.augment.{key}", instantiate, {name: v for name, v in step.items() if v is not None})
-        for key, step in (steps or {}).items()
-        if step is not None
-    ]
+    made = []
+    for key, step in (steps or {}).items():
+        if step is None:
+            continue
+        if not isinstance(step, dict) or step.get("_target_") is None:
+            raise ConfigError(f"recipe.augment.{key}={step}: must be null, or a node with the _target_ of a step, "
+                              "such as vit.data.RandomErasing")
+        node = {name: value for name, value in step.items() if value is not None}
+        made.append(checked(f"recipe.augment.{key}", instantiate, node))
     return (PackedAugment if packed else Augment)(made, seed) if made else None
 
 
@@ -193,16 +197,15 @@ def check_batch(recipe: dict, train: int, unit: str) -> None:
 
 
 def check_devices(config: dict, devices: int) -> None:
-    """Checks that the global batch is divisible by micro-batches and devices; values that are auto are valid.
+    """Checks that the global batch is divisible by micro-batches and devices, as one that is `auto` always is.
 
     Raises:
         ConfigError: names the key and the nearest valid batch size.
     """
-    recipe = config["recipe"]
-    for key in ("epochs", "batch_size", "accumulate"):
-        if recipe[key] != AUTO and recipe[key] < 1:
-            raise ConfigError(f"recipe.{key}={recipe[key]}: must be 1 or more")
-    batch_size, accumulate = recipe["batch_size"], recipe["accumulate"]
+    batch_size, accumulate = config["recipe"]["batch_size"], config["recipe"]["accumulate"]
+    if batch_size is None:
+        raise ConfigError("recipe.batch_size=null: must be a number of samples; only task=seq2seq has "
+                          "recipe.batch_tokens instead")
     if batch_size == AUTO:
         return
     if batch_size % accumulate:

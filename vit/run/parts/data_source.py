@@ -48,7 +48,7 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
     module, _, name = data["_target_"].rpartition(".")
     try:
         parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})") from None
     for key, value in data.items():
         known = (*parameters, *SPLITTING, *EDITS, *LOADING)

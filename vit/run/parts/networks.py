@@ -17,6 +17,7 @@ from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
+from vit.run.config.overrides import yaml_text
 from vit.run.parts.init_from import Initial
 
 log = logging.getLogger("vit")
@@ -165,10 +166,16 @@ def start_from_vectors(model: nn.Module, path: str | None, tokenizer: Tokenizer)
 
 
 def model_name(model: dict, initial: Initial | None = None) -> str:
-    """The name of the network of a `model` node, as `create_model` takes it."""
+    """The name of the network of a `model` node, as `create_model` takes it.
+
+    Raises:
+        ConfigError: the node has none.
+    """
     if model["name"] is None and initial is not None and initial.model is not None:
         return initial.model.get("name") or initial.name
-    name = model["name"] or model["fallback"]
+    name = model["name"] or model.get("fallback")
+    if not isinstance(name, str):
+        raise ConfigError(f"model.name={yaml_text(model['name'])}: must be a string, such as vit_tiny")
     return f"timm:{name.removeprefix('timm:').removeprefix('timm/')}" if model.get("library") == "timm" else name
 
 

@@ -10,6 +10,7 @@ from vit.data import train_tokenizer
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
+from vit.run.config.overrides import yaml_text
 from vit.run.parts.init_from import Initial
 from vit.run.resume import without_weights
 
@@ -106,7 +107,3 @@ def with_tokenizers(
     """
     known = {side: tokenizer.to_dict() for side, tokenizer in tokenizers.items()}
     return {**config, "tokenizers": known, "use": dict(use or {})}
-
-
-def yaml_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -16,6 +16,7 @@ from pytorch_lightning.strategies import Strategy
 from vit.nn.transformer import set_autocast_residual
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import yaml_text
 from vit.run.config.valid_values import nearest
 from vit.run.console import console
 from vit.run.jobs import Job
@@ -239,17 +240,22 @@ def own_callbacks(chosen: dict) -> list[Callback]:
 
 
 def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
-    """The loggers of the `logger` node; `metrics.csv` is written in any case.
+    """The loggers of the `logger` node, without those that are null; `metrics.csv` is written in any case.
 
     Raises:
-        ConfigError: a logger cannot be imported or rejects its options.
+        ConfigError: a logger has no `_target_`, cannot be imported or rejects its options.
     """
     loggers: list[Logger] = []
-    for settings in config["logger"].values():
+    for key, settings in config["logger"].items():
+        if settings is None:
+            continue
+        if not isinstance(settings, dict) or not isinstance(target := settings.get("_target_"), str):
+            raise ConfigError(f"logger.{key}={yaml_text(settings)}: must be null, or a node with the _target_ of a "
+                              "logger, such as pytorch_lightning.loggers.CSVLogger")
         tensorboard = {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
         try:
-            loggers.append(instantiate({**(tensorboard if "TensorBoard" in settings["_target_"] else {}), **settings}))
+            loggers.append(instantiate({**(tensorboard if "TensorBoard" in target else {}), **settings}))
         except (HydraException, ModuleNotFoundError) as error:
             cause = error.__cause__ or error
-            raise ConfigError(f"logger {settings['_target_']} cannot be used: {' '.join(str(cause).split())}") from None
+            raise ConfigError(f"logger {target} cannot be used: {' '.join(str(cause).split())}") from None
     return loggers
