@@ -13,7 +13,7 @@ import pytest
 import torch._dynamo
 
 from vit.run.deferred_modules import Placeholder, deferred_packages
-from vit.run.quick_imports import DeferredCompiler, quick_imports
+from vit.run.quick_imports import DeferredCompiler, default_ddp_mode, quick_imports
 
 START = "import sys; from vit.run.quick_imports import quick_imports\nwith quick_imports(): import pytorch_lightning\n"
 NOT_LOADED = "assert not {'scipy.signal.windows', 'torch._dynamo.eval_frame'} & sys.modules.keys()\n"
@@ -101,6 +101,42 @@ from torch._dynamo.eval_frame import OptimizedModule as original
 assert original is torch._dynamo.OptimizedModule and sys.modules["torch._dynamo"] is torch._dynamo
 assert type(torch._dynamo.eval_frame.__spec__.loader).__name__ == "SourceFileLoader"
 """
+SUBMODULES = """
+import torch._dynamo.utils as utils
+rules = sys.modules["torch._dynamo.trace_rules"]
+rules.clear_lru_cache()
+assert utils.get_optimize_ddp_mode() == "ddp_optimizer"
+""" + NOT_LOADED + """
+torch._dynamo.config.optimize_ddp = "python_reducer"
+assert utils.get_optimize_ddp_mode() == torch._dynamo.utils.get_optimize_ddp_mode() == "python_reducer"
+assert utils.counters is sys.modules["torch._dynamo.utils"].counters and utils is not torch._dynamo.utils
+assert rules.clear_lru_cache is torch._dynamo.trace_rules.clear_lru_cache
+"""
+FIRST_SUBMODULE = """
+from torch._dynamo.utils import is_compile_supported, counters
+import torch._dynamo.utils
+assert torch._dynamo.utils.counters is counters and torch._dynamo.utils is sys.modules["torch._dynamo.utils"]
+assert is_compile_supported("meta") is torch._dynamo.utils.is_compile_supported("meta") is False
+"""
+TIMM = """
+import timm
+from torchvision.ops.roi_align import is_compile_supported
+model = timm.create_model("test_resnet", num_classes=3).eval()
+assert model(torch.ones(1, 3, 32, 32)).shape == (1, 3)
+""" + NOT_LOADED + """
+assert is_compile_supported("meta") is False and is_compile_supported("cpu") in (False, True)
+assert "torch._dynamo.eval_frame" in sys.modules
+"""
+DISTRIBUTED = """
+from torch import distributed
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+wrapped = torch.nn.parallel.DistributedDataParallel(module)
+step(wrapped)
+""" + NOT_LOADED + """
+compiled = torch.compile(wrapped, backend="eager")
+assert torch.equal(compiled(torch.ones(1, 2)), module(torch.ones(1, 2)))
+assert torch._dynamo.utils.get_optimize_ddp_mode.__module__ == "torch._dynamo.utils"
+"""
 PROBE = """
 import json, os, sys
 from pytorch_lightning import Callback
@@ -131,6 +167,8 @@ def test_what_is_deferred_is_imported_when_it_is_used():
     """In forks of one process that has imported Lightning."""
     codes = {name: use + CHECK for name, use in USES.items()} | {"the first use of a name": FIRST_USE}
     codes |= {"a plot": "import torch" + PLOT, "compilation": EAGER + COMPILED, "modules": EAGER + MODULE_OF_COMPILER}
+    codes |= {"submodules": "import torch" + SUBMODULES, "a submodule first": FIRST_SUBMODULE,
+              "timm": "import torch" + TIMM, "distributed training": EAGER + DISTRIBUTED}
     if importlib.util.find_spec("transformers"):
         codes["packages"] = PACKAGES
     code = "import os\n" + START + NOT_LOADED + INSPECTED + NOT_LOADED + FORK.format(codes=codes)
@@ -160,6 +198,10 @@ def test_the_stand_in_of_the_compiler_has_its_signatures(name):
         parameter.replace(annotation=mine.annotation) for parameter, mine in zip(
             inspect.signature(original).parameters.values(), inspect.signature(stand_in).parameters.values(),
             strict=True)]
+
+
+def test_the_stand_in_of_ddp_returns_the_default():
+    assert default_ddp_mode() == torch._dynamo.utils.get_optimize_ddp_mode()
 
 
 def test_packages_that_are_absent_or_imported_are_left_alone():

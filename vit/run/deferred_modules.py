@@ -14,7 +14,7 @@ class DeferredModule(types.ModuleType):
     """Stands for a module or package until one of its attributes or submodules is used, which imports it.
 
     Subclasses define what can be used without the module as methods, or as `parts`; it replaces them once it is
-    imported.
+    imported. A part can be a deferred submodule.
     """
 
     __path__: Sequence[str] = ()  # Python asks a package for it; `SubmoduleFinder` finds the submodules
@@ -27,15 +27,19 @@ class DeferredModule(types.ModuleType):
 
     def _import(self) -> types.ModuleType:
         """The module, imported in place of this object, which then has the same attributes."""
-        first = sys.modules.get(self.__name__) is self
-        if first:
-            del sys.modules[self.__name__]
-            sys.meta_path.remove(self._finder)
-        module = importlib.import_module(self.__name__)
-        if first:
-            self._imported(module)
-            vars(self).update({name: value for name, value in vars(module).items() if not name.startswith("__")})
-        return module
+        if sys.modules.get(self.__name__) is not self:
+            return importlib.import_module(self.__name__)
+        deferred = [module for name, module in list(sys.modules.items()) if isinstance(module, DeferredModule)
+                    and f"{name}.".startswith(f"{self.__name__}.")]
+        for module in deferred:
+            del sys.modules[module.__name__]
+            sys.meta_path.remove(module._finder)
+        imported = importlib.import_module(self.__name__)
+        self._imported(imported)
+        for module in deferred:
+            names = vars(importlib.import_module(module.__name__))
+            vars(module).update({name: value for name, value in names.items() if not name.startswith("__")})
+        return imported
 
     def _imported(self, module: types.ModuleType) -> None:
         """Called once, with the module."""
@@ -47,9 +51,14 @@ class DeferredModule(types.ModuleType):
 
 
 def defer(module: DeferredModule) -> None:
-    """Import the module when it is used, unless it is imported already or not installed."""
+    """Import the module, and its deferred submodules, when they are used, unless it is imported already or not
+    installed.
+    """
     name = module.__name__
     if name not in sys.modules and importlib.util.find_spec(name.partition(".")[0]):
+        for part in list(vars(module).values()):
+            if isinstance(part, DeferredModule):
+                defer(part)
         sys.modules[name] = module
         sys.meta_path.insert(0, module._finder)
 

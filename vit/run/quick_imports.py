@@ -23,7 +23,7 @@ def quick_imports() -> Iterator[None]:
     compiler.
     """
     defer(DeferredSignal("scipy.signal"))
-    defer(DeferredCompiler())
+    defer_compiler()
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -35,6 +35,13 @@ def quick_imports() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def defer_compiler() -> None:
+    """Import torch's compiler when a model is compiled: for programs that import no Lightning, such as predictions with
+    models of timm.
+    """
+    defer(DeferredCompiler())
 
 
 def skip_in_collections() -> None:
@@ -61,11 +68,18 @@ class DeferredCompiler(DeferredModule):
     """`torch._dynamo`, the front end of `torch.compile`, whose import takes as long as that of torch.
 
     Eager training uses it all the same: Lightning to recognize compiled models, Lightning and torch to exclude
-    functions from compilation, and optimizers to end a graph in each step.
+    functions from compilation, optimizers to end a graph in each step, distributed training to prepare for compiled
+    models, and torchvision, which timm imports, for a function that no classifier calls.
     """
 
     def __init__(self) -> None:
-        super().__init__(COMPILER, {"OptimizedModule": DeferredName(COMPILER, "OptimizedModule")})
+        utils = DeferredModule(f"{COMPILER}.utils", {
+            "get_optimize_ddp_mode": default_ddp_mode,
+            "is_compile_supported": DeferredName(f"{COMPILER}.utils", "is_compile_supported"),
+        })
+        rules = DeferredModule(f"{COMPILER}.trace_rules", {"clear_lru_cache": lambda: None})  # nothing is cached yet
+        optimized = DeferredName(COMPILER, "OptimizedModule")
+        super().__init__(COMPILER, {"OptimizedModule": optimized, "utils": utils, "trace_rules": rules})
         self._exclude: list[Callable[[types.ModuleType], None]] = []
 
     def graph_break(self, msg: str = "") -> None:
@@ -92,6 +106,11 @@ class DeferredCompiler(DeferredModule):
     def _imported(self, module: types.ModuleType) -> None:
         for exclude in self._exclude:
             exclude(module)
+
+
+def default_ddp_mode() -> str:
+    """How models in DDP are compiled, unless `torch._dynamo.config`, which imports the compiler, says otherwise."""
+    return "ddp_optimizer"
 
 
 @contextlib.contextmanager
