@@ -23,7 +23,6 @@ from vit.data import (
 from vit.data.quality.audit import audit
 from vit.data.source import Source
 from vit.data.splits.split import array_split, file_split
-from vit.run.jobs.images import audit_source
 
 P8 = Preprocessing(size=8)
 
@@ -127,7 +126,7 @@ def test_duplicates_in_arrays():
     ]
 
 
-def test_equal_images_with_different_labels(class_folders, caplog):
+def test_equal_images_with_different_labels(class_folders):
     root = class_folders({"cat": 4, "dog": 4})
     (root / "dog/001.png").write_bytes((root / "cat/000.png").read_bytes())
     (root / "dog/002.png").write_bytes((root / "dog/003.png").read_bytes())
@@ -136,8 +135,6 @@ def test_equal_images_with_different_labels(class_folders, caplog):
     assert report.contradictions == [[("cat/000.png", "cat"), ("dog/001.png", "dog")]]
     assert "same content with different labels: 1 groups\n  cat/000.png (cat) = dog/001.png (dog)" in report.text()
     json.dumps(report.to_dict())
-    audit_source(source, P8, {"audit_seconds": 10, "on_bad_sample": "error"})
-    assert "1 groups of equal images have different labels, such as cat/000.png (cat) = dog/001.png" in caplog.text
     (root / "t.csv").write_text("file,label\ncat/000.png,cat|dog\ncat/000.png,dog|cat\ncat/001.png,elk\n")
     assert not audit(table(root / "t.csv", label_separator="|", fractions=(1, 0, 0)), P8).contradictions
 

@@ -62,6 +62,15 @@ def test_class_names_that_combine_others_are_reported(caplog, names, sign):
     assert f"data.label_separator='{sign}'" in caplog.text
 
 
+def test_texts_have_one_label(tmp_path, caplog):
+    (tmp_path / "t.csv").write_text("text,label\na,joy\nb,anger\nc,joy|anger\n")
+    assert len(text_table(tmp_path / "t.csv", fractions=(1, 0, 0)).classes) == 3
+    assert "t.csv: class names such as 'joy|anger' combine several names" in caplog.text
+    (tmp_path / "t.csv").write_text("text,label\na,joy\nb,\"['joy', 'anger']\"\n")
+    with pytest.raises(DataError, match="t.csv line 3: the label .* is a list written as text"):
+        text_table(tmp_path / "t.csv")
+
+
 def test_class_names_of_several_words_are_not_reported(caplog):
     names = ["golden retriever", "labrador retriever", "red car", "red bus", "blue car", "blue bus", "a, b", "[x]"]
     assert encode_labels("t.csv", names, None, None)[0] == sorted(names) and not caplog.text

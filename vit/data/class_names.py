@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def encode_labels(
     """
     lists = any(isinstance(value, list | tuple | np.ndarray) for value in values)
     if not lists:
-        _check_no_lists(path, values)
+        check_no_lists(lambda row: f"{path} row {row}", values)
     if separator is None and not lists:
         return _encode_single_labels(path, values, stored, known)
     sets = _list_cells(path, values) if lists else _split_cells(path, values, separator)
@@ -116,7 +116,7 @@ def _encode_single_labels(
     if not (known or stored):
         warn_about_similar_names(path, names)
         _warn_about_merged_labels(path, raw)
-        _warn_about_combined_labels(path, names)
+        warn_about_combined_labels(path, names)
     if broken := next((name for name in names if lone_surrogate(name)), None):
         row = f" row {rows[values.index(broken)]}" if broken in values else ""
         raise DataError(f"{path}{row}: the label {broken!r} has {lone_surrogate(broken)}, half of a character; write "
@@ -172,15 +172,16 @@ def _warn_about_merged_labels(path: Path | str, raw: Sequence[Any]) -> None:
             log.warning("%s: labels %s are one class, %r", path, " and ".join(map(ascii, sorted(written))), name)
 
 
-def _check_no_lists(path: Path | str, values: Sequence[Any]) -> None:
+def check_no_lists(locate: Callable[[int], str], values: Sequence[Any]) -> None:
+    """Raises DataError, at `locate(row)`, for a label that is a list written as text, as pandas writes cells."""
     wrong = next((i for i, value in enumerate(values) if LIST_AS_TEXT.fullmatch(clean_label(value))), None)
     if wrong is not None:
-        raise DataError(f"{path} row {wrong}: the label {clean_label(values[wrong])!r} is a list written as text; for "
+        raise DataError(f"{locate(wrong)}: the label {clean_label(values[wrong])!r} is a list written as text; for "
                         "several labels per image join the names, as in cat|dog, and set data.label_separator='|', or "
-                        "save the table as JSON or Parquet")
+                        "save the table as JSON or Parquet (a text has one label)")
 
 
-def _warn_about_combined_labels(path: Path | str, names: Sequence[str]) -> None:
+def warn_about_combined_labels(where: Path | str, names: Sequence[str]) -> None:
     """Warns about class names that consist of other class names, or of a few names that recur in most of them."""
     for sign in (*SEPARATORS, " "):
         combined = {name: [part.strip() for part in name.split(sign)] for name in names if sign in name}
@@ -190,7 +191,7 @@ def _warn_about_combined_labels(path: Path | str, names: Sequence[str]) -> None:
         if of_others or recurring:
             example = next((name for name, each in combined.items() if set(each) <= set(names)), next(iter(combined)))
             log.warning("%s: class names such as %r combine several names; if an image may have several labels, set "
-                        "data.label_separator='%s'", path, example, sign)
+                        "data.label_separator='%s' (a text has one)", where, example, sign)
             return
 
 

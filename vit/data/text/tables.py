@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import clean_label, parse_class_names, warn_about_similar_names
+from vit.data.class_names import (
+    check_no_lists,
+    clean_label,
+    parse_class_names,
+    warn_about_combined_labels,
+    warn_about_similar_names,
+)
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, line_names, read_columns
 from vit.data.formats.parquet import read_parquet
@@ -97,7 +103,11 @@ def _classes(
     values, classes = [clean_label(value) for value in values], parse_class_names(classes)
     used = {values[i] for i in rows}
     listed = classes or sorted(used, key=_number_or_name)
-    warn_about_similar_names(names[0].rpartition(" ")[0], listed)
+    where = names[0].rsplit(" ", 2)[0]
+    check_no_lists(names.__getitem__, values)
+    warn_about_similar_names(where, listed)
+    if not classes:
+        warn_about_combined_labels(where, listed)
     index = {name: i for i, name in enumerate(listed)}
     if classes and not used & set(index):
         index = {str(i): i for i in range(len(listed))}

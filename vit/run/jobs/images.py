@@ -272,10 +272,4 @@ def audit_source(source: Source, preprocessing: Preprocessing, data: dict) -> tu
         log.warning("left out %s: %s", printable(sample.name), sample.reason)
     if len(report.unreadable) > NAMED:
         log.warning("left out %d more unreadable images, listed in audit.json", len(report.unreadable) - NAMED)
-    if report.duplicates:
-        example = " = ".join(name for _, name in report.duplicates[0])
-        log.warning("%d groups of equal images are in more than one split, such as %s", len(report.duplicates), example)
-    if report.contradictions:
-        example = " = ".join(f"{printable(name)} ({printable(label)})" for name, label in report.contradictions[0][:5])
-        log.warning("%d groups of equal images have different labels, such as %s", len(report.contradictions), example)
     return source.without(report.bad_samples(decoded=False)), report

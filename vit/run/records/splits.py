@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vit.data import CorpusSource, DataError, PairSource, Source
+from vit.data.quality.repeats import warn_about_repeats
 from vit.data.splits.recorded import NEW, Entry, format_rows, list_entries, read_rows, restore_splits
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import shown
@@ -94,10 +95,11 @@ class DataRecord:
 
 def write_record(folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]]) -> None:
     """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), the left-out samples, and
-    the labels that data.corrections changed (name, former label, new label).
+    the labels that data.corrections changed (name, former label, new label). Repeated samples are logged.
     """
-    corrected = getattr(source, "corrected", [])
-    lists = {**list_entries(source), **({LEFT_OUT: left_out} if left_out else {}),
+    corrected, entries = getattr(source, "corrected", []), list_entries(source)
+    warn_about_repeats(entries, isinstance(source, Source))
+    lists = {**entries, **({LEFT_OUT: left_out} if left_out else {}),
              **({CORRECTED: corrected} if corrected else {})}
     for split, rows in lists.items():
         folder.write_text(f"splits/{split}.tsv", format_rows(rows))
