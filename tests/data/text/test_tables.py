@@ -17,6 +17,7 @@ from vit.data import (
     TextSplit,
     TrainBatches,
     number_questions,
+    parallel,
     text_table,
 )
 from vit.data.sets.number_stories import MAX_COUNT, PEOPLE, THINGS
@@ -233,3 +234,16 @@ def test_bag_of_words_does_not_predict_the_answer():
     counts = CountVectorizer().fit(train.texts[0])
     model = LogisticRegression(max_iter=200).fit(counts.transform(train.texts[0]), train.labels)
     assert 0.27 < model.score(counts.transform(test.texts[0]), test.labels) < 0.40
+
+
+def test_a_column_of_splits_that_is_not_used_is_reported(tmp_path, caplog):
+    rows = [f"text {i},{'ab'[i % 2]},{('train', 'Dev')[i % 3 == 0]},train\n" for i in range(20)]
+    (tmp_path / "t.csv").write_text("text,label,set,vehicle\n" + "".join(rows))
+    text_table(tmp_path / "t.csv")
+    assert "t.csv: the column 'set' states splits (Dev, train) and is not used; data.split=set uses it" in caplog.text
+    assert "vehicle" not in caplog.text
+    caplog.clear()
+    parallel(tmp_path / "t.csv", "text", "label")
+    assert "'set' states splits" in caplog.text
+    caplog.clear()
+    assert len(text_table(tmp_path / "t.csv", split="set").splits["val"]) == 7 and not caplog.text

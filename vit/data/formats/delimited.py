@@ -18,6 +18,7 @@ from vit.data.errors import DataError
 from vit.data.formats.lines import UTF8_BOM, Line, lone_surrogate, number_lines
 from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
+from vit.data.splits.names import UnusedSplits
 from vit.files.untrusted import LimitError, open_decompressed
 
 TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
@@ -219,12 +220,17 @@ def _fields(path: Path, requested: Sequence[tuple[str, Column]], optional: str) 
     check_header(path, header)
     indices = _indices(path, header, requested, optional) if headed else dict(requested)
     width = len(header)
+    sought = optional == "split" and optional not in indices
+    unused = UnusedSplits(name for i, name in enumerate(header) if sought and i not in indices.values())
     for number, row in rows:
         width = width or len(row)
         if len(row) != width:
             expected = "the header" if headed else "the first line"
             raise DataError(f"{path} line {number}: has {len(row)} fields, {expected} has {width}")
+        for name in list(unused.found):
+            unused.add(name, [row[header.index(name)]])
         yield number, {key: _cell(path, number, row, index) for key, index in indices.items()}
+    unused.warn(path)
 
 
 def _indices(path: Path, header: list[str], requested: Sequence[tuple[str, Column]], optional: str) -> dict[str, int]:

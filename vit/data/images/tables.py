@@ -22,7 +22,7 @@ from vit.data.images.table_labels import table_labels
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
-from vit.data.splits.names import SPLIT_NAMES, match_splits, warn_about_unused_splits
+from vit.data.splits.names import SPLIT_NAMES, UnusedSplits, match_splits
 from vit.data.splits.split import Raw, Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
@@ -83,8 +83,10 @@ def table(
     whole = whole.take(present) if missing else whole
     column = _split_column(path, columns, split)
     if column is None:
-        others = {name: distinct(values) for name, values in columns.items() if name not in used}
-        warn_about_unused_splits(path, others)
+        unused = UnusedSplits(name for name in columns if name not in used)
+        for name, values in columns.items():
+            unused.add(name, distinct(values))
+        unused.warn(path)
         return Source(path.stem, classes, three_ways(whole, fractions, split_seed), left_out)
     values = to_list(columns[column])
     splits = _by_column(path, whole, [values[i] for i in present])

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from vit.data.errors import DataError
 
@@ -39,21 +39,27 @@ def similar_splits(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def split_of(value: object) -> str | None:
-    """The split that a table cell denotes, without regard to case and surrounding white space; else None."""
-    name = str(value).strip().lower()
-    return next((key for key, conventional in SPLIT_NAMES.items() if name in conventional), None)
+class UnusedSplits:
+    """Columns that are not used as the column of splits, although they hold nothing but the names of splits."""
 
+    def __init__(self, columns: Iterable[object]) -> None:
+        self.found: dict[object, dict[str, str]] = {column: {} for column in columns}  # column → split → its name
 
-def warn_about_unused_splits(path: object, columns: Mapping[object, Iterable[object]]) -> None:
-    """Warns about columns that hold only names of at least two splits and are not used as the column of splits."""
-    for name, values in columns.items():
-        found: dict[str, str] = {}
+    def add(self, column: object, values: Iterable[object]) -> None:
+        """Adds values of a column until one is not the name of a split."""
+        if (found := self.found.get(column)) is None:
+            return
         for value in values:
-            if (key := split_of(value)) is None:
-                break
-            found.setdefault(key, str(value).strip())
-        else:
+            name = str(value).strip()
+            key = next((key for key, conventional in SPLIT_NAMES.items() if name.lower() in conventional), None)
+            if key is None:
+                del self.found[column]
+                return
+            found.setdefault(key, name)
+
+    def warn(self, path: object) -> None:
+        """Warns about columns that distinguish at least two splits."""
+        for column, found in self.found.items():
             if len(found) > 1:
-                log.warning("%s: the column %r states splits (%s) and is not used; data.split=%s uses it", path, name,
-                            ", ".join(found.values()), name)
+                log.warning("%s: the column %r states splits (%s) and is not used; data.split=%s uses it", path, column,
+                            ", ".join(found.values()), column)
