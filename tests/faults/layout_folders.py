@@ -254,6 +254,14 @@ def _(root: Path) -> None:
     refused(lambda: folder(class_folders(root, "train", "test")), "train and test", "look like splits", "data=table")
 
 
+@layout("shards, and a table beside images, instead of class folders")
+def _(root: Path) -> None:
+    (root / "train-000.tar").write_bytes(b"x")
+    refused(lambda: folder(root), "holds no class folders", "1 not an image (.tar)", f"data=hub data.root={root}")
+    (root / "train-000.tar").rename(root / "labels.csv"), fill(root, 2, "cat")
+    refused(lambda: folder(root), "holds no class folders", f"data=table data.path={root / 'labels.csv'}")
+
+
 @layout("splits inside the class folders")
 def _(root: Path) -> None:
     class_folders(root, "cat/train", "cat/test", "dog/train", "dog/test")

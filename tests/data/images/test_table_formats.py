@@ -77,6 +77,17 @@ def test_a_name_of_two_similar_files_is_missing(root):
         table(root / "t.csv")
 
 
+def test_parquet_structs_with_paths_in_place_of_bytes(root):
+    contents = [(root / name).read_bytes() for name, _ in ROWS]
+    images = [{"bytes": contents[i] if i % 3 == 0 else None, "path": str(root / name) if i % 3 == 1 else name}
+              for i, (name, _) in enumerate(ROWS)]
+    columns = {"image": images, "label": [label for _, label in ROWS]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), root / "train.parquet")
+    train = table(root / "train.parquet", **ALL).splits["train"]
+    assert [train.read(i) for i in range(10)] == contents == [
+        parquet_splits(root, None)[1]["train"].read(i) for i in range(10)]
+
+
 def test_long_cells(root):
     with (root / "t.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["path", "label", "thumbnail"], *([*row, "x" * 200_000] for row in ROWS)])

@@ -104,8 +104,20 @@ def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
     warn_about_similar_names(root / directory, names)
     if not names:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
-        raise DataError(f"{root / directory}: holds no class folders; expected one folder of images per class{listed}")
+        raise DataError(f"{root / directory}: holds no class folders; expected one folder of images per class{listed}"
+                        f"{_other_source(root, files)}")
     return names
+
+
+def _other_source(root: Path | Archive, files: ImageFiles) -> str:
+    """Part of a message: the data set that reads a folder without class folders, by the files in it."""
+    names = sorted(name for name, _ in files.left_out)
+    suffixes = {os.path.splitext(name)[1].lower() for name in names}
+    if suffixes & {".tar", ".parquet", ".arrow"}:
+        return f"; shards are read by {shlex.join(['data=hub', f'data.root={root}'])}"
+    table = next((name for name in names if name.lower().endswith((".csv", ".tsv", ".jsonl", ".json"))), None)
+    found = None if table is None else shlex.join(["data=table", f"data.path={root / table}"])
+    return f"; if a table labels the images: {found}" if found else ""
 
 
 def _check_no_splits(root: Path | Archive, classes: list[str], folders: list[str]) -> None:

@@ -30,13 +30,22 @@ from vit.files.untrusted import read_bytes
 
 @dataclass(frozen=True)
 class ReadCell:
-    """Reads encoded images from an Arrow column of bytes, or of Hugging Face's struct {bytes, path}."""
+    """Reads encoded images from an Arrow column of bytes, or of Hugging Face's struct {bytes, path}, in which a path
+    below `root` or an absolute one may stand for the bytes.
+    """
 
     column: Any
+    root: Path
 
     def __call__(self, i: int) -> Raw:
+        location = self.location(i)
+        return read_bytes(location) if isinstance(location, Path) else location
+
+    def location(self, i: int) -> Raw | Path:
         value = self.column[i].as_py()
-        value = value.get("bytes") if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            path = value.get("path")
+            value = value.get("bytes") or (self.root / path if path else None)
         return value or b""
 
 
@@ -194,7 +203,7 @@ def _samples(
     first = column[0] if isinstance(column, list) else column[0].as_py()
     if not isinstance(first, str) and not isinstance(column, list):
         _check_encoded(path, column.type)
-        return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column)), []
+        return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column, root)), []
     names = to_list(column)
     wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
     if wrong is not None:
