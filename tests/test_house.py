@@ -4,6 +4,7 @@
 import ast
 import importlib
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -176,3 +177,13 @@ def test_no_file_can_run_a_program():
 ])
 def test_the_check_for_unsafe_calls_sees(text):
     assert list(unsafe(text))
+
+
+def test_files_that_configs_and_documents_name_exist():
+    named = re.compile(r"\b(?:vit|docs|conf|benchmarks|tests)/[\w/-]+\.(?:py|yaml|md|ipynb|png|svg)\b")
+    texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*/*.md"), *ROOT.glob("conf/**/*.yaml"),
+             *ROOT.glob("vit/**/*.py")]
+    texts = [path for path in texts if path.name != "CHANGELOG.md"]  # which also names files that have been removed
+    missing = [(str(path.relative_to(ROOT)), name) for path in texts for name in named.findall(path.read_text())
+               if not any((folder / name).exists() for folder in (ROOT, path.parent, ROOT / "docs"))]
+    assert len(texts) > 100 and missing == []
