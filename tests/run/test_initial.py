@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 import vit
 from tests.run.conftest import SMALL, write_photos
+from vit.run.config.composing import ConfigError
 
 QUICK = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "calibrate=none"]
 STILL = [
@@ -107,6 +108,16 @@ def test_from_a_file_with_timms_names(new_data, tmp_path, ending):
     run = vit.train([*new_data, *STILL, *overrides, f"init_from={file}", f"run_dir={tmp_path / 'run'}"])
     after = weights(run.path)  # the bundle has timm's names too
     assert {name for name in after if not torch.equal(after[name], theirs[name])} == {"head.weight", "head.bias"}
+    log = (run.path / "log.txt").read_text()
+    assert f"init_from={file} does not state its preprocessing: mean and std are measured" in log
+
+
+def test_a_patch_size_of_the_data_does_not_change_that_of_the_weights(source, new_data, tmp_path):
+    overrides = [*new_data, *STILL, f"init_from={source}", f"run_dir={tmp_path / 'run'}"]
+    with pytest.raises(ConfigError, match="data.patch_size=2 is .* this one has patches of 4x4; .*model.patch_size=2"):
+        vit.train([*overrides, "data.patch_size=2"])
+    run = vit.train([*overrides, "data.patch_size=2", "model.patch_size=2"])
+    assert weights(run.path)["patch_embed.proj.weight"].shape[-1] == 2
 
 
 def test_the_finetune_experiment(source, new_data, tmp_path):

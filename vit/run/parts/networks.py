@@ -61,6 +61,17 @@ def build_model(
     return checked("model", partial(create_model, name), {**required, **stated}, unpack=True, names=model)
 
 
+def check_patch_size(config: dict, model: nn.Module) -> None:
+    """Raises ConfigError for an override of `data.patch_size`, which is for models without one, on another model."""
+    if config["model"].get("kind") or "patch_size" not in stated(config["overrides"], "data"):
+        return
+    size, found = config["data"]["patch_size"], getattr(model.config, "patch_size", None)
+    if size is not None and found != as_size(size):
+        own = "has no patches" if found is None else f"has patches of {found[0]}x{found[1]}"
+        raise ConfigError(f"data.patch_size={size} is for models without a patch size, but this one {own}; leave it out"
+                          f"{'' if found is None else f', or set model.patch_size={size}'}")
+
+
 def text_model(config: dict, required: dict, cls: type, initial: Initial | None) -> nn.Module:
     """A network on texts. Its values are, in this order of precedence, those that the data requires, those of
     overrides, those of `init_from` and those of the config. With sin-cos positions embeddings are scaled by sqrt(dim)

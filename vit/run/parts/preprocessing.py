@@ -40,6 +40,10 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
         known = initial.preprocessing
         values = merged(known.of_one_size() if isinstance(known, PackedPreprocessing) else known, stated)
         return with_range(checked("data.preprocessing", Preprocessing.from_dict, values), train, rule)
+    if initial is not None and not {"mean", "std"} <= set(stated):
+        log.warning("init_from=%s does not state its preprocessing: mean and std are measured on the training images; "
+                    "most weights were trained with data.preprocessing.mean=[0.485,0.456,0.406] "
+                    "data.preprocessing.std=[0.229,0.224,0.225]", initial.name)
     stated.setdefault("size", (initial.image_size if initial is not None else None) or as_size(DEFAULT_SIZE))
     recorded = PackedPreprocessing if "max_patches" in stated else Preprocessing
     made = checked("data.preprocessing", recorded.from_dict, with_default_statistics(stated))
