@@ -143,10 +143,29 @@ def evaluation_split(data: dict, bundle: "Bundle", split: str | None) -> "tuple[
     """
     if split == ALL:
         return whole_source(data, bundle), ALL
-    source = evaluation_source(data, bundle, split or "test")
-    if split is None and "test" not in source.splits:
-        return evaluation_source(data, bundle, "val"), "val"
-    return source, split or "test"
+    source, evaluated = evaluation_source(data, bundle, split or "test"), split or "test"
+    if split is None:
+        if "test" not in source.splits:
+            source, evaluated = evaluation_source(data, bundle, "val"), "val"
+        report_part(source, evaluated, data, bundle)
+    return source, evaluated
+
+
+def report_part(source: "Source | PairSource", split: str, data: dict, bundle: "Bundle") -> None:
+    """Log how much of a data set is evaluated, if it is not that of the training."""
+    whole, part = sum(map(len, source.splits.values())), len(source.splits.get(split, ()))
+    if not is_training_data(source, data, bundle) and part < whole:
+        log.warning("%d of the %d samples of %s are evaluated, its %s split; --split %s evaluates all of them", part,
+                    whole, source.name, split, ALL)
+
+
+def is_training_data(source: "Source | PairSource", data: dict, bundle: "Bundle") -> bool:
+    """Whether a model was trained on this data set, by the record of its run or of its bundle."""
+    from vit.run.records.splits import record_beside
+
+    record = record_beside(bundle.path)
+    return record.is_of(data, source) if record is not None and record.splits else is_recorded_location(
+        data, bundle.extra)
 
 
 def whole_source(data: dict, bundle: "Bundle") -> "Source | PairSource":
@@ -160,7 +179,7 @@ def whole_source(data: dict, bundle: "Bundle") -> "Source | PairSource":
     from vit.run.records.splits import record_beside
 
     source, record = open_source(data), record_beside(bundle.path)
-    if record.is_of(data, source) if record is not None and record.splits else is_recorded_location(data, bundle.extra):
+    if is_training_data(source, data, bundle):
         raise ConfigError(f"--split all would evaluate on the training samples of {bundle.path}; choose other data "
                           "with data=NAME data.path=FILE, or one split")
     parts = list(source.splits.values())
