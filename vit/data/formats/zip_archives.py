@@ -35,7 +35,7 @@ def open_archive(path: Path) -> Archive:
         DataError: the file is not a readable zip archive, or it is encrypted.
     """
     try:
-        archive = Archive(path)
+        archive = Archive(_open(path))
         encrypted = any(member.flag_bits & 1 for member in archive.root.infolist())
     except (OSError, *DAMAGED) as error:
         raise DataError(f"{path}: cannot be read as a zip archive ({error})") from error
@@ -103,4 +103,14 @@ class ArchivedFile:
 @lru_cache(maxsize=8)
 def _opened(path: str, process: int, changed: int) -> zipfile.ZipFile:
     """An open archive per process and modification time: a forked process would share the file position."""
-    return zipfile.ZipFile(path)
+    return _open(path)
+
+
+def _open(path: str | Path) -> zipfile.ZipFile:
+    """An archive in which names without an encoding are UTF-8, as macOS writes them, or else in code page 437, as
+    Windows does.
+    """
+    try:
+        return zipfile.ZipFile(path, metadata_encoding="utf-8")
+    except UnicodeDecodeError:
+        return zipfile.ZipFile(path)
