@@ -60,3 +60,9 @@ def test_unpaired_surrogates_in_json(class_folders, label):
         path.write_text(path.read_text().replace('"a"}', '["a"]}'))
     with pytest.raises(DataError, match=r"t.jsonl row 1: the label 'b\\ud800' has \\ud800, half of a character; write"):
         table(path)
+
+
+@pytest.mark.parametrize("ending", [b"\r", b"\r\n"])
+def test_line_endings(written, ending):
+    whole = table(written(ROWS), fractions=(1, 0, 0))
+    assert table(written([ending.join([*ROWS, b""])]), fractions=(1, 0, 0)).split_lists() == whole.split_lists()

@@ -229,3 +229,10 @@ def test_multi30k(real):
         "A man in an orange hat starring at something.",
         "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
     )
+
+
+def test_lines_that_end_with_carriage_returns_alone(tmp_path):
+    (tmp_path / "train.en").write_bytes(b"a\rb\rc\r")
+    (tmp_path / "train.de").write_bytes(b"A\nB\nC\n")
+    train = parallel(tmp_path, fractions=(1, 0, 0)).splits["train"]
+    assert list(train.sources) == ["a", "b", "c"] and list(train.targets) == ["A", "B", "C"]

@@ -26,8 +26,11 @@ Column = str | int  # a name, or in a file without a header line a number from 0
 
 
 def iterate_lines(path: Path) -> Iterator[Line]:
-    """The lines of a file, separated by newlines only, not by other line separators of Unicode."""
-    lines = _content(path).removeprefix(UTF8_BOM).split(b"\n")
+    """The lines of a file, separated by newlines only, not by other line separators of Unicode; in a file without any,
+    by carriage returns, as spreadsheets for Macintosh save tables.
+    """
+    content = _content(path).removeprefix(UTF8_BOM)
+    lines = content.split(b"\n" if b"\n" in content else b"\r")
     return number_lines(lines[:-1] if lines[-1] == b"" else lines, path)
 
 
