@@ -129,6 +129,16 @@ def test_whole_numbers_with_decimals_are_indices_of_stated_names(root):
     assert labels(table(root / "t.csv", **ALL)) == expected
 
 
+def test_a_file_of_class_names_that_is_not_read_is_reported(root, caplog):
+    (root / "t.csv").write_text(text([[name, str(i % 2)] for i, (name, _) in enumerate(ROWS)]))
+    table(root / "t.csv")
+    assert not caplog.text
+    (root / "classes.txt").write_text("cat\ndog\n")
+    assert table(root / "t.csv").classes == ["0", "1"] and "classes.txt beside it is not read" in caplog.text
+    caplog.clear()
+    assert table(root / "t.csv", classes=["cat", "dog"]).classes == ["cat", "dog"] and not caplog.text
+
+
 def test_unconventional_column_names(root):
     (root / "t.csv").write_text(text(ROWS, header=("Image", "Label")))
     assert labels(table(root / "t.csv", **ALL)) == dict(ROWS)

@@ -1,5 +1,6 @@
 """The labels of a table of images: one column of names or numbers, of lists, or several columns of 0 and 1."""
 
+import logging
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
 from vit.data.images.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
 from vit.messages import did_you_mean, nearest_names
+
+log = logging.getLogger("vit")
 
 PRESENT, ABSENT = ("1", "1.0", "true"), ("0", "0.0", "-1", "-1.0", "false")
 
@@ -81,8 +84,14 @@ def _whole_numbers(values: list) -> list:
 
 
 def _names_of_indices(path: Path, values: list[Any]) -> list[str] | None:
-    """The names in classes.json if all labels are indices."""
-    return classes_beside(path.parent) if all(clean_label(value).isdecimal() for value in values) else None
+    """The names in classes.json if all labels are indices; a classes.txt, which has no common format, is reported."""
+    if not all(clean_label(value).isdecimal() for value in values):
+        return None
+    names = classes_beside(path.parent)
+    if names is None and (path.parent / "classes.txt").is_file():
+        log.warning("%s: its labels are numbers, and classes.txt beside it is not read; a classes.json or "
+                    "data.classes=[...], a list of names in the order from 0, names the classes", path)
+    return names
 
 
 def _indicator_labels(path: Path, columns: dict[Column, Any], requested: Sequence[Column]) -> Labels:
