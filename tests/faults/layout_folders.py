@@ -249,6 +249,12 @@ for first, second in (("seg_train", "seg_test"), ("training_set", "test_set"), (
         refused(lambda: folder(root), *names, "look like splits")
 
 
+@layout("classes with the names of splits among their words")
+def _(root: Path) -> None:
+    names = ["bus", "dog training", "elk", "pregnancy test", "yak"]
+    mapped(folder(class_folders(root, *names), **ALL), names, {"train": 20})
+
+
 @layout("splits without class folders")
 def _(root: Path) -> None:
     refused(lambda: folder(class_folders(root, "train", "test")), "train and test", "look like splits", "data=table")
@@ -265,7 +271,7 @@ def _(root: Path) -> None:
 @layout("splits inside the class folders")
 def _(root: Path) -> None:
     class_folders(root, "cat/train", "cat/test", "dog/train", "dog/test")
-    refused(lambda: folder(root), str(root / "cat"), "train and test", "train/cat")
+    refused(lambda: folder(root), str(root / "cat"), "test and train", "train/cat")
 
 
 @layout("a linked folder beside the splits")

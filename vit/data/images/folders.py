@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -121,19 +122,22 @@ def _other_source(root: Path | Archive, files: ImageFiles) -> str:
 
 
 def _check_no_splits(root: Path | Archive, classes: list[str], folders: list[str]) -> None:
-    """Raises DataError if the class folders, or the folders inside them, look like splits."""
-    found = similar_splits(classes)
+    """Raises DataError if half of the class folders, or the folders inside one, look like splits."""
+    similar = [name for name in classes if similar_splits([name])]
+    found = similar_splits(similar)
     train, others = found.pop("train", None), list(found.values())
-    named = set(match_splits(root, classes).values())  # beside other classes, plain names may be classes
-    if train and others and not ({train, *others} <= named < set(classes)):
+    plain = all(match_splits(root, [name]) for name in similar) and len(similar) < len(classes)  # "train", "test", "bus"
+    if train and others and not plain and 2 * len(similar) >= len(classes):
         raise DataError(f"{root}: the folders {train} and {others[0]} would be classes, but look like splits; rename "
                         "them to train, val and test with one folder per class in each, or set data=table if a table "
                         "labels the images")
-    for name in classes:
-        inside = [os.path.basename(folder) for folder in folders if to_nfc(os.path.dirname(folder)) == name]
-        splits = match_splits(root / name, inside)
+    inside = defaultdict(list)
+    for folder in folders:
+        inside[os.path.dirname(folder)].append(os.path.basename(folder))
+    for name in sorted(name for name in inside if name and not os.path.dirname(name)):
+        splits = {key: folder for folder in inside[name] for key in match_splits(root, [folder])}
         if "train" in splits and len(splits) > 1:
-            listed = " and ".join(splits.values())
+            listed = " and ".join(sorted(splits.values()))
             raise DataError(f"{root / name}: the class folder contains the splits {listed}; put the classes into the "
                             f"splits, such as train/{name}")
 
