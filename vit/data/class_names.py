@@ -183,13 +183,14 @@ def check_no_lists(locate: Callable[[int], str], values: Sequence[Any]) -> None:
 
 def warn_about_combined_labels(where: Path | str, names: Sequence[str]) -> None:
     """Warns about class names that consist of other class names, or of a few names that recur in most of them."""
+    known = set(names)
     for sign in (*SEPARATORS, " "):
         combined = {name: [part.strip() for part in name.split(sign)] for name in names if sign in name}
         parts = {part for each in combined.values() for part in each}
-        of_others = any(set(each) <= set(names) for each in combined.values())
+        of_others = [name for name, each in combined.items() if known.issuperset(each)]
         recurring = 2 * len(combined) > len(names) > (5 if sign == " " else 1) * len(parts)
         if of_others or recurring:
-            example = next((name for name, each in combined.items() if set(each) <= set(names)), next(iter(combined)))
+            example = next(iter(of_others or combined))
             log.warning("%s: class names such as %r combine several names; if an image may have several labels, set "
                         "data.label_separator='%s' (a text has one)", where, example, sign)
             return

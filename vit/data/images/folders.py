@@ -126,7 +126,7 @@ def _check_no_splits(root: Path | Archive, classes: list[str], folders: list[str
     similar = [name for name in classes if similar_splits([name])]
     found = similar_splits(similar)
     train, others = found.pop("train", None), list(found.values())
-    plain = all(match_splits(root, [name]) for name in similar) and len(similar) < len(classes)  # "train", "test", "bus"
+    plain = len(similar) < len(classes) and all(match_splits(root, [name]) for name in similar)  # train, test, bus
     if train and others and not plain and 2 * len(similar) >= len(classes):
         raise DataError(f"{root}: the folders {train} and {others[0]} would be classes, but look like splits; rename "
                         "them to train, val and test with one folder per class in each, or set data=table if a table "
