@@ -240,15 +240,19 @@ class Preprocessing(StoredPreprocessing):
 
     def batch(self, images: list[Tensor]) -> Tensor:
         """uint8 (C,H,W) each → (B,C,H,W), also of no image"""
-        return torch.stack(images) if images else torch.empty((0, self.channels, *self.size), dtype=torch.uint8)
+        batch = torch.empty((len(images), self.channels, *self.size), dtype=torch.uint8)
+        for row, image in zip(batch.numpy(), images, strict=True):
+            row[...] = image.numpy()  # which separates interleaved channels in two thirds of the time of torch
+        return batch
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 (B,C,H,W) → float32 (B,C,H,W) with zero mean and unit standard deviation, on the same device."""
         constants = torch.tensor([self.mean, self.std], dtype=torch.float32)[:, :, None, None]
         mean, std = constants.to(images.device, non_blocking=True)  # (C,1,1); the host does not wait for a GPU
         result = torch.empty_like(images, dtype=torch.float32)
-        count = at_once(images)
-        for part, normalized in zip(images.split(count), result.split(count), strict=True):
+        whole = torch.compiler.is_compiling()  # a program for batches of any size
+        parts = [(images, result)] if whole else zip(*(x.split(at_once(images)) for x in (images, result)), strict=True)
+        for part, normalized in parts:
             normalized.copy_(part).div_(255).sub_(mean).div_(std)
         return result
 
