@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vit.counters import hash_counters, hash_to_int, to_unit_interval
 
 SLOTS = 50  # random numbers per step and sample; slots from 1000 on are used by the random crops
-SLICED_PIXELS = 80 * 80  # of an image, from which on a CPU writes noise in slices (measured)
+LARGE = 80 * 80  # pixels of an image from which on a CPU changes some images of a batch one by one (measured)
 
 
 class Draw:
@@ -148,8 +148,7 @@ class RandomErasing(nn.Module):
         h, w = (area * aspect).sqrt().round().clamp(1, height), (area / aspect).sqrt().round().clamp(1, width)
         top, left = (down * (height - h + 1)).floor(), (across * (width - w + 1)).floor()
         boxes = torch.stack([chosen, top, left, h, w, noise * 2**24]).long()  # (6,E)
-        sliced = images.device.type == "cpu" and height * width >= SLICED_PIXELS
-        return (noise_in_slices if sliced else noise_in_pixels)(images, boxes)
+        return (noise_in_slices if _one_by_one(images) else noise_in_pixels)(images, boxes)
 
 
 def noise_in_pixels(images: Tensor, boxes: Tensor) -> Tensor:
@@ -202,12 +201,22 @@ def box_mask(top: Tensor, left: Tensor, box_height: Tensor, box_width: Tensor, h
     return inside_rows[:, :, None] & inside_columns[:, None, :]
 
 
+def _one_by_one(images: Tensor) -> bool:
+    """Whether it is quicker to change the chosen images of a batch one by one than all at once."""
+    return images.device.type == "cpu" and images.shape[-2] * images.shape[-1] >= LARGE
+
+
 def _flipped(images: Tensor, chosen: Tensor, dim: int) -> Tensor:
     """uint8 (B,C,H,W) → the same with the chosen images (B,) flipped along a dimension.
 
     On a CPU bitwise operations take a fraction of the time of `torch.where`, which reads a broadcast condition value by
-    value.
+    value, and large images are flipped one by one.
     """
+    if _one_by_one(images):
+        result = images.clone()
+        for row in chosen.nonzero().flatten().tolist():
+            result[row] = images[row].flip(dim)
+        return result
     mask = chosen.to(torch.uint8).neg_()[:, None, None, None]  # 255 or 0
     return images.flip(dim).bitwise_xor_(images).bitwise_and_(mask).bitwise_xor_(images)
 
