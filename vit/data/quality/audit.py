@@ -20,10 +20,10 @@ from torch import Tensor
 from vit.counters import permutation
 from vit.data.errors import printable
 from vit.data.images.bit_depth import FULL, Range
-from vit.data.images.decode import ORIENTATION, BadImage, open_image
+from vit.data.images.decode import BadImage
 from vit.data.images.files import summary
+from vit.data.images.image_header import read_header
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
-from vit.data.images.quiet_decoding import quiet_decoding
 from vit.data.quality.progress import StageProgress
 from vit.data.source import Source
 from vit.data.splits.split import Split
@@ -204,18 +204,17 @@ def _header(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[tupl
         return (location.shape[1], location.shape[0]), []
     if isinstance(location, Path) and location.is_file() and location.stat().st_size == 0:
         raise BadImage(name, "the file is empty (0 bytes)")
-    with open_image(location, name, preprocessing.max_pixels) as image:
-        remarks = [] if image.mode in ("RGB", "L") else [f"{image.format} of mode {image.mode}"]
-        orientation, frames = _orientation_and_frames(image)
-        remarks += [f"EXIF orientation {orientation}"] if orientation in range(2, 9) else []
-        remarks += ["more than one frame, the first is used"] if frames > 1 else []
-        suffix = Path(name).suffix.lower() if isinstance(location, Path) else ""  # rows of tables have no file name
-        if suffix and image.format in _SUFFIXES and suffix not in _SUFFIXES[image.format]:
-            remarks.append(f"{image.format} named {printable(suffix)}")
-        height, width = _min_size(preprocessing)
-        if min(image.width / width, image.height / height) < 0.25:
-            remarks.append("a side below a quarter of the input size")
-        return image.size, remarks
+    header = read_header(location, name, preprocessing.max_pixels)
+    remarks = [] if header.mode in ("RGB", "L") else [f"{header.format} of mode {header.mode}"]
+    remarks += [f"EXIF orientation {header.orientation}"] if header.orientation in range(2, 9) else []
+    remarks += ["more than one frame, the first is used"] if header.frames > 1 else []
+    suffix = Path(name).suffix.lower() if isinstance(location, Path) else ""  # rows of tables have no file name
+    if suffix and header.format in _SUFFIXES and suffix not in _SUFFIXES[header.format]:
+        remarks.append(f"{header.format} named {printable(suffix)}")
+    height, width = _min_size(preprocessing)
+    if min(header.size[0] / width, header.size[1] / height) < 0.25:
+        remarks.append("a side below a quarter of the input size")
+    return header.size, remarks
 
 
 def _min_size(preprocessing: AnyPreprocessing) -> tuple[int, int]:
@@ -223,15 +222,6 @@ def _min_size(preprocessing: AnyPreprocessing) -> tuple[int, int]:
     if isinstance(preprocessing, LinePreprocessing):
         return preprocessing.height, preprocessing.patch_size[1]
     return preprocessing.size
-
-
-def _orientation_and_frames(image: Any) -> tuple[int, int]:
-    """EXIF orientation and number of frames; 1 and 1 if they are damaged, since the pixels may still be good."""
-    try:
-        with quiet_decoding:
-            return image.getexif().get(ORIENTATION, 1), getattr(image, "n_frames", 1)
-    except Exception:
-        return 1, 1
 
 
 def _decode(
