@@ -29,8 +29,8 @@ from vit.cli.training.compare_finetuning import compare_finetuning
 from vit.cli.training.cross_validate import cross_validate
 from vit.cli.training.runs import runs
 from vit.files.processes import keep_freed_memory
-from vit.run.deferred_modules import deferred_packages
-from vit.run.quick_imports import defer_compiler
+from vit.run.deferred_modules import defer, deferred_packages
+from vit.run.quick_imports import DeferredCompiler
 
 app = typer.Typer(
     help="Train, fine-tune, evaluate, explain and use Vision Transformers.",
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     if not arguments or {"-h", "--help"} & set(arguments):
         load_help()
-    defer_compiler()
+    defer(DeferredCompiler())  # which timm imports through torchvision
     try:
         with print_user_warnings():
             shared = {"debug": debug, "arguments": arguments}

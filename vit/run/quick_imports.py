@@ -23,7 +23,7 @@ def quick_imports() -> Iterator[None]:
     compiler.
     """
     defer(DeferredSignal("scipy.signal"))
-    defer_compiler()
+    defer(DeferredCompiler())
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -35,13 +35,6 @@ def quick_imports() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def defer_compiler() -> None:
-    """Import torch's compiler when a model is compiled: for programs that import no Lightning, such as predictions with
-    models of timm.
-    """
-    defer(DeferredCompiler())
 
 
 def skip_in_collections() -> None:
