@@ -68,7 +68,7 @@ def test_listed_schedules_exist(name):
 
 
 @pytest.mark.parametrize(("key", "choices"), [
-    ("calibrate", CALIBRATIONS), ("data.decoder", DECODERS), ("data.on_bad_sample", SKIPPING),
+    ("calibrate", CALIBRATIONS), ("data.decoder", DECODERS), ("data.on_bad_sample", SKIPPING), ("data.on_long", ON_LONG),
     ("data.resampling", LIBRARIES), ("distill.kind", options("distill")), ("task.name", JOBS),
 ])
 def test_checked_choices_are_those_of_the_code(key, choices):
@@ -79,7 +79,7 @@ def test_checked_choices_are_those_of_the_code(key, choices):
 def test_another_choice_is_an_error_before_the_data_is_read(key):
     nearest = VALID_VALUES[key].names[-1]
     with pytest.raises(ConfigError, match=f"{key}={nearest}x: must be one of .*; did you mean {nearest}"):
-        resolve(compose([f"{key}={nearest}x"]))
+        resolve(compose([f"++{key}={nearest}x"]))
 
 
 def test_losses_are_listed():

@@ -82,6 +82,7 @@ def test_what_the_groups_offer_is_within_the_ranges(group, names):
     ("recipe.optimizer.options=text", "a node with keys, or null"),
     ("data.preprocessing=null", "a node with keys"),
     ("recipe.crop=3", "a node with keys, or null"),
+    ("+data.tokenizer=null", "a node with keys"),
     ("debug=null", "true or false, such as false"),
 ])
 def test_a_number_that_cannot_be_is_an_error_with_key_and_range(override, range):
