@@ -100,6 +100,17 @@ def test_batches_of_arrays_and_tensors_are_split(predictor):
     assert [a.source for a in arrays] == ["image 0", "image 1", "image 2"]
 
 
+def test_other_types_of_the_same_pixels(predictor):
+    pixels, buffer = np.array(picture()), io.BytesIO()
+    picture().save(buffer, "PNG")
+    expected = predictor.predict(pixels)[0].probability
+    levels = torch.from_numpy(pixels).permute(2, 0, 1) // 128  # 0 and 1 are exact in bfloat16
+    for same in (bytearray(buffer.getvalue()), memoryview(buffer.getvalue()), pixels.astype(np.int64) * 257):
+        assert predictor.predict(same, batch_size=np.int64(2), top_k=np.int64(1))[0].probability == expected
+    exact, half = (predictor.predict(levels.to(dtype))[0].probability for dtype in (torch.float32, torch.bfloat16))
+    assert exact == half
+
+
 def test_an_endless_iterator_is_answered_as_it_comes(predictor):
     taken = []
 
@@ -147,6 +158,9 @@ def test_nasty_images(predictor):
 @pytest.mark.parametrize(("call", "error", "says"), [
     (lambda p: p.predict(picture(), top_k=0), ValueError, "top_k=0 must be at least 1"),
     (lambda p: p.predict(picture(), batch_size=0), ValueError, "batch_size=0 must be at least 1"),
+    (lambda p: p.predict(picture(), top_k=1.5), ValueError, "top_k=1.5 must be at least 1, and a whole number"),
+    (lambda p: p.predict(picture(), batch_size=None), ValueError, "batch_size=None must be at least 1, and a whole"),
+    (lambda p: p.predict(np.ones((4, 4, 3), np.int64)), BadImage, "int64 values 1..1 may be of 8 or of 16 bits; pass"),
     (lambda p: p.predict(picture(), on_error="ignore"), ValueError, "on_error='ignore'"),
     (lambda p: p.predict(3.5), TypeError, "float is not an image"),
     (lambda p: p.predict({"a": 1}), TypeError, "dict is not an image"),

@@ -69,7 +69,8 @@ def test_listed_schedules_exist(name):
 
 @pytest.mark.parametrize(("key", "choices"), [
     ("calibrate", CALIBRATIONS), ("data.decoder", DECODERS), ("data.on_bad_sample", SKIPPING),
-    ("data.on_long", ON_LONG), ("data.resampling", LIBRARIES), ("distill.kind", options("distill")), ("task.name", JOBS),
+    ("data.on_long", ON_LONG), ("data.resampling", LIBRARIES), ("distill.kind", options("distill")),
+    ("task.name", JOBS),
 ])
 def test_checked_choices_are_those_of_the_code(key, choices):
     assert sorted(VALID_VALUES[key].names) == sorted(choices)

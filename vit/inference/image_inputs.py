@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +20,7 @@ from vit.files.processes import available_cores
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile
-Images = str | PathLike[str] | Pixels | Iterable["Images"]
+Images = str | PathLike[str] | Pixels | bytearray | memoryview | Iterable["Images"]
 
 PREFETCH = 2  # batches decoded while another is computed
 T = TypeVar("T")
@@ -43,10 +44,10 @@ def check_batch_size(batch_size: int) -> None:
     """Reject an empty batch.
 
     Raises:
-        ValueError: `batch_size` is below 1.
+        ValueError: `batch_size` is not a whole number of at least 1.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size} must be at least 1")
+    if not isinstance(batch_size, Integral) or batch_size < 1:
+        raise ValueError(f"batch_size={batch_size} must be at least 1, and a whole number")
 
 
 def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Iterator[list]:
@@ -83,6 +84,8 @@ def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]
         yield from images if images.ndim == 4 else (images,)
     elif isinstance(images, bytes | Image.Image | ArchivedFile):
         yield images
+    elif isinstance(images, bytearray | memoryview):
+        yield bytes(images)
     elif isinstance(images, Iterable) and not isinstance(images, dict):
         for image in images:
             yield from _flatten(image, left_out)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -246,8 +247,8 @@ def clamp_top_k(top_k: int | None, classes: int) -> int | None:
     """`top_k`, at most the number of classes; None stays None.
 
     Raises:
-        ValueError: `top_k` is below 1.
+        ValueError: `top_k` is not a whole number of at least 1.
     """
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k={top_k} must be at least 1")
+    if top_k is not None and (not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1):
+        raise ValueError(f"top_k={top_k} must be at least 1, and a whole number")
     return None if top_k is None else min(top_k, classes)

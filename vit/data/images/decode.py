@@ -119,7 +119,7 @@ def array_to_image(array: np.ndarray, name: str, span: Range = FULL) -> Image.Im
     """Pixels (H,W), (H,W,1), (H,W,3) or (H,W,4), uint8 or other numbers in `span` → an 8-bit Pillow image.
 
     Raises:
-        BadImage: another shape, or values outside the range of their type.
+        BadImage: another shape, values outside the range of their type, or of an unknown number of bits.
     """
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
@@ -212,7 +212,7 @@ def _scale_down(image: Image.Image, name: str, span: Range) -> Image.Image:
 
 def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
     """uint8 unchanged; other numbers are mapped from `span` to 0..255. FULL scales 16 bits by 255/65535 and floats in
-    [0, 1] by 255, without clipping.
+    [0, 1] by 255, without clipping. Integers of 64 bits, which no image file has, must be above those of 8 bits then.
     """
     if pixels.dtype == np.uint8:
         return pixels
@@ -227,6 +227,8 @@ def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
         return map_range(pixels, span)
     if floats and low >= 0 and high <= 1:
         return np.rint(pixels * 255).astype(np.uint8)
+    if pixels.dtype in (np.int64, np.uint64) and low >= 0 and high <= 255:
+        raise BadImage(name, f"{pixels.dtype} values {low}..{high} may be of 8 or of 16 bits; pass uint8 or uint16")
     if np.issubdtype(pixels.dtype, np.integer) and low >= 0 and high <= 65535:
         return ((pixels.astype(np.int64) * 255 + 32767) // 65535).astype(np.uint8)
     expected = "0..1 for floats" if floats else "0..65535 for 16-bit images"

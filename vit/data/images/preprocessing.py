@@ -153,7 +153,9 @@ class Preprocessing(StoredPreprocessing):
         decode.
         """
         if isinstance(raw, Tensor):
-            raw = raw.detach().cpu().permute(1, 2, 0).numpy() if raw.ndim == 3 else raw.detach().cpu().numpy()
+            raw = raw.detach().cpu()
+            raw = raw.float() if raw.dtype == torch.bfloat16 else raw  # which NumPy does not have
+            raw = (raw.permute(1, 2, 0) if raw.ndim == 3 else raw).numpy()
         if isinstance(raw, np.ndarray):
             return to_eight_bits(array_to_image(raw, name, self.range), self.mode, self.background, name)
         if isinstance(raw, str | Path | ArchivedFile):
