@@ -83,7 +83,11 @@ def test_list_models_by_pattern() -> None:
         ("vit_tiny", {"block": "res_post_norm", "layer_scale": 0.1}, "set layer_scale=null with it, not 0.1"),
         ("vit_tiny", {"positions": "rotary", "head_dim": 30}, "head_dim divisible by 4, but it is 30; nearest: 28, 32"),
         ("vit_tiny", {"rotary_mixed": True}, "rotary_mixed=true needs positions=rotary or learned_rotary, not learned"),
-        ("vit_tiny", {"image_size": (32, 32, 3)}, "must be one number"),
+        ("vit_tiny", {"image_size": (32, 32, 3)}, "must be one whole number above 0"),
+        ("vit_tiny", {"image_size": -16}, "image_size is -16, but must be one whole number above 0"),
+        ("vit_tiny", {"image_size": 32.5}, "image_size is 32.5, but must be one whole number above 0"),
+        ("vit_tiny", {"patch_size": (0, 4)}, r"patch_size is \(0, 4\), but must be one whole number above 0"),
+        ("vit_tiny", {"image_size": "32"}, "image_size is 32, but must be one whole number"),
         ("vit_tiny", {"layer_scale": 0.0}, "layer_scale is 0.0"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from vit.messages import nearest_names
@@ -197,7 +198,7 @@ def expand_sizes(config: Any) -> None:
     """Convert sizes, one number or a list, to (height, width).
 
     Raises:
-        ValueError: a size has another number of values.
+        ValueError: a size is not one or two whole numbers above 0.
     """
     for key in SIZES:
         if (size := getattr(config, key)) is not None:
@@ -208,10 +209,9 @@ def pair(key: str, size: int | Sequence[int]) -> tuple[int, int]:
     """32 or [32, 48] -> (height, width)
 
     Raises:
-        ValueError: `size` is neither one number nor two.
+        ValueError: `size` is neither one whole number above 0 nor two of them.
     """
-    if isinstance(size, int):
-        return size, size
-    if len(size) != 2:
-        raise ValueError(f"{key} is {list(size)}, but must be one number or (height, width)")
-    return int(size[0]), int(size[1])
+    edges = (size, size) if isinstance(size, Real) else tuple(size)
+    if len(edges) != 2 or not all(isinstance(edge, Real) and edge >= 1 and edge % 1 == 0 for edge in edges):
+        raise ValueError(f"{key} is {size}, but must be one whole number above 0, or (height, width)")
+    return int(edges[0]), int(edges[1])

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from vit.messages import nearest_names
-from vit.models.checks import check_names, current_names
+from vit.models.checks import check_names
 from vit.models.classifier import VisionTransformer
 from vit.models.config import VisionTransformerConfig
 from vit.models.ensemble import ClassifierEnsemble, EnsembleConfig
@@ -61,7 +61,7 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
     Raises:
         ValueError: an unknown name or override (the message has the nearest one), or values that do not fit together.
     """
-    overrides = current_names({key: value for key, value in overrides.items() if value is not None})
+    overrides = {key: value for key, value in overrides.items() if value is not None}
     if name.startswith(TIMM):
         check_names(TimmConfig, overrides)
         return timm_model(TimmConfig(name, **overrides))
@@ -69,9 +69,8 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
     if family in TEXT_FAMILIES and size in TEXT_SIZES:
         scale = {"scale_embed": overrides.get("positions") == "sincos"}  # see TextConfig
         return model_from_config({"kind": TEXT_FAMILIES[family].kind, **scale, **text_values(size), **overrides})
-    cls = MaskedImageConfig if family == MaskedImageConfig.kind else VisionTransformerConfig
-    check_names(cls, overrides)
-    return model_from_config({"kind": cls.kind, **named_values(name), **overrides})
+    kind = (MaskedImageConfig if family == MaskedImageConfig.kind else VisionTransformerConfig).kind
+    return model_from_config({"kind": kind, **named_values(name), **overrides})
 
 
 def list_models(pattern: str = "*") -> list[str]:

@@ -173,7 +173,7 @@ def test_older_preprocessing_has_the_full_range():
     contract = P8.replace(range=(1500, 2800))
     assert contract.to_dict()["range"] == [1500, 2800] and Preprocessing.from_dict(contract.to_dict()) == contract
     for wrong in ("half", [5, 5], [1], [0, float("nan")], True):
-        with pytest.raises(ValueError, match="must be auto, full, percentile or \\[low, high\\]"):
+        with pytest.raises(ValueError, match="must be full or \\[low, high\\]"):
             P8.replace(range=wrong)
 
 

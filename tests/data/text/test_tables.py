@@ -123,6 +123,8 @@ def test_rows_left_out_are_listed(tmp_path):
     source = text_table(write(tmp_path / "t.csv", lines), on_empty="skip")
     assert everything(source) == [("a", "x"), ("c", "y"), ("d", "x")] and sizes(source) == {"train": 2, "val": 1}
     assert source.left_out == [("t.csv line 3", "text is empty"), ("t.csv line 4", "label is empty")]
+    with pytest.raises(DataError, match="none of the 2 lines has text in each column"):
+        text_table(write(tmp_path / "t.csv", ["text,label,split", ",a,train", ",b,train"]), on_empty="skip")
     with pytest.raises(FileNotFoundError, match="data.path: the table .*none.csv does not exist"):
         text_table(tmp_path / "none.csv")
     with pytest.raises(DataError, match="t.txt is not one of .tsv, .csv, .jsonl, .xlsx, .parquet"):

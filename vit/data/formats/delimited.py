@@ -104,7 +104,7 @@ def drop_empty(
     """Indices of rows with text in every column, and (name, reason) of the other rows.
 
     Raises:
-        DataError: there are other rows, with `on_empty="error"`.
+        DataError: there are other rows, with `on_empty="error"`, or no row with text.
         ValueError: `on_empty` is unknown.
     """
     if on_empty not in ("error", "skip"):
@@ -121,6 +121,8 @@ def drop_empty(
             f"{names[first]}: {left_out[first]}, as in {len(left_out)} of {len(full)} lines; add the text, "
             "or leave them out with data.on_empty=skip"
         )
+    if left_out and not full.any():
+        raise DataError(f"{names[0]}: {left_out[0]}, and none of the {len(full)} lines has text in each column")
     return np.flatnonzero(full), [(names[i], left_out[i]) for i in sorted(left_out)]
 
 

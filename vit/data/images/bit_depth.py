@@ -57,7 +57,8 @@ def check_range(value: object) -> Range:
     numbers = tuple(value) if isinstance(value, list | tuple) else ()
     good = len(numbers) == 2 and all(isinstance(v, int | float) and math.isfinite(v) for v in numbers)
     if not good or numbers[0] >= numbers[1]:
-        raise ValueError(f"range={value!r} must be {', '.join(RULES)} or [low, high] with low below high")
+        raise ValueError(f"range={value!r} must be full or [low, high] with low below high; a run measures it with "
+                         "data.preprocessing.range=auto or percentile")
     return float(numbers[0]), float(numbers[1])
 
 
