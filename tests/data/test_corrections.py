@@ -68,27 +68,27 @@ def test_several_labels_per_image(class_folders, tmp_path):
     source = table(root / "labels.csv", label_separator="|")
     rows = ("all/003.png,red,big | red", "all/002.png,big,|")
     found = apply_corrections(source, corrections(tmp_path / "c.csv", *rows))
-    places = {name: (key, i) for key, split in found.splits.items() for i, name in enumerate(split.names)}
-    key, i = places["all/003.png"]
+    positions = {name: (key, i) for key, split in found.splits.items() for i, name in enumerate(split.names)}
+    key, i = positions["all/003.png"]
     assert found.splits[key].labels[i].all() and not source.splits[key].labels[i].all()
-    key, i = places["all/002.png"]
+    key, i = positions["all/002.png"]
     assert not found.splits[key].labels[i].any() and source.splits[key].labels[i].any()
     with pytest.raises(DataError, match="line 2: 'bug' is not one of the 2 classes; did you mean big"):
         apply_corrections(source, corrections(tmp_path / "d.csv", "all/003.png,red,red|bug"))
 
 
 def test_listed_samples_are_left_out_of_training_and_validation_only(photos, tmp_path):
-    at = {split: list(photos.splits[split].names) for split in ("train", "val", "test")}
-    listed = [at["train"][0], at["train"][4], at["test"][0]]
+    names = {split: list(photos.splits[split].names) for split in ("train", "val", "test")}
+    listed = [names["train"][0], names["train"][4], names["test"][0]]
     (tmp_path / "errors.csv").write_text("quality,name\n" + "".join(f"0.1,{name}\n" for name in listed))
     found = leave_out(photos, tmp_path / "errors.csv")
-    assert list(found.splits["train"].names) == [name for name in at["train"] if name not in listed]
-    assert [list(found.splits[key].names) for key in ("val", "test")] == [at["val"], at["test"]]
+    assert list(found.splits["train"].names) == [name for name in names["train"] if name not in listed]
+    assert [list(found.splits[key].names) for key in ("val", "test")] == [names["val"], names["test"]]
     assert sorted(found.left_out) == sorted((name, "train: in errors.csv") for name in listed[:2])
-    remaining = [photos.splits["train"].labels[i] for i, name in enumerate(at["train"]) if name not in listed]
+    remaining = [photos.splits["train"].labels[i] for i, name in enumerate(names["train"]) if name not in listed]
     assert found.splits["train"].labels.tolist() == remaining
     first = found.splits["train"]
-    assert first.read(0) == photos.splits["train"].read(at["train"].index(first.names[0]))
+    assert first.read(0) == photos.splits["train"].read(names["train"].index(first.names[0]))
 
 
 def test_files_that_leave_too_much_out_are_errors(photos, tmp_path):

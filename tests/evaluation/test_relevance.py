@@ -130,3 +130,4 @@ def test_the_deletion_curve_falls_first_where_the_map_is_right():
     first, last = (deletion_curve(Corner(), images, torch.tensor([0]), each, steps=4) for each in (right, wrong))
     assert first.shape == (1, 5) and first[0, 0] == last[0, 0] and first[0, -1] == last[0, -1]
     assert first.mean() < last.mean() and torch.allclose(last[0, :4], last[0, :1].expand(4))
+    assert deletion_curve(Corner(), images[:0], torch.tensor([0])[:0], right[:0], steps=4).shape == (0, 5)

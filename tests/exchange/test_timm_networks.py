@@ -13,7 +13,7 @@ from tests.exchange.conftest import scramble
 from vit.cli import app
 from vit.exchange import import_weights
 
-KEPT = {
+UNSUPPORTED = {  # model of timm -> its part that vit does not have
     "vit_tiny_r_s16_p8_224": "a stem of the class HybridEmbed",
     "cait_xxs24_224": "the class Cait",
     "vit_dpwee_patch16_reg1_gap_256": "blocks of the class DiffParallelScalingBlock",
@@ -24,11 +24,11 @@ def foreign(name: str, **options) -> torch.nn.Module:
     return scramble(timm.create_model(name, num_classes=5, **options)).eval()
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", UNSUPPORTED)
 def test_a_model_in_memory_and_other_classes(name: str) -> None:
     reference = foreign(name)
     model, report = import_weights(reference)
-    assert any(f"it stays timm's own network: this timm model has {KEPT[name]}" in note for note in report.notes)
+    assert any(f"it stays timm's own network: this timm model has {UNSUPPORTED[name]}" in note for note in report.notes)
     assert {row.status for row in report.rows} == {"loaded"}
     x = torch.randn(2, 3, *model.config.image_size)
     with torch.no_grad():
@@ -44,8 +44,8 @@ def test_a_folder_goes_through_a_bundle_and_back(tmp_path) -> None:
     reference = foreign("vit_tiny_r_s16_p8_224")
     save_for_hf(reference, tmp_path / "theirs", model_config={"label_names": list("abcde")})
     for source, target, form in (("theirs", "ours", "bundle"), ("ours", "back", "timm")):
-        words = ["convert", str(tmp_path / source), str(tmp_path / target), "--to", form]
-        result = CliRunner().invoke(app, words)
+        arguments = ["convert", str(tmp_path / source), str(tmp_path / target), "--to", form]
+        result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, result.output
     bundle = vit.load(tmp_path / "ours")
     back = timm.create_model(f"local-dir:{tmp_path / 'back'}", pretrained=True).eval()

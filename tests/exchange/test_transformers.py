@@ -9,12 +9,12 @@ from vit.exchange import import_weights
 
 TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 20,
         "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-TAUGHT = {key: value for key, value in SIZE.items() if key != "intermediate_size"} | {"mlp_ratio": 3}
+DINO = {key: value for key, value in SIZE.items() if key != "intermediate_size"} | {"mlp_ratio": 3}
 TOWERS = {"text_config": TEXT, "vision_config": SIZE, "num_labels": 5, "projection_dim": 6}
 CASES = {
     # class, config, what of the output ours must equal
     "ViT": (hf.ViTForImageClassification, hf.ViTConfig(**SIZE, num_labels=5), "logits"),
-    "ViT, other words": (
+    "ViT, other options": (
         hf.ViTForImageClassification,
         hf.ViTConfig(**SIZE, num_labels=5, hidden_act="gelu_new", layer_norm_eps=1e-3, qkv_bias=False, num_channels=1),
         "logits"),
@@ -22,12 +22,12 @@ CASES = {
     "DeiT, distilled": (hf.DeiTForImageClassificationWithTeacher, hf.DeiTConfig(**SIZE, num_labels=5), "logits"),
     "DeiT without head": (hf.DeiTModel, hf.DeiTConfig(**SIZE), "class token"),
     "ViT without head": (hf.ViTModel, hf.ViTConfig(**SIZE), "class token"),
-    "DINOv2": (hf.Dinov2Model, hf.Dinov2Config(**TAUGHT), "class token"),
-    "DINOv2, SwiGLU": (hf.Dinov2Model, hf.Dinov2Config(**TAUGHT, use_swiglu_ffn=True), "class token"),
-    "DINOv2, registers": (hf.Dinov2WithRegistersModel, hf.Dinov2WithRegistersConfig(**TAUGHT), "class token"),
-    "DINOv2, classifier": (hf.Dinov2ForImageClassification, hf.Dinov2Config(**TAUGHT, num_labels=5), "logits"),
+    "DINOv2": (hf.Dinov2Model, hf.Dinov2Config(**DINO), "class token"),
+    "DINOv2, SwiGLU": (hf.Dinov2Model, hf.Dinov2Config(**DINO, use_swiglu_ffn=True), "class token"),
+    "DINOv2, registers": (hf.Dinov2WithRegistersModel, hf.Dinov2WithRegistersConfig(**DINO), "class token"),
+    "DINOv2, classifier": (hf.Dinov2ForImageClassification, hf.Dinov2Config(**DINO, num_labels=5), "logits"),
     "DINOv2, registers, classifier": (
-        hf.Dinov2WithRegistersForImageClassification, hf.Dinov2WithRegistersConfig(**TAUGHT, num_labels=5), "logits"),
+        hf.Dinov2WithRegistersForImageClassification, hf.Dinov2WithRegistersConfig(**DINO, num_labels=5), "logits"),
     "CLIP": (hf.CLIPVisionModel, hf.CLIPVisionConfig(**SIZE), "pooler_output"),
     "CLIP, exact GELU": (hf.CLIPVisionModel, hf.CLIPVisionConfig(**SIZE, hidden_act="gelu"), "pooler_output"),
     "CLIP, projected": (
@@ -51,28 +51,28 @@ def expected(model: torch.nn.Module, x: torch.Tensor, what: str) -> torch.Tensor
         return model(x)[what]
 
 
-@pytest.mark.parametrize("place", ["folder", "memory"])
+@pytest.mark.parametrize("origin", ["folder", "memory"])
 @pytest.mark.parametrize("case", CASES)
-def test_outputs_equal_transformers(case: str, place: str, tmp_path) -> None:
+def test_outputs_equal_transformers(case: str, origin: str, tmp_path) -> None:
     cls, config, what = CASES[case]
     torch.manual_seed(0)
     reference = scramble(cls(config))
-    if place == "folder":
+    if origin == "folder":
         reference.save_pretrained(tmp_path)
-    model, report = import_weights(tmp_path if place == "folder" else reference)
+    model, report = import_weights(tmp_path if origin == "folder" else reference)
     x = images(channels=getattr(config, "num_channels", 3))
     with torch.no_grad():
         torch.testing.assert_close(model(x), expected(reference, x, what), **CLOSE)
     assert not unplaced(report)
 
 
-@pytest.mark.parametrize("place", ["folder", "memory"])
-def test_bert_classifier(place: str, tmp_path) -> None:
+@pytest.mark.parametrize("origin", ["folder", "memory"])
+def test_bert_classifier(origin: str, tmp_path) -> None:
     config = hf.BertConfig(vocab_size=30, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_labels=3,
                            intermediate_size=48, max_position_embeddings=12, hidden_act="gelu_new")
     reference = scramble(hf.BertForSequenceClassification(config))
     reference.save_pretrained(tmp_path)
-    model, report = import_weights(tmp_path if place == "folder" else reference)
+    model, report = import_weights(tmp_path if origin == "folder" else reference)
     ids = torch.randint(30, (2, 9), generator=torch.Generator().manual_seed(0))
     mask = torch.arange(9) < torch.tensor([[9], [4]])
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_bert_pretrained(tmp_path) -> None:
     assert not unplaced(report)
 
 
-def test_weights_in_pieces(tmp_path) -> None:
+def test_sharded_weights(tmp_path) -> None:
     cls, config, what = CASES["ViT"]
     reference = scramble(cls(config))
     reference.save_pretrained(tmp_path, max_shard_size="20KB")
@@ -104,7 +104,7 @@ def test_weights_in_pieces(tmp_path) -> None:
         torch.testing.assert_close(model(images()), expected(reference, images(), what), **CLOSE)
 
 
-def test_the_report_says_what_was_made_of_what(tmp_path) -> None:
+def test_the_report_names_the_sources_of_fused_and_split_tensors(tmp_path) -> None:
     cls, config, _ = CASES["SigLIP"]
     _, report = import_weights(cls(config))
     rows = {row.name: row for row in report.rows}
@@ -114,7 +114,7 @@ def test_the_report_says_what_was_made_of_what(tmp_path) -> None:
     assert "format: transformers SigLIP" in report.table() and " fused" in report.table()
 
 
-def test_every_family_is_put_to_the_test_of_cut_files() -> None:
+def test_every_family_has_a_case_with_truncated_files() -> None:
     from tests.exchange.test_convert import BOTH_WAYS
     from tests.faults.cut_weights import TIMM, TRANSFORMERS
     from tests.weights.formats.test_timm import FAMILIES

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.faults.promise import Case, Promise
 
 TRANSFORMERS = (
-    "ViT", "ViT, other words", "DeiT", "DeiT, distilled", "DeiT without head", "ViT without head", "DINOv2",
+    "ViT", "ViT, other options", "DeiT", "DeiT, distilled", "DeiT without head", "ViT without head", "DINOv2",
     "DINOv2, SwiGLU", "DINOv2, registers", "DINOv2, classifier", "DINOv2, registers, classifier", "CLIP",
     "CLIP, exact GELU", "CLIP, projected", "CLIP, both towers", "CLIP, classifier", "SigLIP", "SigLIP, both towers",
     "SigLIP, classifier", "ViTMAE", "DINOv3, registers", "DINOv3, all biases", "DINOv3, gated", "BERT", "BERT, classes",

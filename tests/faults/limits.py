@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.promise import Case, Promise
-from tests.faults.tiny_training import WORDS, orphans, remember_process
+from tests.faults.tiny_training import OVERRIDES, orphans, remember_process
 from tests.forking import forks
 from tests.run.conftest import SMALL, write_photos
 
@@ -17,7 +17,7 @@ TIMEOUT = 5
 
 def limited(folder: Path, fault: str, text: str) -> None:
     photos = write_photos(folder / "photos", {"cat": 24, "dog": 24})
-    words = [*WORDS, *SMALL, "data=folder", f"data.root={photos}", "data.workers=2", f"trainer.timeout={TIMEOUT}"]
+    words = [*OVERRIDES, *SMALL, "data=folder", f"data.root={photos}", "data.workers=2", f"trainer.timeout={TIMEOUT}"]
     done = forks().run("tests.faults.limits:train", words, fault, folder=folder, FAULTS_FOLDER=str(folder))
     assert done.code == 1 and text in done.output, f"exit code {done.code}: {done.output}"
     output, _, noise = done.output.partition("Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__")

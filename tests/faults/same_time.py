@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.promise import Case, Promise
-from tests.faults.tiny_training import DDP, WORDS, orphans
+from tests.faults.tiny_training import DDP, OVERRIDES, orphans
 from tests.forking import forks
 
 TRAIN = "tests.faults.tiny_training:train"
-SHORT = [*(word for word in WORDS if not word.startswith("run_dir=")), "recipe.epochs=1"]
+SHORT = [*(word for word in OVERRIDES if not word.startswith("run_dir=")), "recipe.epochs=1"]
 
 
 def claim(number: int) -> None:

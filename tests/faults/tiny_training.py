@@ -13,7 +13,7 @@ import torch
 
 from tests.forking import Exit, ForkedProcess, forks
 
-WORDS = ["recipe.epochs=3", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64",
+OVERRIDES = ["recipe.epochs=3", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64",
          "model.depth=1", "run_dir=run", "trainer.accelerator=cpu"]
 DDP = ["strategy=ddp", "trainer.devices=2"]
 PHASES = ("start", "training", "validation", "saving", "test")
@@ -36,9 +36,9 @@ class Fault:
     rank: int | None = None
 
 
-def run(folder: Path, words: list[str], *faults: Fault, seconds: float = 240, **environment: str) -> Exit:
-    """`python train.py WORDS` in a fork with faults; kills remaining processes and raises if there are any."""
-    arguments = [[*WORDS, *words], [asdict(fault) for fault in faults]]
+def run(folder: Path, overrides: list[str], *faults: Fault, seconds: float = 240, **environment: str) -> Exit:
+    """`python train.py OVERRIDES` in a fork with faults; kills remaining processes and raises if there are any."""
+    arguments = [[*OVERRIDES, *overrides], [asdict(fault) for fault in faults]]
     environment |= {"FAULTS_FOLDER": str(folder)}
     done = forks().run("tests.faults.tiny_training:train", *arguments, folder=folder, seconds=seconds, **environment)
     left = orphans(folder)
@@ -70,17 +70,17 @@ def is_alive(pid: int) -> bool:
 # the functions below run in the fork
 
 
-def train(words: list[str], faults: list[dict]) -> int:
+def train(overrides: list[str], faults: list[dict]) -> int:
     import vit.run.processes.launcher
     from vit.run.command import main
 
     os.register_at_fork(after_in_child=remember_process)
     remember_process()
-    vit.run.processes.launcher.start = lambda words, environment: ForkedProcess(
-        functools.partial(rank, words, faults), os.environ | environment)
-    if not any(word.startswith("strategy=") for word in words):
+    vit.run.processes.launcher.start = lambda overrides, environment: ForkedProcess(
+        functools.partial(rank, overrides, faults), os.environ | environment)
+    if not any(override.startswith("strategy=") for override in overrides):
         inject(faults)
-    return main(words)
+    return main(overrides)
 
 
 def remember_process() -> None:
@@ -89,11 +89,11 @@ def remember_process() -> None:
     (folder / str(os.getpid())).touch()
 
 
-def rank(words: list[str], faults: list[dict]) -> int:
+def rank(overrides: list[str], faults: list[dict]) -> int:
     from vit.run.processes.rank import main
 
     inject(faults)
-    return main(words)
+    return main(overrides)
 
 
 def inject(faults: list[dict]) -> None:
@@ -104,7 +104,7 @@ def inject(faults: list[dict]) -> None:
     from vit.training import Checkpoints
 
     rank = int(os.environ.get("RANK", 0))
-    places = {
+    patched_functions = {
         "start": (running, "build_job", 1),
         "training": (Classification, "training_step", 5),
         "validation": (Classification, "validation_step", 2),
@@ -113,7 +113,7 @@ def inject(faults: list[dict]) -> None:
     }
     for fault in (Fault(**values) for values in faults):
         if fault.rank in (None, rank):
-            at_call(*places[fault.phase], functools.partial(globals()[fault.action], fault.argument))
+            at_call(*patched_functions[fault.phase], functools.partial(globals()[fault.action], fault.argument))
 
 
 def at_call(owner: object, name: str, number: int, action: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ HEADS = {"split": Heads.split(D, H), "full": Heads.full(D, H), "other values": H
 
 
 def layer(score: type[ScaledDotProduct], heads: Heads | int = H, **options) -> Attention:
-    """With parameters of the score that are not at their simple beginnings."""
+    """With parameters of the score that differ from their initial values."""
     torch.manual_seed(0)
     made = Attention(D, heads, score=score, **options).eval()
     for parameter in made.score.parameters():
@@ -83,7 +83,7 @@ def test_self_attention_with_a_mask_and_causal_equals_the_formula(kind, heads) -
 
 @pytest.mark.parametrize("kind", FORMULAS)
 @torch.no_grad()
-def test_cross_attention_with_pairs_equals_the_formula(kind) -> None:
+def test_cross_attention_with_a_mask_for_each_query_equals_the_formula(kind) -> None:
     made, x, memory = layer(kind, Heads(H, 4, 6), cross=True), torch.randn(B, N, D), torch.randn(B, S, D)
     mask = torch.rand(B, N, S) < 0.6
     mask[..., 0] = True
@@ -94,7 +94,7 @@ def test_cross_attention_with_pairs_equals_the_formula(kind) -> None:
     torch.testing.assert_close(maps[""][0], weights, **CLOSE)
 
 
-def test_bilinear_begins_as_the_scaled_dot_product() -> None:
+def test_bilinear_is_initialized_as_the_scaled_dot_product() -> None:
     torch.manual_seed(0)
     made, plain, x = Attention(D, H, score=Bilinear), Attention(D, H), torch.randn(B, N, D)
     plain.load_state_dict({name: value for name, value in made.state_dict().items() if name != "score.matrix"})
@@ -111,13 +111,13 @@ def test_cosine_ignores_lengths_and_bounds_its_scale() -> None:
 
 
 @pytest.mark.parametrize("kind", FORMULAS)
-def test_in_a_stack_every_parameter_learns(kind) -> None:
+def test_in_a_stack_every_parameter_has_a_gradient(kind) -> None:
     torch.manual_seed(0)
     stack = Encoder([Block(D, Attention(D, H, score=kind), Mlp(D, D)) for _ in range(2)], LayerNorm(D))
     init_weights(stack)
     x, mask = torch.randn(B, N, D), torch.tensor([[True] * 5, [True, True, False, False, False]])
     other = torch.where(mask[..., None], x, torch.randn(B, N, D))
-    torch.testing.assert_close(stack(x, mask)[mask], stack(other, mask)[mask], **CLOSE)  # padding has no say
+    torch.testing.assert_close(stack(x, mask)[mask], stack(other, mask)[mask], **CLOSE)  # padding has no influence
     stack(x, mask)[mask].square().sum().backward()
     for name, parameter in stack.named_parameters():
         assert parameter.grad.isfinite().all() and (parameter.grad.abs().sum() > 1e-9 or "qkv.bias" in name), name
@@ -136,9 +136,9 @@ def test_a_token_that_may_attend_to_nothing_gives_no_nan(kind) -> None:
 
 MASKS = {  # of (B,N) keys that may be attended
     "keys": lambda allowed: allowed,
-    "pairs": lambda allowed: allowed[:, None].expand(-1, N, -1),
+    "queries": lambda allowed: allowed[:, None].expand(-1, N, -1),
     "heads": lambda allowed: allowed[:, None, None].expand(-1, H, N, -1),
-    "numbers": lambda allowed: torch.zeros(()).where(allowed[:, None].expand(-1, N, -1), -torch.inf),
+    "additive": lambda allowed: torch.zeros(()).where(allowed[:, None].expand(-1, N, -1), -torch.inf),
 }
 LAYERS = {
     **{kind.__name__: partial(layer, kind) for kind in FORMULAS},
@@ -155,7 +155,7 @@ def test_a_row_with_nothing_to_attend_to_has_finite_gradients_and_maps(name, mas
     made = LAYERS[name]().to(dtype)
     x = torch.randn(B, N, D, dtype=dtype, requires_grad=True)
     allowed = MASKS[mask](torch.tensor([[True] * N, [False] * N]))
-    allowed = allowed.to(dtype) if mask == "numbers" else allowed
+    allowed = allowed.to(dtype) if mask == "additive" else allowed
     with attention_maps(made) as maps:
         y = made(x, *([x] if name == "cross" else []), mask=allowed)
     y.float().square().sum().backward()
@@ -164,7 +164,7 @@ def test_a_row_with_nothing_to_attend_to_has_finite_gradients_and_maps(name, mas
 
 
 @pytest.mark.parametrize("kind", FORMULAS)
-def test_dropout_acts_while_training_alone(kind) -> None:
+def test_dropout_acts_in_training_only(kind) -> None:
     made, x = layer(kind, dropout=0.5), torch.randn(B, N, D)
     assert torch.equal(made(x), made(x))
     assert not torch.equal(made.train()(x), made(x))

@@ -1,4 +1,4 @@
-"""`vit report`: the page is whole, self-contained and safe, and its numbers are those of the evaluation."""
+"""`vit report`: the page is complete, self-contained and safe, and its numbers are those of the evaluation."""
 
 import base64
 import io
@@ -32,7 +32,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.elements, self.words, self.open = [], [], []
+        self.elements, self.texts, self.open = [], [], []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -46,14 +46,14 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        self.words.append(data)
+        self.texts.append(data)
 
     def all(self, tag):
         return [attributes for found, attributes in self.elements if found == tag]
 
     @property
     def text(self):
-        return " ".join(" ".join(self.words).split())
+        return " ".join(" ".join(self.texts).split())
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,8 @@ def check_page(path, sections=SECTIONS):
     content = path.read_bytes()
     assert len(content) < 10_000_000
     page = Page(content.decode())
-    places = [value for _, attributes in page.elements for key, value in attributes.items() if key in ("src", "href")]
-    assert all(place.startswith(("data:image/", "#")) for place in places)
+    links = [value for _, attributes in page.elements for key, value in attributes.items() if key in ("src", "href")]
+    assert all(link.startswith(("data:image/", "#")) for link in links)
     assert not re.search(rb"https?://|url\(|@import|<script|<link", content)
     policy = next(each["content"] for each in page.all("meta") if each.get("http-equiv"))
     assert policy.startswith("default-src 'none'; img-src data:") and "script" not in policy
@@ -122,7 +122,7 @@ def check_page(path, sections=SECTIONS):
     return page
 
 
-def test_the_page_is_whole_and_needs_nothing_else(written):
+def test_the_page_is_complete_and_self_contained(written):
     page = check_page(written[0])
     style = written[0].read_text().partition("<style>")[2].partition("</style>")[0]
     assert "prefers-color-scheme: dark" in style and "@media print" in style and "max-width: 500px" in style
@@ -234,7 +234,7 @@ def test_an_unreadable_image_does_not_count_as_a_wrong_answer(model, photos):
         accuracy_under_corruptions(predictor.model, predictor.preprocessing, damaged, (1,))
 
 
-@pytest.mark.parametrize(("name", "content", "says"), [
+@pytest.mark.parametrize(("name", "content", "message"), [
     ("metrics.json", b'{"epochs": 1', "metrics.json is damaged"),
     ("metrics.json", b"[]", "it holds list"),
     ("environment.json", b"\xff\xfe", "environment.json is damaged"),
@@ -242,7 +242,7 @@ def test_an_unreadable_image_does_not_count_as_a_wrong_answer(model, photos):
     ("config.yaml", b"data: [", "config.yaml"),
     ("model/config.json", b"{", "config.json"),
 ])
-def test_a_damaged_run_is_one_line_before_the_computation(run, tmp_path, capsys, name, content, says):
+def test_a_damaged_run_is_one_line_before_the_computation(run, tmp_path, capsys, name, content, message):
     file, page = run / name, tmp_path / "page.html"
     whole = file.read_bytes()
     try:
@@ -251,10 +251,10 @@ def test_a_damaged_run_is_one_line_before_the_computation(run, tmp_path, capsys,
     finally:
         file.write_bytes(whole)
     error = capsys.readouterr().err
-    assert says in error and error.count("\n") == 1 and error.startswith("error: ") and not page.exists()
+    assert message in error and error.count("\n") == 1 and error.startswith("error: ") and not page.exists()
 
 
-def test_an_unfinished_run_has_a_report_that_says_so(run, tmp_path):
+def test_the_report_of_an_unfinished_run_states_it(run, tmp_path):
     page = tmp_path / "page.html"
     (run / "metrics.json").rename(run / "hidden.json")
     (run / "metrics.csv").rename(run / "hidden.csv")
@@ -267,18 +267,18 @@ def test_an_unfinished_run_has_a_report_that_says_so(run, tmp_path):
     assert "metrics.json is missing: the run has not finished" in text and "there are no learning curves" in text
 
 
-@pytest.mark.parametrize(("words", "says"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (["data=digits", "-o", "page.txt"], "page.txt must end with .html"),
     (["data=digits", "-o", "none/page.html"], "none is not a folder"),
     (["data=digits", "--severity", "3"], "--severity belongs to --corruptions"),
     (["data=digits"], "the model has no class '0'"),
     (["data=spelled_numbers"], "holds pairs of texts, but the model is for labelled images"),
 ])
-def test_bad_input_is_one_line(model, words, says, tmp_path, monkeypatch, capsys):
+def test_bad_input_is_one_line(model, arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["report", str(model), *words]) != 0
+    assert main(["report", str(model), *arguments]) != 0
     error = capsys.readouterr().err
-    assert says in error and "Traceback" not in error and not list(tmp_path.glob("*.html"))
+    assert message in error and "Traceback" not in error and not list(tmp_path.glob("*.html"))
 
 
 def test_the_json_file_of_something_else_is_not_overwritten(run, capsys):
@@ -290,8 +290,8 @@ def test_the_json_file_of_something_else_is_not_overwritten(run, capsys):
 
 def test_a_report_is_replaced_and_the_audit_counts_each_image_once(model, photos, tmp_path):
     page = tmp_path / "page.html"
-    words = ["report", str(model), "data=folder", f"data.root={photos}", "--split", "all", "-o", str(page)]
-    assert main(words) == 0 and main(words) == 0
+    arguments = ["report", str(model), "data=folder", f"data.root={photos}", "--split", "all", "-o", str(page)]
+    assert main(arguments) == 0 and main(arguments) == 0
     found = json.loads(page.with_suffix(".json").read_text())
     assert found["header"]["images"] == 60 == found["data"]["total"] and found["data"]["duplicates"] == []
 

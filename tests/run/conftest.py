@@ -19,13 +19,13 @@ SMALL = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch
 
 
 def write_photos(root: Path, tree: dict[str, int], size: tuple[int, int] = (20, 24)) -> Path:
-    """PNGs whose colour tells their class, so that there is something to learn: {"cat": 10} -> root/cat/000.png ..."""
+    """PNGs whose colour depends on their class, as something to learn: {"cat": 10} -> root/cat/000.png ..."""
     rng = np.random.default_rng(0)
-    for number, (place, count) in enumerate(tree.items()):
-        (root / place).mkdir(parents=True, exist_ok=True)
+    for number, (folder, count) in enumerate(tree.items()):
+        (root / folder).mkdir(parents=True, exist_ok=True)
         for i in range(count):
             pixels = rng.integers(0, 60, (*size, 3)) + np.array([40, 100, 160])[np.roll([0, 1, 2], number)]
-            Image.fromarray(pixels.astype(np.uint8)).save(root / place / f"{i:03}.png")
+            Image.fromarray(pixels.astype(np.uint8)).save(root / folder / f"{i:03}.png")
     return root
 
 

@@ -44,7 +44,7 @@ TASKS = {
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def data(tmp_path_factory):
     """Small data sets of each kind. Of `spoilt` a file in three is cut, which only decoding finds."""
     folder = tmp_path_factory.mktemp("data")
     photos, spoilt = (write_photos(folder / name, {"cat": 30, "dog": 12}) for name in ("photos", "spoilt"))
@@ -64,8 +64,8 @@ def made(overrides, accumulate, world):
     return build_job(config, Devices("cpu", world, 1))
 
 
-def told_by(images):
-    """A teacher without weights."""
+def mean_brightness(images):
+    """The logits (B,10) of a teacher without weights."""
     return torch.stack([images.mean((1, 2, 3)) * k for k in range(10)], dim=1)
 
 
@@ -90,14 +90,14 @@ ROUNDING = 4e-6  # float32 sums in another order: up to 1.03e-6 on the processor
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_division_of_a_step_has_the_same_gradient(name, places):
-    overrides = [override.format(**places) for override in TASKS[name]]
+def test_every_division_of_a_step_has_the_same_gradient(name, data):
+    overrides = [override.format(**data) for override in TASKS[name]]
     expected = count = None
     for accumulate in (1, 2, 4):
         for world in (1, 2):
             job = made(overrides, accumulate, world)
             if name == "distillation":
-                job.task.distillation = Distillation(told_by, tau=2.0)
+                job.task.distillation = Distillation(mean_brightness, tau=2.0)
             steps = len(job.batches._train(0, world)) / accumulate
             found = gradients(job, accumulate, world)
             if expected is None:
@@ -108,9 +108,9 @@ def test_every_division_of_a_step_has_the_same_gradient(name, places):
                 assert float((ours - theirs).abs().max() / theirs.abs().max()) < ROUNDING, (accumulate, world)
 
 
-def test_a_filler_changes_neither_weights_nor_running_statistics(places):
-    """A CNN's batch norms would take a blank image for data."""
-    job = made(["data=folder", f"data.root={places['photos']}", *QUICK, "data.image_size=32", "model=timm",
+def test_a_filler_changes_neither_weights_nor_running_statistics(data):
+    """The batch norms of a CNN would count a blank image as a sample."""
+    job = made(["data=folder", f"data.root={data['photos']}", *QUICK, "data.image_size=32", "model=timm",
                 "model.name=timm/test_resnet", "data.on_bad_sample=skip", "data.audit_seconds=0",
                 "recipe.batch_size=16"], 1, 1)
     job.task._trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1, global_step=1, global_rank=0,

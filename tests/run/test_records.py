@@ -54,8 +54,8 @@ def test_a_photo_added_between_stop_and_resume_changes_no_bit(stopped, finished,
     photos(root, ["cat", "dog"], each=5, first=100)
     shutil.move(root, root.with_name("moved"))
     vit.train([f"resume={run}", f"data.root={root.with_name('moved')}"])
-    said = capsys.readouterr().out
-    assert "10 samples are not in the data when training began and are left out: cat/100.png" in " ".join(said.split())
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "10 samples are not in the data when training began and are left out: cat/100.png" in printed
     assert_same(run, finished[0])
     metrics, whole = (json.loads((path / "metrics.json").read_text()) for path in (run, finished[0]))
     assert metrics["skipped_images"] == whole["skipped_images"] == 0
@@ -203,6 +203,6 @@ def test_what_is_allowed_to_change(stopped, capsys):
     before = read_record(run).splits
     vit.train([f"resume={run}", "seed=1", "data.split_seed=1", "recipe.epochs=2", "trainer.log_every_n_steps=3",
                "allow_change=seed,data.split_seed"])
-    said = capsys.readouterr().out
-    assert "changed on resuming: seed from 0 to 1" in said and "recipe.epochs from 3 to 2" in said
+    printed = capsys.readouterr().out
+    assert "changed on resuming: seed from 0 to 1" in printed and "recipe.epochs from 3 to 2" in printed
     assert read_record(run).splits != before

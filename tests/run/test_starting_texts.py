@@ -16,18 +16,18 @@ from vit.run.records.reading import read_config
 
 SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "model.dim=16", "model.num_heads=2",
          "model.depth=1"]
-STILL = ["recipe.optimizer.lr=0.0", "recipe.ema=null"]  # nothing moves: what was taken can be seen in the result
-FEW = ["data.train=64", "data.val=16", "data.test=16", "recipe.batch_size=32", "model.decoder_depth=1"]
+FIXED = ["recipe.optimizer.lr=0.0", "recipe.ema=null"]  # constant weights: the result has those of init_from
+SMALL_DATA = ["data.train=64", "data.val=16", "data.test=16", "recipe.batch_size=32", "model.decoder_depth=1"]
 OVERRIDES = {
-    "translator": ["data=spelled_numbers", "data.limit=1000", *SMALL, *FEW, "data.tokenizer.kind=bpe"],
-    "reader": ["data=digit_strips", "data.digits=2", *SMALL, *FEW],
+    "translator": ["data=spelled_numbers", "data.limit=1000", *SMALL, *SMALL_DATA, "data.tokenizer.kind=bpe"],
+    "reader": ["data=digit_strips", "data.digits=2", *SMALL, *SMALL_DATA],
     "pretrained": ["data=corpus", *SMALL, "recipe.batch_size=1000"],
 }
 
 
-def table(path, overrides):
-    """A CSV of two classes, in 80 texts made of these words."""
-    rows = [f"{overrides[i % 5]} {overrides[i * 7 % 5]} {overrides[i % 3]},{'ab'[i % 2]}" for i in range(80)]
+def table(path, words):
+    """A CSV of two classes, in 80 texts of these words."""
+    rows = [f"{words[i % 5]} {words[i * 7 % 5]} {words[i % 3]},{'ab'[i % 2]}" for i in range(80)]
     path.write_text("\n".join(["text,label", *rows]) + "\n")
     return ["data=text_table", f"data.path={path}", "data.tokenizer.vocab_size=264", *SMALL, "recipe.batch_size=16"]
 
@@ -35,9 +35,9 @@ def table(path, overrides):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A run of each kind of model, by its name."""
-    place = tmp_path_factory.mktemp("runs")
-    overrides = OVERRIDES | {"classifier": table(place / "texts.csv", ["alpha", "beta", "gamma", "delta", "omega"])}
-    return {name: vit.train([*each, f"run_dir={place / name}"]).path for name, each in overrides.items()}
+    folder = tmp_path_factory.mktemp("runs")
+    overrides = OVERRIDES | {"classifier": table(folder / "texts.csv", ["alpha", "beta", "gamma", "delta", "omega"])}
+    return {name: vit.train([*each, f"run_dir={folder / name}"]).path for name, each in overrides.items()}
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def tokenizers(folder):
     return {side: tokenizer.to_dict() for side, tokenizer in load_bundle(folder).tokenizers.items()}
 
 
-def test_a_checkpoint_brings_the_tokenizer_that_numbered_its_embeddings(runs, others, tmp_path):
+def test_a_checkpoint_is_loaded_with_the_tokenizer_of_its_embeddings(runs, others, tmp_path):
     learnt = vit.train([*others, f"run_dir={tmp_path / 'learnt'}"]).path
     assert tokenizers(learnt) != tokenizers(runs["classifier"])
     checkpoint = runs["classifier"] / "checkpoints" / "last.ckpt"
-    run = vit.train([*others, *STILL, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"]).path
+    run = vit.train([*others, *FIXED, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"]).path
     assert tokenizers(run) == tokenizers(runs["classifier"])
     name = "embed.token.weight"
     assert torch.equal(weights(run)[name], weights(runs["classifier"])[name])
@@ -72,7 +72,7 @@ def test_a_checkpoint_brings_the_tokenizer_that_numbered_its_embeddings(runs, ot
 
 def test_a_resumed_run_has_its_tokenizer_from_its_own_checkpoint(runs, others, tmp_path):
     shutil.copytree(runs["classifier"], tmp_path / "source")
-    run = vit.train([*others, *STILL, f"init_from={tmp_path / 'source'}", f"run_dir={tmp_path / 'run'}"]).path
+    run = vit.train([*others, *FIXED, f"init_from={tmp_path / 'source'}", f"run_dir={tmp_path / 'run'}"]).path
     shutil.rmtree(tmp_path / "source")
     config, checkpoint = read_config(run), run / "checkpoints" / "last.ckpt"
     resumed = build_job(config, find_devices(config["trainer"]), checkpoint)
@@ -94,7 +94,7 @@ def test_a_checkpoint_without_tokenizer_does_not_give_its_embeddings(runs, other
 @pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
 def test_training_begins_with_a_checkpoint_of_any_kind(runs, tmp_path, kind, name):
     checkpoint = runs[kind] / "checkpoints" / name
-    run = vit.train([*OVERRIDES[kind], *STILL, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"]).path
+    run = vit.train([*OVERRIDES[kind], *FIXED, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"]).path
     before, after = weights(runs[kind]), weights(run)
     assert before.keys() == after.keys() and all(torch.equal(before[each], after[each]) for each in before)
     assert tokenizers(run) == tokenizers(runs[kind]) and "0 new" in (run / "log.txt").read_text()
@@ -109,14 +109,14 @@ def test_a_checkpoint_loads_as_a_model_that_predicts_nothing(runs, kind, tmp_pat
     for command in (["predict", checkpoint, tmp_path / "lines.txt"], ["evaluate", checkpoint],
                     ["attention", checkpoint, "one", "--output", tmp_path / "maps.html"]):
         assert main([str(override) for override in command]) == 1
-        said = capsys.readouterr().err
-        assert f"model of kind {model.config.kind}: it needs the tokenizers in its run folder" in said, said
-        assert said.count("\n") == 1
+        error = capsys.readouterr().err
+        assert f"model of kind {model.config.kind}: it needs the tokenizers in its run folder" in error, error
+        assert error.count("\n") == 1
 
 
 def test_an_image_to_text_model_has_the_architecture_of_its_classifier(digits, tmp_path):
     overrides = [override for override in OVERRIDES["reader"] if not override.startswith("model.")]
-    run = vit.train([*overrides, "model.decoder_depth=2", *STILL, f"init_from={digits}", f"run_dir={tmp_path}"]).path
+    run = vit.train([*overrides, "model.decoder_depth=2", *FIXED, f"init_from={digits}", f"run_dir={tmp_path}"]).path
     ours, theirs = (load_bundle(path).model.config for path in (run, digits))
     for key in ("dim", "depth", "num_heads", "norm", "mlp", "mlp_ratio", "activation", "positions", "stem", "pre_norm"):
         assert getattr(ours, key) == getattr(theirs, key)
@@ -124,8 +124,8 @@ def test_an_image_to_text_model_has_the_architecture_of_its_classifier(digits, t
     model, before = load_bundle(run).model.state_dict(), load_bundle(digits).model.state_dict()
     same = [name for name in before if not name.startswith("head.") and name != "embed.pos_embed"]
     assert all(torch.equal(model[name], before[name]) for name in same)
-    said = (run / "log.txt").read_text()
-    assert f"{len(same)} loaded, 1 resized, 0 new, 2 unused" in said and "grid of 2x2 to 2x10 patches" in said
+    log = (run / "log.txt").read_text()
+    assert f"{len(same)} loaded, 1 resized, 0 new, 2 unused" in log and "grid of 2x2 to 2x10 patches" in log
 
 
 def test_overrides_change_the_parts_around_the_blocks_of_a_classifier(digits, tmp_path):
@@ -141,11 +141,11 @@ def test_overrides_change_the_parts_around_the_blocks_of_a_classifier(digits, tm
 def test_a_classifier_without_a_matching_decoder_is_an_error(runs, digits, tmp_path):
     relative = [*SMALL, "data.patch_size=4", "model.positions=relative", f"run_dir={tmp_path / 'relative'}"]
     source = vit.train(relative).path
-    for start, said in (
+    for start, message in (
         (source, "is a classifier with positions=relative, but a decoder has one of learned, "),
         (runs["classifier"], "a model of kind text_classifier does not classify images"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             vit.train([*OVERRIDES["reader"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
     for start in (runs["pretrained"], digits):
         with pytest.raises(ConfigError, match="is not a seq2seq model, and a translator can start from no other"):
@@ -153,20 +153,20 @@ def test_a_classifier_without_a_matching_decoder_is_an_error(runs, digits, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("data.tokenizer.kind=byte", "has kind=bpe"),
         ("data.tokenizer.lower=true", "has lower=false"),
         ("data.tokenizer.vocab_size=262", "has vocab_size=264"),
     ],
 )
-def test_overrides_must_match_a_loaded_tokenizer(runs, others, tmp_path, override, said):
-    with pytest.raises(ConfigError, match=rf"{override}, but the tokenizer of .*, {said}; leave the key"):
+def test_overrides_must_match_a_loaded_tokenizer(runs, others, tmp_path, override, message):
+    with pytest.raises(ConfigError, match=rf"{override}, but the tokenizer of .*, {message}; leave the key"):
         vit.train([*others, override, f"init_from={runs['classifier']}", f"run_dir={tmp_path / 'run'}"])
 
 
 def test_a_translator_that_starts_from_an_image_to_text_model_has_its_tokenizer(runs, tmp_path):
-    """Bytes are the reader's; those learnt from the texts would have other numbers."""
+    """The tokenizer of bytes is that of init_from; one trained on the texts would have other ids."""
     overrides = [override for override in OVERRIDES["translator"] if "tokenizer" not in override]
     overrides += [f"init_from={runs['reader']}", "model.tied=target", f"run_dir={tmp_path / 'run'}"]
     run = vit.train(overrides).path

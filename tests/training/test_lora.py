@@ -1,3 +1,5 @@
+"""LoRA (arXiv 2106.09685): the formula, its gradients, merged weights, models of vit and timm."""
+
 import pytest
 import timm
 import torch
@@ -16,7 +18,7 @@ def ours(**options):
     return randomised(model)
 
 
-def timms():
+def of_timm():
     torch.manual_seed(0)
     model = timm.create_model(
         "vit_tiny_patch16_224", img_size=8, patch_size=4, embed_dim=24, depth=2, num_heads=2, num_classes=5
@@ -31,7 +33,7 @@ def randomised(model, std=0.2):
     return model.eval()
 
 
-def learn_something(model):
+def randomise_lora(model):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if is_added(name):
@@ -42,27 +44,27 @@ IMAGES = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 CHOICES = [["q", "v"], ["k"], ["qkv"], ["proj", "fc1", "fc2"], ["q", "k", "v", "proj", "fc1", "fc2"]]
 
 
-@pytest.mark.parametrize("make", [ours, timms])
+@pytest.mark.parametrize("make", [ours, of_timm])
 @pytest.mark.parametrize("matrices", CHOICES)
-def test_starts_as_what_it_was_and_learns_the_formula(make, matrices):
-    """W + alpha / rank * up @ down, written out row by row of the fused matrix, in a model that knows nothing of it."""
+def test_the_model_is_unchanged_at_first_and_follows_the_formula_later(make, matrices):
+    """W + alpha / rank * up @ down, written out row by row of the fused matrix, in a model without LoRA."""
     model, plain = make(), make()
     before = plain(IMAGES)
     add_lora(model, matrices, rank=3, alpha=5.0)
     assert torch.equal(model(IMAGES), before)
-    learn_something(model)
+    randomise_lora(model)
     state, rows = dict(plain.state_dict()), {"q": 0, "k": 24, "v": 48}
     for name, layer in model.named_modules():
         if not isinstance(layer, Lora):
             continue
         name = name.removesuffix(".lora")
-        places = [slice(None)]
+        slices = [slice(None)]
         if name.endswith("qkv"):
-            chosen = [rows[word] for word in rows if word in matrices or "qkv" in matrices]
-            places = [slice(first, first + 24) for first in chosen]
+            chosen = [rows[part] for part in rows if part in matrices or "qkv" in matrices]
+            slices = [slice(first, first + 24) for first in chosen]
         weight = state[f"{name}.weight"].double().clone()
-        for place, down, up in zip(places, layer.down, layer.up, strict=True):
-            weight[place] += 5.0 / 3 * up.detach().double() @ down.detach().double()
+        for rows_of, down, up in zip(slices, layer.down, layer.up, strict=True):
+            weight[rows_of] += 5.0 / 3 * up.detach().double() @ down.detach().double()
         state[f"{name}.weight"] = weight.float()
     plain.load_state_dict(state)
     torch.testing.assert_close(model(IMAGES), plain(IMAGES), rtol=1e-5, atol=1e-5)
@@ -73,7 +75,7 @@ def test_starts_as_what_it_was_and_learns_the_formula(make, matrices):
         torch.testing.assert_close(saved[name], state[name], rtol=1e-6, atol=1e-7)
 
 
-def test_gradients_are_those_of_the_thin_matrices_in_the_dense_one():
+def test_gradients_are_those_of_the_low_rank_matrices_in_the_dense_one():
     torch.manual_seed(2)
     layer = nn.Linear(7, 6).requires_grad_(False)
     lora = Lora(layer, 2, 4.0, 0.0, [0, 2], of=3)
@@ -89,7 +91,7 @@ def test_gradients_are_those_of_the_thin_matrices_in_the_dense_one():
     torch.testing.assert_close(lora.up.grad, up.grad, rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_is_on_what_the_additions_are_given():
+def test_dropout_is_on_the_input_of_the_low_rank_matrices():
     torch.manual_seed(3)
     layer = nn.Linear(64, 64)
     lora = Lora(layer, 4, 4.0, 0.5)
@@ -101,10 +103,10 @@ def test_dropout_is_on_what_the_additions_are_given():
     torch.testing.assert_close(lora(x, layer(x)) - layer(x), nn.functional.linear(x, lora.up[0] @ lora.down[0]))
 
 
-def test_half_precision_and_autocast_keep_the_kind_of_the_result():
+def test_half_precision_and_autocast_keep_the_dtype_of_the_result():
     model = ours()
     add_lora(model, ["q", "v", "proj"], rank=2)
-    learn_something(model)
+    randomise_lora(model)
     exact = model(IMAGES)
     with torch.autocast("cpu", torch.bfloat16):
         half = model(IMAGES)
@@ -112,7 +114,7 @@ def test_half_precision_and_autocast_keep_the_kind_of_the_result():
     torch.testing.assert_close(half.float(), exact, rtol=0.2, atol=0.2 * exact.abs().max().item())
 
 
-def test_layers_keep_their_names_and_kinds():
+def test_layers_keep_their_names_and_classes():
     model = ours()
     kinds = {name: type(module) for name, module in model.named_modules()}
     add_lora(model, ["q", "v", "proj"])
@@ -137,14 +139,14 @@ def test_decoders_have_a_query_and_a_fused_key_and_value_for_their_memory():
         "decoder.blocks.0.cross_attn.q.lora": [0],
         "decoder.blocks.0.cross_attn.kv.lora": [1],
     }
-    learn_something(model)
+    randomise_lora(model)
     plain = model_from_config({"kind": "encoder_decoder", **sizes})
     plain.load_state_dict(merge_lora(model.state_dict()))
     torch.testing.assert_close(plain.eval()(source, target), model(source, target), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("matrices", "rank", "says"),
+    ("matrices", "rank", "message"),
     [
         (["q", "fc3"], 2, r"lora.matrices has 'fc3', but the blocks have q, k, v, proj, fc1, fc2; did you mean fc"),
         (["q"], 25, r"lora.rank is 25, but the largest rank of encoder.blocks.0.attn.qkv is 24"),
@@ -152,8 +154,8 @@ def test_decoders_have_a_query_and_a_fused_key_and_value_for_their_memory():
         ([], 2, "lora.matrices is empty; name some of q, k, v, proj, fc1, fc2"),
     ],
 )
-def test_invalid_values_are_errors(matrices, rank, says):
-    with pytest.raises(ValueError, match=says):
+def test_invalid_values_are_errors(matrices, rank, message):
+    with pytest.raises(ValueError, match=message):
         add_lora(ours(), matrices, rank)
 
 

@@ -12,6 +12,7 @@ Fitted = tuple[str, Tensor | None, str]  # status, tensor and details of a `KeyR
 
 
 def fit_unchanged(tensor: Tensor | None, own: Tensor) -> Fitted:
+    """The source's tensor if it has the shape of the model's `own` one, else none."""
     return ("loaded", tensor, "") if tensor is not None and tensor.shape == own.shape else ("new", None, "")
 
 
@@ -23,7 +24,7 @@ def fit_grid_positions(
     Rows of class token and registers that only one side has keep the values of the model's table.
 
     Raises:
-        ValueError: `old` is None and the table has no square grid.
+        ValueError: `old` is None and the table has no square grid; the message has the number of its rows.
     """
     same = table.shape == own.shape and old in (None, new)
     if same or new is None or table.ndim != 3 or table.shape[2] != own.shape[2]:

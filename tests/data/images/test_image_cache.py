@@ -75,14 +75,14 @@ def test_cached_pixels_are_those_that_are_prepared_on_request(split, tmp_path, s
 def test_images_are_shrunk_until_an_average_crop_has_the_input_size(split):
     for sizing, least in ((CROP, 42), (RandomResizedCrop((0.08, 1.0)), 44), (RandomCrop(), 32)):
         prepared = Prepared(split, P32, sizing)
-        assert prepared.least == (least, least)
+        assert prepared.min_size == (least, least)
         for i in range(len(split)):
             before, after = P32.pixels(split.read(i)), prepared(i)
             assert min(after.shape[:2]) == min(least, *before.shape[:2])
             size = list(after.shape[:2])
             expected = pil_to_tensor(resize(Image.fromarray(before), size, interpolation=3)).permute(1, 2, 0)
             assert np.abs(after.astype(int) - expected.numpy()).max() <= 1
-    assert Prepared(split, P32.replace(size=(16, 32)), RandomCrop(), side=20).least == (20, 40)
+    assert Prepared(split, P32.replace(size=(16, 32)), RandomCrop(), side=20).min_size == (20, 40)
 
 
 def test_a_changed_image_or_preprocessing_is_prepared_again(split, tmp_path):

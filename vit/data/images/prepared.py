@@ -8,6 +8,7 @@ cache or not.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,9 @@ class Prepared:
         shrunk = resize_box(pixels, (0, 0, width, height), size, self.preprocessing.interpolation, self.resampling)
         return np.ascontiguousarray(shrunk.permute(1, 2, 0).numpy())
 
-    @property
-    def least(self) -> tuple[int, int]:
-        """(height, width) that a shrunk image covers."""
+    @cached_property
+    def min_size(self) -> tuple[int, int]:
+        """The smallest (height, width) of a shrunk image."""
         height, width = self.preprocessing.size
         if self.side != "auto":
             factor = self.side / min(height, width)
@@ -69,13 +70,13 @@ class Prepared:
     def identity(self) -> dict[str, Any]:
         """All that determines the pixels besides the images themselves."""
         values = {key: value for key, value in self.preprocessing.to_dict().items() if key not in ("mean", "std")}
-        crop = None if self.sizing is None else {"least": self.least, "resampling": self.resampling}
+        crop = None if self.sizing is None else {"least": self.min_size, "resampling": self.resampling}
         versions = {"version": VERSION, "pillow": Image.__version__, "torch": torch.__version__}
         return {**versions, "preprocessing": values, "crop": crop}
 
     def _scale(self, width: int, height: int) -> float:
-        least = self.least
-        return max(least[0] / height, least[1] / width)
+        min_height, min_width = self.min_size
+        return max(min_height / height, min_width / width)
 
 
 def read_sample(split: Split, i: int) -> Raw:

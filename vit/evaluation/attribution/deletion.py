@@ -1,5 +1,7 @@
 """The deletion curve of an attention map (arXiv 1806.07421): the probability of a class as its patches are removed."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +13,7 @@ def deletion_curve(model: nn.Module, inputs: Tensor, classes: Tensor, maps: Tens
     """The probability of a class with 0, 1/steps, ... and all patches removed, those with the highest values first.
 
     Removed patches have the mean value of the image's own channels. The lower the mean of the curve, the better the
-    map shows what the class is read from.
+    map shows which patches determine the class.
 
     Args:
         inputs: normalized images (B,C,H,W).
@@ -23,7 +25,7 @@ def deletion_curve(model: nn.Module, inputs: Tensor, classes: Tensor, maps: Tens
     """
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
     ranks = order.argsort(dim=1).reshape(maps.shape)  # 0 for the highest value
-    count, filling = ranks[0].numel(), inputs.mean(dim=(2, 3), keepdim=True)
+    count, filling = math.prod(maps.shape[1:]), inputs.mean(dim=(2, 3), keepdim=True)
     curve = []
     for step in range(steps + 1):
         removed = (ranks < round(step * count / steps))[:, None].float()

@@ -60,7 +60,7 @@ def next_to_label(
 ) -> NextToLabel:
     """Choose `count` of the inputs; see `vit.evaluation.labelling.selection`.
 
-    The most uncertain ones are the candidates; of near copies among them only the most uncertain one is.
+    The candidates are the most uncertain inputs; of several near copies only the most uncertain one is a candidate.
 
     Args:
         inputs: a folder or paths of images, or a list of texts.

@@ -14,9 +14,9 @@ from vit.run.config.hydra_interface import config_folder, search_folders
 from vit.run.config.overrides import ConfigError, override_text, parse
 
 TARGET = "_target_"
-DATA_SETS = ("cifar10", "cifar100", "corpus", "digit_strips", "digits", "fashion_mnist", "folder", "hub",
-                "image_text", "imagenet", "mnist", "number_questions", "number_stories", "parallel", "pictures",
-                "spelled_numbers", "table", "text_table", "unlabelled_images")
+DATA_SETS = ("cifar10", "cifar100", "corpus", "digit_strips", "digits", "fashion_mnist", "folder", "hub", "image_text",
+             "imagenet", "mnist", "number_questions", "number_stories", "parallel", "pictures", "spelled_numbers",
+             "table", "text_table", "unlabelled_images")
 AUGMENTATIONS = ("ColorJitter", "HorizontalFlip", "PadCrop", "RandAugment", "RandomAffine", "RandomChannelPermutation",
                  "RandomElastic", "RandomErasing", "RandomLineAffine", "RandomStrokeWidth", "ThreeAugment",
                  "TrivialAugment", "VerticalFlip")
@@ -65,6 +65,7 @@ def is_known(node: str, target: Any, folders: Iterable[Path]) -> bool:
 
 
 def targets_of(stated: dict[str, Any]) -> list[Any]:
+    """The values of all keys `_target_` among the overrides of a command."""
     return [value for key, value in stated.items() if key.endswith(f".{TARGET}")]
 
 

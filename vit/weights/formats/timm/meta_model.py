@@ -62,6 +62,7 @@ def check_numbers(arguments: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=4)  # one folder is read for its config values and for its declared config
 def create_on_meta(name: str, arguments: str) -> Any:
+    """timm's model without memory for its tensors; `arguments` are JSON, because a cache needs hashable ones."""
     import timm
     import torch
 
