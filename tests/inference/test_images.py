@@ -172,6 +172,15 @@ def test_invalid_arguments_are_rejected(predictor, call, error, says):
         call(predictor)
 
 
+@pytest.mark.parametrize(("device", "message"), [
+    ("tpu", "device=tpu cannot be used: Expected one of cpu, cuda.*; use cpu, or leave it out"),
+    ("cuda:99", "device=cuda:99 cannot be used: .*; use cpu, or leave it out"),
+])
+def test_a_device_that_cannot_be_used_is_named(saved, device, message):
+    with pytest.raises(ValueError, match=message):
+        vit.load(saved, device=device)
+
+
 def test_an_empty_folder_is_rejected(predictor, tmp_path):
     with pytest.raises(FileNotFoundError, match="has no image"):
         predictor.predict(tmp_path)

@@ -20,6 +20,7 @@ from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
 from vit.inference.image_inputs import File, Images, Pixels, decode_ahead, named_images
 from vit.inference.mirrored import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow
+from vit.messages import first_line
 
 log = logging.getLogger("vit")
 
@@ -85,7 +86,8 @@ class Predictor:
         `fast_mode` is then what was chosen and measured, and None before.
 
         Raises:
-            ValueError: `fast` with another precision than the default, or with images that keep their aspect ratio.
+            ValueError: `fast` with another precision than the default, or with images that keep their aspect ratio; or as
+                `best_device`.
         """
         if fast and precision != "32-true":
             raise ValueError(f"fast chooses the precision by measurement; leave out precision={precision}")
@@ -237,10 +239,18 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
 
 
 def best_device(device: str | torch.device | None = None) -> torch.device:
-    """The given device; by default the GPU if there is one, else the CPU."""
-    if device is not None:
-        return torch.device(device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The given device; by default the GPU if there is one, else the CPU.
+
+    Raises:
+        ValueError: torch does not know the device, or this machine does not have it.
+    """
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the latter where torch is built without this kind of device
+        raise ValueError(f"device={device} cannot be used: {first_line(error)}; use cpu, or leave it out") from None
+    return torch.device(device)
 
 
 def clamp_top_k(top_k: int | None, classes: int) -> int | None:

@@ -65,9 +65,6 @@ class MaskedTextJob(TextJob):
     def name_model(self, initial: Initial | None) -> str:
         return MaskedTextConfig.kind
 
-    def split_sizes(self) -> dict[str, int]:
-        return {key: len(dataset) for key, dataset in self.datasets.items()}
-
     @property
     def data_facts(self) -> str:
         return f"sentence pairs, {self.tokenizer.vocab_size:,} {self.tokenizer.kind} tokens"
