@@ -100,7 +100,7 @@ class UnknownScore:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What validation samples say about the probabilities of a classifier.
+    """What is measured on validation samples about the probabilities of a classifier.
 
     Args:
         samples: number of validation samples.

@@ -14,7 +14,7 @@ NEEDED = {"samples", "temperatures", "loss", "ece"}
 
 @dataclass(frozen=True)
 class LabelCalibration:
-    """What validation images say about the probabilities of a multi-label classifier.
+    """What is measured on validation images about the probabilities of a multi-label classifier.
 
     Args:
         samples: number of validation images.

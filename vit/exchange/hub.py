@@ -27,7 +27,7 @@ def fetch(name: str) -> Path:
     cache without a network.
 
     Raises:
-        SourceError: no such name, no network, or no file of weights; says what was tried.
+        SourceError: no such name, no network, or no file of weights; the message names what was tried.
     """
     repo, revision = parse_name(name)
     if revision and COMMIT.fullmatch(revision) and (found := find_cached(repo, revision)):
@@ -110,8 +110,8 @@ def is_complete(folder: Path) -> bool:
 def hub_errors_explained(
     name: str, repo: str, revision: str | None = None, action: str = "fetched"
 ) -> Iterator[list[SourceError]]:
-    """Raises the hub's errors as one sentence. One that says that the hub cannot be reached is put into the list
-    instead: the model may be in the cache.
+    """Raises the hub's errors as one sentence. If the hub cannot be reached, the error is added to the list instead,
+    because the model may be in the cache.
 
     Args:
         action: what the block does, for the message: "fetched" or "pushed".

@@ -45,8 +45,8 @@ def read_checkpoint(source: WeightSource, hints: Hints | None = None) -> Checkpo
         hints: what the caller states about the network.
 
     Raises:
-        SourceError: the source does not exist or holds no weights of a known form; says what was found and what is
-            accepted.
+        SourceError: the source does not exist or holds no weights of a known form; the message names what was found and
+            what is accepted.
         BundleError: a damaged folder of this project.
     """
     found = read_source(source)

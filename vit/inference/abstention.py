@@ -41,7 +41,7 @@ def probability_threshold(answered: Sequence[Answered], rate: float, confidence:
     rate holds for all stored thresholds together (Bonferroni).
 
     Raises:
-        ValueError: none of them shows such a rate; the message says how many samples a perfect model would need, or
+        ValueError: none of them shows such a rate; the message has how many samples a perfect model would need, or
             which rates were reached.
     """
     failure = (1 - confidence) / len(FRACTIONS)

@@ -40,7 +40,7 @@ def true_scores(probabilities: Tensor, draws: Tensor, labels: Tensor, method: st
 def set_sizes(probabilities: Tensor, draws: Tensor, limit: float, method: str) -> Tensor:
     """The number of most probable labels in each set, (B,): those whose score is at most `limit`.
 
-    A set may be empty: where a model is right more often than the level says, that is what makes the level exact.
+    A set may be empty: empty sets make the coverage exact where a model is right more often than the level requires.
     """
     return (label_scores(probabilities, draws, method)[0] <= limit).sum(-1)
 

@@ -64,7 +64,7 @@ class StackConfig(ModelConfig):
         window, dilation, global_tokens: of attention=local: tokens to each side, their distance, and the number of
             first tokens that attend to all and to which all attend. Cross-attention is not restricted.
         heads: "split", heads share the width of the model; "full", each is as wide as the model.
-        head_dim: width of a head's queries and keys; by default what `heads` says.
+        head_dim: width of a head's queries and keys; by default according to `heads`.
         value_dim: width of a head's values; that of its keys by default.
         projection: of tokens to queries, keys and values: "linear"; "sliced", each head reads only its own slice of
             the token; "none", they are the token itself, and there is no output projection.

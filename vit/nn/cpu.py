@@ -39,7 +39,7 @@ def instructions() -> str:
 
 
 def is_intel(path: str = "/proc/cpuinfo") -> bool:
-    """Whether Linux says that Intel made this processor."""
+    """Whether this is a processor of Intel, according to Linux."""
     try:
         return "GenuineIntel" in Path(path).read_text(encoding="ascii", errors="replace")
     except OSError:

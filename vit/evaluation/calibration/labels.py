@@ -18,7 +18,7 @@ def fit_label_calibration(classes: Sequence[str], logits: Tensor, truth: Tensor)
     """The calibration from logits (N,classes) and the labels (N,classes) bool of validation images.
 
     Each label is a classifier of two classes with the logits 0 and z, calibrated by `fit_temperature`. A label that no
-    image has, or all have, keeps the temperature 1: its images say nothing about the probabilities between.
+    image has, or all have, keeps the temperature 1, because its images do not determine another one.
     """
     count, logits = len(truth), logits.cpu().double()
     positives, targets = truth.sum(dim=0).tolist(), truth.double()
@@ -38,7 +38,7 @@ def fit_label_calibration(classes: Sequence[str], logits: Tensor, truth: Tensor)
 
 
 def report(found: LabelCalibration) -> None:
-    """Log the temperatures and the labels about which the images say nothing."""
+    """Log the temperatures and the labels whose temperature the images do not determine."""
     log.info("calibration on %d validation images: temperatures per label %.3f to %.3f, log loss %.4f -> %.4f, "
              "expected calibration error, mean over labels, %.4f -> %.4f", found.samples, min(found.temperatures),
              max(found.temperatures), *found.loss, *found.ece)

@@ -57,7 +57,7 @@ def facts(values: dict[str, Value]) -> str:
 
 
 def drawing(url: str, alt: str) -> str:
-    """A figure over the whole width, white in the dark too; `alt` says what it shows."""
+    """A figure over the whole width, white in the dark too; `alt` describes it."""
     return (f'<div class=scroll tabindex=0 role=region aria-label="Figure"><img class=drawing src="{url}" '
             f'alt="{text(alt)}"></div>\n')
 

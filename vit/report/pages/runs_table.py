@@ -49,7 +49,7 @@ def runs_table(runs: Sequence[Any], folder: str | os.PathLike[str], width: int =
     Args:
         runs: as `vit.run.records.listing.list_runs` returns them.
         width: characters of the terminal. Where it is too narrow for the names of the runs on one line, other columns
-            are abbreviated or left out, which the caption says.
+            are abbreviated or left out, as the caption states.
     """
     rows = [{**dict(zip(HEADINGS, _cells(run), strict=True)), "run": os.path.relpath(run.path, folder)} for run in runs]
     metrics = {run.metric for run in runs if run.metric}

@@ -129,5 +129,5 @@ class Subject:
 
 
 def missing(key: str, heading: str, why: str) -> Section:
-    """A section that says why it is empty."""
+    """An empty section with the reason why it is empty."""
     return Section(key, heading, paragraph(f"Not in this report: {why}."), {"missing": why})
