@@ -16,7 +16,7 @@ def one_line(error: BaseException, limit: int = 300) -> str:
 
 
 def error_message(error: BaseException) -> str:
-    """The one line that a command prints about an error; for an unexpected one it names the option for the traceback."""
+    """The one line that a command prints about an error; an unexpected one with the option for the traceback."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     text = " ".join(str(error).split())[:1000]

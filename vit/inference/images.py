@@ -86,8 +86,8 @@ class Predictor:
         `fast_mode` is then what was chosen and measured, and None before.
 
         Raises:
-            ValueError: the device cannot be used, or `fast` is set with another precision than the default or for images
-                that keep their aspect ratio.
+            ValueError: the device cannot be used, or `fast` is set with another precision than the default or for
+                images that keep their aspect ratio.
         """
         if fast and precision != "32-true":
             raise ValueError(f"fast chooses the precision by measurement; leave out precision={precision}")
