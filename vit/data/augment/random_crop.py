@@ -36,10 +36,11 @@ class RandomResizedCrop:
     relative: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"scale {tuple(self.scale)} must be (low, high) with 0 < low <= high <= 1")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(f"ratio {tuple(self.ratio)} must be (low, high) with 0 < low <= high")
+        for name, highest, condition in (("scale", 1, "0 < low <= high <= 1"), ("ratio", math.inf, "0 < low <= high")):
+            span = getattr(self, name)
+            if not (isinstance(span, Sequence) and len(span) == 2 and 0 < span[0] <= span[1] <= highest):
+                raise ValueError(f"{name}={span} must be [low, high] with {condition}")
+            object.__setattr__(self, name, tuple(span))
 
     def draws(self, epoch: Tensor, index: Tensor) -> Tensor:
         """epoch (B,), index (B,) → (B, 4 * tries) numbers in [0, 1)"""

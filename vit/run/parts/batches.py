@@ -130,10 +130,13 @@ def build_crop(crop: dict, seed: int, relative: bool = False) -> RandomResizedCr
 
     Args:
         relative: `ratio` changes the aspect ratio of the image.
+
+    Raises:
+        ConfigError: names `scale` or `ratio`.
     """
     if crop["scale"] is None:
         return RandomCrop(seed)
-    return RandomResizedCrop(tuple(crop["scale"]), tuple(crop["ratio"]), seed, relative)
+    return checked("recipe.crop", partial(RandomResizedCrop, seed=seed, relative=relative), crop, unpack=True)
 
 
 def build_augment(steps: dict | None, seed: int, packed: bool = False) -> Augment | None:
