@@ -195,10 +195,8 @@ def test_texts_that_are_too_long():
             r"toy line \d+: its 20 tokens exceed recipe.batch_tokens=10; raise",
         ),
         (lambda: PairTrainBatches(data(), 100, rank=2, world=2), "rank 2 must be 0..1"),
-        (
-            lambda: PairTrainBatches(data(max_source_len=2, on_long="skip", n=3), 100),
-            "the split has 0 pairs; add pairs",
-        ),
+        (lambda: data(max_source_len=2, on_long="skip", n=3),
+         r"all 3 texts have more than data.max_source_len=2 tokens, at least \d+: raise data.max_source_len, or set"),
         (lambda: PairDataset(toy(), LinePreprocessing(8, 8, 4), BYTES), "source of images must be a LinePreprocessing"),
     ],
 )

@@ -169,6 +169,8 @@ def test_long_texts():
     skipped = TextDataset(split, BYTES, 9, on_long="skip")
     assert len(skipped) == 1 and skipped[0]["label"].tolist() == [2] and skipped.split.names[0] == "f line 3"
     assert [name for name, _ in skipped.left_out] == ["f line 1", "f line 2"] and skipped.cut == []
+    with pytest.raises(DataError, match="f line 1: all 3 texts have more than data.max_len=4 tokens, at least 5"):
+        TextDataset(split, BYTES, 4, on_long="skip")
     cut = TextDataset(split, BYTES, 9, on_long="cut")
     batch = cut.__getitems__([(0, 0), (0, 1), (0, 2)])
     assert cut.left_out == [] and len(cut.cut) == 2 and batch["source_mask"].sum(1).tolist() == [9, 9, 5]

@@ -80,7 +80,7 @@ def find_too_long(
     """Row → reason of every row longer than `max_len`, the value of the option `data.{key}`.
 
     Raises:
-        DataError: there are such rows, with `on_long="error"`.
+        DataError: there are such rows, with `on_long="error"`, or all rows are too long, with "skip".
         ValueError: `on_long` is unknown, or `max_len` is below 2.
     """
     if on_long not in ON_LONG:
@@ -88,7 +88,7 @@ def find_too_long(
     if max_len is None:
         return {}
     if max_len < 2:
-        raise ValueError(f"{key}={max_len} must be at least 2, because eos counts as a token")
+        raise ValueError(f"data.{key}={max_len} must be at least 2, because eos counts as a token")
     long = np.flatnonzero(lengths > max_len).tolist()
     if long and on_long == "error":
         raise DataError(
@@ -96,4 +96,7 @@ def find_too_long(
             f"{len(lengths)} texts are longer (up to {lengths.max()}): raise data.{key}, or set data.on_long=skip or "
             "data.on_long=cut"
         )
+    if on_long == "skip" and 0 < len(long) == len(lengths):
+        raise DataError(f"{names[0]}: all {len(lengths)} texts have more than data.{key}={max_len} tokens, at least "
+                        f"{lengths.min()}: raise data.{key}, or set data.on_long=cut")
     return {i: f"{lengths[i]} tokens are more than data.{key}={max_len}" for i in long}
