@@ -68,6 +68,7 @@ class Job(ABC):
     ):
         self.config, self.source, self.devices, self.checkpoint = config, source, devices, checkpoint
         self.check_source()
+        self.check_recipe()
         initial = None
         if config["init_from"] and checkpoint is None:  # the checkpoint of a resumed run holds all weights
             initial = load_initial(config["init_from"], self.stated_model())
@@ -103,6 +104,17 @@ class Job(ABC):
             ConfigError, DataError: it cannot.
         """
         check_validation(self.source, self.unit)
+
+    def check_recipe(self) -> None:
+        """Checks that the recipe has what the task needs.
+
+        Raises:
+            ConfigError: it is the recipe of another task.
+        """
+        for key in self.recipe_keys:
+            if key not in self.config["recipe"]:
+                raise ConfigError(f"this recipe has no key {key}, so it is not for task={self.config['task']['name']}; "
+                                  "choose another one with recipe=")
 
     def stated_model(self) -> dict | None:
         """The values of the `model` node that complete an architecture inferred from the tensors of `init_from`."""

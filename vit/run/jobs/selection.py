@@ -98,10 +98,6 @@ def check_task(job: type[Job], config: dict) -> None:
     for key in () if job.accepts_auto else ("batch_size", "epochs", "ema"):
         if recipe.get(key) == AUTO:
             raise ConfigError(f"recipe.{key}=auto is for images, but task={task} trains on {job.unit}; give a number")
-    for key in job.recipe_keys:
-        if key not in recipe:
-            raise ConfigError(f"this recipe has no key {key}, so it is not for task={task}; leave it out, or choose "
-                              "another recipe=")
     if not job.accepts_progressive and is_progressive(recipe):
         raise ConfigError(f"recipe.progressive is for image classification, but this is task={task}; set its "
                           "image_size and patch_drop to null")
