@@ -4,7 +4,7 @@ import pytest
 
 import vit
 from tests.run.conftest import table
-from tests.run.test_accumulate import TASKS, made, places  # noqa: F401 (a fixture)
+from tests.run.test_accumulate import TASKS, data, made  # noqa: F401 (a fixture)
 from vit.training import mode_of
 
 DIGITS = ["recipe.epochs=4", "precision=32-true", "logger=csv", "report=false", "recipe.ema=null", "model.depth=1",
@@ -23,8 +23,8 @@ def test_the_best_epoch_is_the_best_by_its_metric(tmp_path, monitor, best):
 
 @pytest.mark.parametrize("name", ["classification", "multi-label", "masked images", "masked texts", "text classes",
                                   "sequences"])
-def test_every_metric_of_every_task_has_a_direction(name, places):  # noqa: F811
-    task = made([override.format(**places) for override in TASKS[name]], 1, 1).task
+def test_every_metric_of_every_task_has_a_direction(name, data):  # noqa: F811
+    task = made([override.format(**data) for override in TASKS[name]], 1, 1).task
     assert {metric: mode_of(metric) for metric in task.metric_names if metric.endswith(("loss", "cer"))} == {
         metric: "min" for metric in task.metric_names if metric.endswith(("loss", "cer"))}
     assert all(mode_of(metric) in ("min", "max") for metric in task.metric_names)
