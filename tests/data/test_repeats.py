@@ -20,7 +20,8 @@ def test_images(class_folders, caplog):
     (root / "test/cat/001.png").write_bytes((root / "train/dog/002.png").read_bytes())
     text = warned(source, True, caplog)
     assert "1 of 2 samples of test have the content of a training sample, such as test/cat/001.png = train/dog" in text
-    assert "1 groups of samples with equal content have different labels" in text and "train/dog/002.png (dog)" in text
+    assert "groups of samples with equal content and different labels: 1, such as" in text
+    assert "train/dog/002.png (dog)" in text
     assert " of val " not in text and "different labels" not in warned(source, False, caplog)
 
 
@@ -39,4 +40,4 @@ def test_texts(tmp_path, caplog):
     (tmp_path / "t.csv").write_text("text,label,split\n" + "".join(",".join(row) + "\n" for row in rows))
     text = warned(text_table(tmp_path / "t.csv"), True, caplog)
     assert "1 of 1 samples of test have the content of a training sample, such as t.csv line 7 = t.csv line 3" in text
-    assert "1 groups of samples with equal content have different labels, such as t.csv line 4 (neg) = t.csv" in text
+    assert "groups of samples with equal content and different labels: 1, such as t.csv line 4 (neg) = t.csv" in text

@@ -35,5 +35,5 @@ def _warn_about_contradictions(entries: Mapping[str, Sequence[Entry]]) -> None:
     contradictions = [names for names in groups.values() if len(names) > 1]
     if contradictions:
         example = " = ".join(f"{printable(name)} ({printable(label)})" for label, name in contradictions[0].items())
-        log.warning("%d groups of samples with equal content have different labels, such as %s", len(contradictions),
+        log.warning("groups of samples with equal content and different labels: %d, such as %s", len(contradictions),
                     example)
