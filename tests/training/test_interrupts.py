@@ -1,5 +1,6 @@
 """Stop signals: what becomes of an error that follows one."""
 
+import io
 import os
 import signal
 import subprocess
@@ -85,6 +86,38 @@ def test_other_errors_stay():
     with pytest.raises(AttributeError, match="broken"), signals.handled():
         stop_inside_a_library()
     assert signals.requested == signal.SIGTERM
+
+
+class StoppedWhileWriting(io.RawIOBase):
+    """A stream that a stop signal interrupts in its first write, as the progress bar may be."""
+
+    def __init__(self):
+        super().__init__()
+        self.interrupted, self.written = False, b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        if not self.interrupted:
+            self.interrupted = True
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.sigtimedwait([], 0.01)  # the handler runs between two instructions
+        self.written += bytes(data)
+        return len(data)
+
+
+def test_a_stop_signal_inside_a_write_to_the_terminal(monkeypatch):
+    stream = StoppedWhileWriting()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BufferedWriter(stream), line_buffering=True))
+    signals = StopSignals()
+    signals.deferred = True
+    with signals.handled():
+        print("progress", file=sys.stderr)
+    for thread in set(threading.enumerate()) - {threading.current_thread()}:
+        thread.join(10)
+    assert signals.requested == signal.SIGTERM
+    assert stream.written.decode() == "progress\n\nSIGTERM: stopping after this step and saving\n"
 
 
 FIRST_MOMENT = """

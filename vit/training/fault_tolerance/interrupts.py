@@ -131,7 +131,16 @@ class StopSignals:
         if first and self.verbose and not self._printed:
             when = " after this step and saving" if self.deferred else ""
             again = "; Ctrl-C again stops at once, without saving" if when and signum == signal.SIGINT else ""
-            print(f"\n{signal.Signals(signum).name}: stopping{when}{again}", file=sys.stderr)
+            _print(f"\n{signal.Signals(signum).name}: stopping{when}{again}")
             self._printed = True
         if (first and not self.deferred) or (not first and signum == signal.SIGINT):
             raise Interrupted(signum, agreed=False, rank=self.rank)
+
+
+def _print(text: str) -> None:
+    """Print to standard error from another thread, because the interrupted one may be inside a write to the same
+    stream, which Python does not enter again. Waits briefly; the thread needs longer if it waits for that write.
+    """
+    printing = threading.Thread(target=print, args=(text,), kwargs={"file": sys.stderr})
+    printing.start()
+    printing.join(AGAIN)
