@@ -117,6 +117,10 @@ def test_columns_of_0_and_1_are_several_labels(root):
         table(root / "t.csv", label=["cat", "dgo"])
     with pytest.raises(DataError, match="row 0: 'note' is '', expected 1 if the image has this label"):
         table(root / "t.csv", label=["cat", "note"])
+    rows[0][1] = "-1"
+    (root / "t.csv").write_text(text(rows, header=("path", " cat", " dog", " note")))
+    with pytest.raises(DataError, match="row 0: 'cat' is '-1', but the column has 0 as well, so that it may mean unce"):
+        table(root / "t.csv", label=["cat", "dog"])
 
 
 def test_whole_numbers_with_decimals_are_indices_of_stated_names(root):

@@ -132,4 +132,8 @@ def _present(path: Path, name: str, values: Sequence[Any]) -> list[bool]:
     if wrong is not None:
         raise DataError(f"{path} row {wrong}: {name!r} is {values[wrong]!r}, expected 1 if the image has this label, "
                         "and 0 or -1 if not; data.label=[...] names columns of labels")
+    negative = next((i for i, cell in enumerate(cells) if cell.startswith("-")), None)
+    if negative is not None and not {"0", "0.0"}.isdisjoint(cells):
+        raise DataError(f"{path} row {negative}: {name!r} is {values[negative]!r}, but the column has 0 as well, so "
+                        "that it may mean uncertain, as in CheXpert; write 0 or 1, or leave the row out")
     return [cell in PRESENT for cell in cells]
