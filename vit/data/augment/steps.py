@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vit.counters import hash_counters, hash_to_int, to_unit_interval
 
 SLOTS = 50  # random numbers per step and sample; slots from 1000 on are used by the random crops
-LARGE = 80 * 80  # pixels of an image from which on a CPU changes some images of a batch one by one (measured)
+LARGE = 80 * 80  # pixels of an image from which on a CPU changes some images of a batch one by one
 
 
 class Draw:
@@ -169,7 +169,7 @@ def noise_in_pixels(images: Tensor, boxes: Tensor) -> Tensor:
 
 
 def noise_in_slices(images: Tensor, boxes: Tensor) -> Tensor:
-    """`noise_in_pixels` box by box, which is quicker for large images on a CPU: 2.5 times for 224x224 pixels."""
+    """`noise_in_pixels` box by box, which is quicker for large images on a CPU."""
     counters = torch.arange(images[0].numel()).view(images.shape[1:])
     result = images.clone(memory_format=torch.contiguous_format)
     for row, top, left, h, w, seed in boxes.T.tolist():
