@@ -1,8 +1,8 @@
-"""Linear layers without gradients in float32 on a CPU: torch's `linear`, computed by MKL, and `vit.nn`'s, by oneDNN.
+"""Linear layers in float32 on a CPU: torch's `linear`, computed by MKL, and `vit.nn`'s, by oneDNN.
 
 MKL does not use AVX-512 on AMD processors, which halves its speed on those that have it. "packed" is `vit.nn`'s with
-weights that were packed in advance, as in generation. Both are measured on every processor, also where `vit.nn.cpu`
-does not use them.
+weights that were packed in advance, as in generation; it has no gradients. All are measured on every processor, also
+where `vit.nn.cpu` does not use them.
 
     python benchmarks/linear_on_cpu.py
 """
@@ -10,6 +10,7 @@ does not use them.
 import argparse
 import functools
 import statistics
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ from pairs import in_turns, report, times_as_fast
 from vit.nn import cpu
 from vit.nn.cpu import Packed, linear
 
+Product = Callable[..., torch.Tensor]
 SHAPES = {  # tokens, input width, output width
     "logits of a small translation model, 1 text": (5, 128, 9_700),
     "logits of a small translation model, 32 texts": (160, 128, 9_700),
@@ -30,6 +32,13 @@ SHAPES = {  # tokens, input width, output width
     "MLP of ViT-B/16, 1 image": (197, 768, 3_072),
     "MLP of ViT-B/16, 8 images": (1_576, 768, 3_072),
 }
+TRAINING_SHAPES = {
+    "MLP of the default model, 64 images": (1_088, 64, 256),
+    "MLP of ViT-Ti/4 of 32 pixels, 64 images": (4_096, 192, 768),
+    "its second layer": (4_096, 768, 192),
+    "its output projection": (4_096, 192, 192),
+    "MLP of ViT-B/16, 8 images": (1_576, 768, 3_072),
+}
 
 
 def main() -> None:
@@ -37,22 +46,40 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     cpu.ENABLED = cpu.ALL
-    rows = []
-    for name, (tokens, before, after) in SHAPES.items():
-        torch.manual_seed(0)
-        x, weight = torch.randn(tokens, before), torch.randn(after, before) / before**0.5
-        variants = {"torch's": F.linear, "ours": linear, "packed": functools.partial(linear, packed=Packed())}
-        programs = {name: functools.partial(product, x, weight) for name, product in variants.items()}
-        with torch.inference_mode():
-            seconds = in_turns(programs, options.rounds)
-            difference = float((programs["ours"]() - programs["torch's"]()).abs().max())
-        rows.append(
-            {"product": name}
-            | {f"{way} ms": 1000 * statistics.median(each) for way, each in seconds.items()}
-            | {"times as fast": times_as_fast(seconds, "ours", "torch's")}
-            | {"packed": times_as_fast(seconds, "packed", "torch's"), "difference": difference}
-        )
+    torch.manual_seed(0)
+    rows = [row(name, shape, options.rounds, gradients=False) for name, shape in SHAPES.items()]
+    rows += [row(name, shape, options.rounds, gradients=True) for name, shape in TRAINING_SHAPES.items()]
     report("linear layers in float32 on a CPU", rows)
+
+
+def row(name: str, shape: tuple[int, int, int], rounds: int, gradients: bool) -> dict[str, object]:
+    """Times and difference of the outputs of one product.
+
+    Args:
+        gradients: whether to compute those of the inputs and weights too.
+    """
+    tokens, before, after = shape
+    x, weight = torch.randn(tokens, before), torch.randn(after, before) / before**0.5
+    variants = {"torch's": F.linear, "ours": linear, "packed": functools.partial(linear, packed=Packed())}
+    if gradients:
+        inputs, upstream = (x.requires_grad_(), weight.requires_grad_()), torch.randn(tokens, after)
+        programs = {way: functools.partial(step, variants[way], inputs, upstream) for way in ("torch's", "ours")}
+    else:
+        programs = {way: functools.partial(product, x, weight) for way, product in variants.items()}
+    with torch.set_grad_enabled(gradients):
+        seconds = in_turns(programs, rounds)
+        difference = float((variants["ours"](x, weight) - variants["torch's"](x, weight)).detach().abs().max())
+    return (
+        {"product": name, "gradients": "yes" if gradients else "no"}
+        | {f"{way} ms": 1000 * statistics.median(each) for way, each in seconds.items()}
+        | {"times as fast": times_as_fast(seconds, "ours", "torch's")}
+        | {"packed": None if gradients else times_as_fast(seconds, "packed", "torch's"), "difference": difference}
+    )
+
+
+def step(product: Product, inputs: tuple[torch.Tensor, torch.Tensor], upstream: torch.Tensor) -> None:
+    """Forward and backward pass."""
+    torch.autograd.grad(product(*inputs), inputs, upstream)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_apply_overrides_to_config": ("hydra._internal.config_loader_impl",
                                    "Hydra has no public function that sets the values of overrides in a config"),
     "_BatchNorm": ("torch.nn.modules.batchnorm", "the base class of all batch norms has no public name"),
+    "_are_functorch_transforms_active": ("torch._C", "no public function reports that torch.func transforms a call"),
+    "_C": ("torch", "it holds _are_functorch_transforms_active"),
     "_backward_hooks": (MODULE, CALL),
     "_backward_pre_hooks": (MODULE, CALL),
     "_broadcast_sigterm_tensor": (EPOCH_LOOP, "vit agrees on a stop itself, without a broadcast in each step"),
@@ -128,7 +130,7 @@ def test_a_listed_name_exists(name):
         assert hasattr(torch.ops.mkldnn, name)
         return
     module = importlib.import_module(where)
-    if where in ("torch", "hydra"):
+    if where in ("torch", "torch._C", "hydra"):
         assert hasattr(module, name)
     else:
         assert re.search(rf"\b{name}\b", inspect.getsource(module)), f"{where} has no {name}: see what replaces it"

@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from vit.models import create_model
 from vit.nn import Mlp
-from vit.nn.cpu import ALL, LARGE, OneDNN, Packed, apply_linear, linear, load_onednn
+from vit.nn.cpu import ALL, LARGE, LARGE_IN_TRAINING, OneDNN, Packed, apply_linear, linear, load_onednn
 
 
 @pytest.fixture(autouse=True)
@@ -45,18 +46,99 @@ def calls(monkeypatch) -> list:
     return seen
 
 
-def test_only_large_products_without_gradients_go_elsewhere(monkeypatch) -> None:
+@pytest.mark.parametrize("large", [LARGE, LARGE_IN_TRAINING], ids=["no gradients", "gradients"])
+def test_only_large_products_go_elsewhere(monkeypatch, large) -> None:
     seen, weight = calls(monkeypatch), torch.randn(64, 128)
-    few, many = torch.randn(LARGE // 64 // 128 - 1, 128), torch.randn(LARGE // 64 // 128, 128)
-    linear(many, weight)
-    with torch.no_grad():
+    few, many = torch.randn(large // 64 // 128 - 1, 128), torch.randn(large // 64 // 128, 128)
+    with torch.set_grad_enabled(large == LARGE_IN_TRAINING):
         linear(few, weight)
         traced = torch.jit.trace(lambda x: linear(x, weight), many, check_trace=False)
         exported = torch.export.export(Mlp(128, 64), (many,)).module()
-    assert not seen and "mkldnn" not in str(traced.graph) + str(exported.graph)
-    with torch.no_grad():
+        graphs = str(traced.graph) + str(exported.graph)
+        assert not seen and not any(name in graphs for name in ("mkldnn", "vit::linear", "vit.linear"))
         linear(many, weight)
     assert seen
+
+
+class Subclass(torch.Tensor):
+    """Stands for sharded and quantised weights."""
+
+
+def test_weights_of_another_type_stay_with_torch(monkeypatch) -> None:
+    seen, weight, x = calls(monkeypatch), torch.randn(64, 128).as_subclass(Subclass), torch.randn(LARGE, 128)
+    with torch.no_grad():
+        assert torch.equal(linear(x[:1024], weight), F.linear(x[:1024], weight)) and not seen
+
+
+def products(x, weight, bias, upstream):
+    """The output, the gradients of what needs them, and the gradients of the sum of their squares."""
+    inputs = [each for each in (x, weight, bias) if each is not None and each.requires_grad]
+    y = linear(x, weight, bias)
+    first = torch.autograd.grad(y, inputs, upstream, create_graph=True)
+    second = torch.autograd.grad(sum(each.square().sum() for each in first), [upstream, *inputs], allow_unused=True)
+    return [y, *first, *(each for each in second if each is not None)]
+
+
+@pytest.mark.parametrize("shape", [(1, 48), (7, 40, 48), (2, 3, 5, 48)], ids=str)
+@pytest.mark.parametrize("width", [32, 131], ids=["narrower", "wider"])
+@pytest.mark.parametrize("trained", ["x weight bias", "x weight", "weight bias", "x bias", "x", "weight", "bias"])
+def test_gradients_and_their_gradients_are_those_of_torch(monkeypatch, trained, width, shape) -> None:
+    monkeypatch.setattr("vit.nn.cpu.LARGE_IN_TRAINING", 1)
+    seen = calls(monkeypatch)
+    torch.manual_seed(0)
+    x = torch.randn(*shape[:-1], 96)[..., ::2].requires_grad_("x" in trained)
+    weight = torch.randn(width, 48).requires_grad_("weight" in trained)
+    bias = torch.randn(width).requires_grad_("bias" in trained) if trained != "x weight" else None
+    upstream = torch.randn(width, *shape[:-1]).movedim(0, -1).requires_grad_()  # not contiguous
+    found = products(x, weight, bias, upstream)
+    assert seen
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.nn.cpu.ENABLED", frozenset())
+        double = [each.detach().double().requires_grad_(each.requires_grad) if each is not None else None
+                  for each in (x, weight, bias, upstream)]
+        expected = products(*double)
+    assert len(found) == len(expected)
+    for ours, exact in zip(found, expected, strict=True):
+        assert ours.shape == exact.shape and ours.dtype == torch.float32
+        torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-4 * float(exact.detach().abs().max()))
+
+
+def train_step(model, images):
+    """The gradients of one step, by name."""
+    model.zero_grad()
+    model.train()(images).square().sum().backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda model: model, lambda model: torch.compile(model, backend="aot_eager", fullgraph=True)
+], ids=["eager", "compiled"])
+def test_steps_of_a_model(monkeypatch, wrap) -> None:
+    torch.manual_seed(0)
+    model = create_model("vit_tiny", image_size=32, patch_size=8, depth=2, num_classes=10)
+    images = torch.randn(8, 3, 32, 32)
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset())
+    expected = train_step(model, images)
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
+    monkeypatch.setattr("vit.nn.cpu.LARGE_IN_TRAINING", 1)
+    seen, step = calls(monkeypatch), wrap(model)
+    found = [train_step(step, images) for _ in range(3)]
+    assert len(seen) >= 3 * 3 * 8  # a forward and two backward products of 8 layers
+    for name, gradient in found[0].items():
+        assert torch.equal(gradient, found[1][name]) and torch.equal(gradient, found[2][name])
+        original = expected[name.removeprefix("_orig_mod.")]
+        torch.testing.assert_close(gradient, original, rtol=1e-4, atol=1e-5 * float(original.abs().max()) + 1e-6)
+
+
+def test_transforms_of_torch_func(monkeypatch) -> None:
+    monkeypatch.setattr("vit.nn.cpu.LARGE_IN_TRAINING", 1)
+    torch.manual_seed(0)
+    x, weight = torch.randn(5, 3, 48), torch.randn(32, 48)
+    per_sample = torch.vmap(torch.func.grad(lambda w, x: linear(x, w).square().sum()), (None, 0))(weight, x)
+    expected = torch.einsum("bne,bnd->bed", 2 * x @ weight.t(), x)
+    torch.testing.assert_close(per_sample, expected, rtol=1e-4, atol=1e-3)
+    _, tangent = torch.func.jvp(lambda x: linear(x, weight), (x,), (x,))
+    torch.testing.assert_close(tangent, x @ weight.t(), rtol=1e-4, atol=1e-4)
 
 
 def test_weights_are_packed_once_and_only_where_it_pays(monkeypatch) -> None:
@@ -71,7 +153,7 @@ def test_weights_are_packed_once_and_only_where_it_pays(monkeypatch) -> None:
         assert y.layout == torch.strided
         torch.testing.assert_close(y.double(), F.linear(x.double(), weight.double()), rtol=0, atol=1e-5)
     linear(rows, weight.requires_grad_(), packed=packed).sum().backward()
-    assert len(seen) == 5 and weight.grad is not None
+    assert all(each is not packed.weight for each in seen[5:]) and weight.grad is not None
 
 
 @pytest.mark.parametrize("operator", ["_linear_pointwise", "_reorder_linear_weight"])

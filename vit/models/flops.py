@@ -47,7 +47,13 @@ def lstm_flops(x: Sequence[int], input_weight: Sequence[int], hidden_weight: Seq
     return 2 * prod(x[:-1]) * (prod(input_weight) + prod(hidden_weight))
 
 
-FORMULAS = {torch.ops.aten.mkldnn_rnn_layer: lstm_flops}  # of operators for which torch has none
+def linear_flops(x: Sequence[int], weight: Sequence[int], *_: object, **__: object) -> int:
+    """Operations of a linear layer by oneDNN, from shapes: x (...,D), weight (E,D)."""
+    return 2 * prod(x) * weight[0]
+
+
+# of operators for which torch has none
+FORMULAS = {torch.ops.aten.mkldnn_rnn_layer: lstm_flops, torch.ops.vit.linear: linear_flops}
 
 
 def run_on_meta(model: nn.Module, *inputs: torch.Tensor) -> None:

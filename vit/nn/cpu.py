@@ -18,9 +18,10 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from vit.nn.masks import masked_softmax
 
-DROPOUT, PRODUCTS, PACKED_PRODUCTS, CALLS = "dropout", "products", "packed products", "calls"
+DROPOUT, CALLS, PACKED_PRODUCTS = "dropout", "calls", "packed products"
+PRODUCTS, TRAINING_PRODUCTS = "products", "products with gradients"
 ATTENTION, TRAINING_ATTENTION = "attention", "attention with gradients"
-ALL = frozenset({DROPOUT, ATTENTION, TRAINING_ATTENTION, PRODUCTS, PACKED_PRODUCTS, CALLS})
+ALL = frozenset({DROPOUT, CALLS, PACKED_PRODUCTS, PRODUCTS, TRAINING_PRODUCTS, ATTENTION, TRAINING_ATTENTION})
 FASTER = {  # by the instructions of the processor
     "AVX512": ALL,
     "AVX512 of Intel": frozenset({DROPOUT, TRAINING_ATTENTION, CALLS}),  # MKL and the fused kernel use all of them
@@ -29,6 +30,8 @@ FASTER = {  # by the instructions of the processor
 OTHER_THAN_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 FEW_KEYS, MANY_KEYS = 32, 768  # between them attention in bfloat16 is fastest by products, below by float32
 LARGE = 2**21  # multiplications from which on oneDNN is faster; its overhead per call is higher
+LARGE_IN_TRAINING = 2**23  # the same with gradients, which add an overhead in Python
+PLAIN = (nn.Parameter, Tensor)  # not a subclass such as a sharded or quantised tensor
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl")
 
 
@@ -128,48 +131,98 @@ def apply_linear(layer: nn.Module, x: Tensor) -> Tensor:
     The layers of a model stay `nn.Linear`, so that quantisation and other tools that select layers by type find them. A
     layer with hooks, with another `forward` or of another type is called normally.
     """
-    if torch.is_grad_enabled() or (onednn := faster_onednn(PRODUCTS, x, getattr(layer, "out_features", 0))) is None:
-        return layer(x)
-    return onednn.product(x, layer.weight, layer.bias, "none", [], "") if is_plain_linear(layer) else layer(x)
+    is_linear = is_faster(x, getattr(layer, "out_features", 0)) and is_plain_linear(layer)
+    return linear(x, layer.weight, layer.bias) if is_linear else layer(x)
 
 
 def is_plain_linear(layer: nn.Module) -> bool:
     """Whether a call of the layer does nothing but the product of `nn.Linear` with a plain weight tensor."""
-    is_linear = type(layer).forward is nn.Linear.forward and type(layer.weight) in (nn.Parameter, Tensor)
+    is_linear = type(layer).forward is nn.Linear.forward and type(layer.weight) in PLAIN
     return is_linear and not has_custom_call(layer)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, packed: "Packed | None" = None) -> Tensor:
     """x (...,D), weight (E,D), bias (E,) -> x weight^T + bias (...,E)
 
-    In float32 on a CPU torch calls MKL, which uses AVX2 instead of AVX-512 on AMD processors; there oneDNN is twice as
-    fast. With AVX2 alone it is faster where the weight is packed. It computes large products without gradients
+    In float32 on a CPU torch calls MKL, which uses AVX2 instead of AVX-512 on AMD processors; there oneDNN is up to
+    twice as fast, and computes large products. With AVX2 alone it is faster where the weight is packed
     (benchmarks/linear_on_cpu.py).
 
     Args:
-        packed: caches the weight in oneDNN's layout for further products.
+        packed: caches the weight in oneDNN's layout for further products; without gradients only.
     """
     is_packed = packed is not None and x.numel() > weight.shape[1]  # a single row gains nothing
-    onednn = faster_onednn(PACKED_PRODUCTS if is_packed else PRODUCTS, x, weight.shape[0])
-    if onednn is None:
+    if type(weight) not in PLAIN or not is_faster(x, weight.shape[0], is_packed):
         return F.linear(x, weight, bias)
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return linear_by_onednn(x, weight, bias)
+    onednn = load_onednn()
     return onednn.product(x, packed.get(weight, onednn) if is_packed else weight, bias, "none", [], "")
 
 
-def faster_onednn(kind: str, x: Tensor, width: int) -> "OneDNN | None":
-    """oneDNN's operators for x (...,D) -> (...,width); None where `F.linear` is as fast or must be used.
+def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
+    """Whether oneDNN computes x (...,D) -> (...,width) faster than `F.linear` and may be used.
 
     Args:
-        kind: `PRODUCTS` or `PACKED_PRODUCTS`.
+        is_packed: whether the weight is in oneDNN's layout if there are no gradients.
     """
-    if kind not in ENABLED or torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return None
-    return load_onednn() if x.numel() * width >= LARGE and is_float_on_cpu(x) else None
+    compiling, training = torch.compiler.is_compiling(), torch.is_grad_enabled()
+    kind = TRAINING_PRODUCTS if training else PRODUCTS if compiling or not is_packed else PACKED_PRODUCTS
+    if kind not in ENABLED or not is_float_on_cpu(x):
+        return False
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():  # the program must run on other processors too
+        return False
+    if x.numel() * width < (LARGE_IN_TRAINING if training else LARGE):
+        return False
+    if compiling:
+        return True
+    if training and torch._C._are_functorch_transforms_active():
+        return False  # torch.func does not transform the gradients of an operator that is defined in Python
+    return load_onednn() is not None
 
 
 def is_float_on_cpu(x: Tensor) -> bool:
     """Whether a product with x is computed in float32 on a CPU."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+
+
+@torch.library.custom_op("vit::linear", mutates_args=())
+def linear_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`linear` by oneDNN, with gradients that are computed by oneDNN too; torch's compiler calls it as it is."""
+    onednn = load_onednn()
+    return F.linear(x, weight, bias) if onednn is None else onednn.product(x, weight, bias, "none", [], "")
+
+
+@linear_by_onednn.register_fake
+def empty_output(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The shape of the result, for torch's compiler."""
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+def save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    """What `linear_gradients` needs."""
+    ctx.save_for_backward(*inputs[:2])
+
+
+def linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """(...,E) -> gradients of x (...,D), weight (E,D) and bias (E,), as far as they are needed"""
+    (x, weight), (for_x, for_weight, for_bias) = ctx.saved_tensors, ctx.needs_input_grad
+    rows = grad.flatten(0, -2)
+    return (
+        linear_by_onednn(grad, weight.t(), None) if for_x else None,
+        weight_gradient(x.flatten(0, -2), rows) if for_weight else None,
+        rows.sum(0) if for_bias else None,
+    )
+
+
+def weight_gradient(x: Tensor, grad: Tensor) -> Tensor:
+    """inputs (M,D), gradient of the outputs (M,E) -> gradient of the weight (E,D)"""
+    if grad.shape[1] <= x.shape[1]:  # the result with fewer rows is computed faster
+        return linear_by_onednn(grad.t(), x.t(), None)
+    return linear_by_onednn(x.t(), grad.t(), None).t()
+
+
+linear_by_onednn.register_autograd(linear_gradients, setup_context=save_inputs)
 
 
 class OneDNN(NamedTuple):
@@ -187,7 +240,7 @@ def load_onednn() -> OneDNN | None:
         with torch.inference_mode():
             found = OneDNN(torch.ops.mkldnn._linear_pointwise, torch.ops.mkldnn._reorder_linear_weight)
             products = [found.product(x, weight, x[:, 0], "none", [], "") for weight in (x, found.pack(x, 2))]
-            return found if all(torch.equal(each, F.linear(x, x, x[:, 0])) for each in products) else None
+            return found if all(torch.equal(each, torch.full((2, 2), 4.0)) for each in products) else None
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None
 
