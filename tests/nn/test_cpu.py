@@ -12,6 +12,7 @@ from vit.nn import Dropout, apply_linear
 from vit.nn.cpu import (
     ALL,
     FASTER,
+    LARGE,
     OTHER_THAN_CUDNN,
     PACKED_PRODUCTS,
     Packed,
@@ -27,7 +28,7 @@ from vit.nn.cpu import (
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
 def enabled(request, monkeypatch) -> bool:
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL if request.param else frozenset())
-    monkeypatch.setattr("vit.nn.cpu.LARGE", 1)
+    monkeypatch.setattr("vit.nn.cpu.LARGE", dict.fromkeys(LARGE, 1))
     return request.param
 
 
@@ -53,7 +54,7 @@ def test_products_and_calls_are_those_of_torch_when_disabled(enabled, monkeypatc
 def test_only_packed_weights_go_elsewhere_where_the_others_are_slower(monkeypatch):
     loads = []
     monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset({PACKED_PRODUCTS}))
-    monkeypatch.setattr("vit.nn.cpu.LARGE", 1)
+    monkeypatch.setattr("vit.nn.cpu.LARGE", dict.fromkeys(LARGE, 1))
     monkeypatch.setattr("vit.nn.cpu.load_onednn", lambda: loads.append(1))
     layer, x = nn.Linear(8, 8), torch.randn(4, 8)
     with torch.no_grad():

@@ -7,8 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from vit.models import create_model
-from vit.nn import Mlp
-from vit.nn.cpu import ALL, LARGE, LARGE_IN_TRAINING, OneDNN, Packed, apply_linear, linear, load_onednn
+from vit.nn import Mlp, quick_gelu
+from vit.nn.cpu import ALL, FUSED, LARGE, OneDNN, Packed, apply_linear, linear, load_onednn
+
+ANY_SIZE = dict.fromkeys(LARGE, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -46,14 +48,15 @@ def calls(monkeypatch) -> list:
     return seen
 
 
-@pytest.mark.parametrize("large", [LARGE, LARGE_IN_TRAINING], ids=["no gradients", "gradients"])
-def test_only_large_products_go_elsewhere(monkeypatch, large) -> None:
-    seen, weight = calls(monkeypatch), torch.randn(64, 128)
-    few, many = torch.randn(large // 64 // 128 - 1, 128), torch.randn(large // 64 // 128, 128)
-    with torch.set_grad_enabled(large == LARGE_IN_TRAINING):
+@pytest.mark.parametrize("gradients", [False, True], ids=["no gradients", "gradients"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_only_large_products_go_elsewhere(monkeypatch, dtype, gradients) -> None:
+    seen, weight, large = calls(monkeypatch), torch.randn(64, 128).to(dtype), LARGE[dtype, gradients]
+    few, many = (torch.randn(rows, 128).to(dtype) for rows in (large // 64 // 128 - 1, large // 64 // 128))
+    with torch.set_grad_enabled(gradients):
         linear(few, weight)
         traced = torch.jit.trace(lambda x: linear(x, weight), many, check_trace=False)
-        exported = torch.export.export(Mlp(128, 64), (many,)).module()
+        exported = torch.export.export(Mlp(128, 64).to(dtype), (many,)).module()
         graphs = str(traced.graph) + str(exported.graph)
         assert not seen and not any(name in graphs for name in ("mkldnn", "vit::linear", "vit.linear"))
         linear(many, weight)
@@ -65,9 +68,9 @@ class Subclass(torch.Tensor):
 
 
 def test_weights_of_another_type_stay_with_torch(monkeypatch) -> None:
-    seen, weight, x = calls(monkeypatch), torch.randn(64, 128).as_subclass(Subclass), torch.randn(LARGE, 128)
+    seen, weight, x = calls(monkeypatch), torch.randn(64, 128).as_subclass(Subclass), torch.randn(1024, 128)
     with torch.no_grad():
-        assert torch.equal(linear(x[:1024], weight), F.linear(x[:1024], weight)) and not seen
+        assert torch.equal(linear(x, weight), F.linear(x, weight)) and not seen
 
 
 def products(x, weight, bias, upstream):
@@ -83,7 +86,7 @@ def products(x, weight, bias, upstream):
 @pytest.mark.parametrize("width", [32, 131], ids=["narrower", "wider"])
 @pytest.mark.parametrize("trained", ["x weight bias", "x weight", "weight bias", "x bias", "x", "weight", "bias"])
 def test_gradients_and_their_gradients_are_those_of_torch(monkeypatch, trained, width, shape) -> None:
-    monkeypatch.setattr("vit.nn.cpu.LARGE_IN_TRAINING", 1)
+    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
     seen = calls(monkeypatch)
     torch.manual_seed(0)
     x = torch.randn(*shape[:-1], 96)[..., ::2].requires_grad_("x" in trained)
@@ -120,7 +123,7 @@ def test_steps_of_a_model(monkeypatch, wrap) -> None:
     monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset())
     expected = train_step(model, images)
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
-    monkeypatch.setattr("vit.nn.cpu.LARGE_IN_TRAINING", 1)
+    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
     seen, step = calls(monkeypatch), wrap(model)
     found = [train_step(step, images) for _ in range(3)]
     assert len(seen) >= 3 * 3 * 8  # a forward and two backward products of 8 layers
@@ -131,7 +134,7 @@ def test_steps_of_a_model(monkeypatch, wrap) -> None:
 
 
 def test_transforms_of_torch_func(monkeypatch) -> None:
-    monkeypatch.setattr("vit.nn.cpu.LARGE_IN_TRAINING", 1)
+    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
     torch.manual_seed(0)
     x, weight = torch.randn(5, 3, 48), torch.randn(32, 48)
     per_sample = torch.vmap(torch.func.grad(lambda w, x: linear(x, w).square().sum()), (None, 0))(weight, x)
@@ -143,7 +146,7 @@ def test_transforms_of_torch_func(monkeypatch) -> None:
 
 def test_weights_are_packed_once_and_only_where_it_pays(monkeypatch) -> None:
     torch.manual_seed(0)
-    seen, weight, packed = calls(monkeypatch), torch.randn(LARGE // 64, 64) / 8, Packed()
+    seen, weight, packed = calls(monkeypatch), torch.randn(LARGE[torch.float32, False] // 64, 64) / 8, Packed()
     row, rows, more = torch.randn(1, 64), torch.randn(2, 3, 64), torch.randn(40, 64)
     with torch.no_grad():
         found = [linear(x, weight, packed=packed) for x in (row, rows, more, row.expand(2, 64), row)]
@@ -156,12 +159,29 @@ def test_weights_are_packed_once_and_only_where_it_pays(monkeypatch) -> None:
     assert all(each is not packed.weight for each in seen[5:]) and weight.grad is not None
 
 
+@pytest.mark.parametrize("activation", [*FUSED, quick_gelu], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_activations_are_those_of_torch(monkeypatch, dtype, activation) -> None:
+    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
+    seen = calls(monkeypatch)
+    torch.manual_seed(0)
+    x, layer = 3 * torch.randn(2, 70, 96).to(dtype), torch.nn.Linear(96, 131).to(dtype)
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    exact = activation(F.linear(x.double(), layer.weight.double(), layer.bias.double()))
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients):
+            found = apply_linear(layer, x, activation)
+        assert found.dtype == dtype and found.requires_grad is gradients
+        torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
+    assert len(seen) == 2
+
+
 @pytest.mark.parametrize("operator", ["_linear_pointwise", "_reorder_linear_weight"])
 @pytest.mark.parametrize("other", [None, lambda x: x, lambda *all: all[0] * 2], ids=["none", "less", "wrong"])
 def test_it_needs_no_operator_of_torch_that_may_go(monkeypatch, other, operator: str) -> None:
     known = {name: getattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")}
     known = known | {operator: other} if other else {name: each for name, each in known.items() if name != operator}
     monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**known))
-    x, weight = torch.randn(LARGE // 128, 128), torch.randn(8, 128)
+    x, weight = torch.randn(LARGE[torch.float32, False] // 128, 128), torch.randn(8, 128)
     with torch.no_grad():
         assert load_onednn() is None and torch.equal(linear(x, weight, packed=Packed()), F.linear(x, weight))

@@ -31,7 +31,7 @@ CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 MLPS = {"mlp": parts.Mlp, "swiglu": parts.SwiGLU}
 ACTIVATIONS = {
     "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu_tanh": parts.gelu_tanh,
     "quick_gelu": parts.quick_gelu,
     "relu": F.relu,
     "silu": F.silu,

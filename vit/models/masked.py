@@ -10,7 +10,7 @@ from vit.models.build import ACTIVATIONS, build_norm, build_text_embed, build_te
 from vit.models.config import TextConfig
 from vit.nn import Encoder, Pooler, TokenEmbed, apply_linear
 from vit.nn.init import init_weights
-from vit.nn.mlp import Activation
+from vit.nn.activations import Activation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class TokenHead(nn.Module):
 
     def forward(self, x: Tensor, embed: TokenEmbed) -> Tensor:
         """(...,D) -> (...,V)"""
-        return embed.logits(self.norm(self.activation(apply_linear(self.dense, x)))) + self.bias
+        return embed.logits(self.norm(apply_linear(self.dense, x, self.activation))) + self.bias
 
 
 class Bert(MaskedText):

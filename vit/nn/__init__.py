@@ -4,6 +4,7 @@ Letters in shapes: B batch, N tokens, S memory tokens, T target tokens, D width,
 C channels.
 """
 
+from vit.nn.activations import gelu_tanh, quick_gelu
 from vit.nn.attention import Attention, KeylessBias, Sliced, Unprojected, attention_maps, stacked
 from vit.nn.block import Block, NoResidualBlock, ParallelBlock, ResPostNormBlock
 from vit.nn.cache import Cache, TokenStates
@@ -13,7 +14,7 @@ from vit.nn.embed import PatchEmbed, Prefix, TokenEmbed
 from vit.nn.init import init_weights
 from vit.nn.local import Local
 from vit.nn.mixers import Convolution, Fourier, Mixer, Recurrent
-from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
+from vit.nn.mlp import Mlp, SwiGLU
 from vit.nn.norm import BatchNorm, LayerNorm, RMSNorm
 from vit.nn.pool import AttentionPool, ClassMean, ClassToken, Mean, Pooler, ScorePool, Sum
 from vit.nn.position import (
@@ -41,6 +42,6 @@ __all__ = [
     "NormedPatches", "ParallelBlock", "PatchDropout", "PatchEmbed", "PooledConvStem", "Pooler", "Prefix", "RMSNorm",
     "Recurrent", "RelativePositions", "ResPostNormBlock", "Rotary", "RotateHalf", "Rotation", "ScaledDotProduct",
     "ScorePool", "Sliced", "Sum", "SwiGLU", "TextRelativePositions", "TokenEmbed", "TokenStates", "Unprojected",
-    "apply_linear", "attention_maps", "centred", "init_weights", "learned", "quick_gelu", "resample", "sincos_1d",
-    "sincos_2d", "sincos_2d_simple", "stacked", "steps", "stretched",
+    "apply_linear", "attention_maps", "centred", "gelu_tanh", "init_weights", "learned", "quick_gelu", "resample",
+    "sincos_1d", "sincos_2d", "sincos_2d_simple", "stacked", "steps", "stretched",
 ]

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import _has_any_global_hook
 
+from vit.nn.activations import Activation, gelu_tanh
 from vit.nn.masks import masked_softmax
+from vit.nn.norm import identity
 
 DROPOUT, CALLS, PACKED_PRODUCTS = "dropout", "calls", "packed products"
 PRODUCTS, TRAINING_PRODUCTS = "products", "products with gradients"
@@ -29,8 +31,13 @@ FASTER = {  # by the instructions of the processor
 }
 OTHER_THAN_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 FEW_KEYS, MANY_KEYS = 32, 768  # between them attention in bfloat16 is fastest by products, below by float32
-LARGE = 2**21  # multiplications from which on oneDNN is faster; its overhead per call is higher
-LARGE_IN_TRAINING = 2**23  # the same with gradients, which add an overhead in Python
+LARGE = {  # multiplications from which on oneDNN is faster, with gradients or without; its overhead per call is higher
+    (torch.float32, False): 2**21, (torch.float32, True): 2**23,
+    (torch.bfloat16, False): 2**23, (torch.bfloat16, True): 2**28,
+}
+FUSED = {  # activations that oneDNN computes with a product: the arguments of its operator
+    identity: ("none", [], ""), F.gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh"), F.relu: ("relu", [], ""),
+}
 PLAIN = (nn.Parameter, Tensor)  # not a subclass such as a sharded or quantised tensor
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl")
 
@@ -118,21 +125,23 @@ def attention_by_products(
 
 def is_bfloat16_on_cpu(x: Tensor) -> bool:
     """Whether a product with x is computed in bfloat16 on a CPU."""
-    if x.device.type != "cpu":
-        return False
-    if x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"):
-        return torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return x.dtype == torch.bfloat16
+    return x.device.type == "cpu" and product_dtype(x) == torch.bfloat16
 
 
-def apply_linear(layer: nn.Module, x: Tensor) -> Tensor:
-    """`layer(x)`, (...,D) -> (...,E), with large products of a plain `nn.Linear` computed as in `linear`.
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which a CPU computes a product with x."""
+    return torch.get_autocast_dtype("cpu") if x.dtype == torch.float32 and torch.is_autocast_enabled("cpu") else x.dtype
+
+
+def apply_linear(layer: nn.Module, x: Tensor, activation: Activation = identity) -> Tensor:
+    """`activation(layer(x))`, (...,D) -> (...,E), with large products of a plain `nn.Linear` computed as in `linear`.
 
     The layers of a model stay `nn.Linear`, so that quantisation and other tools that select layers by type find them. A
     layer with hooks, with another `forward` or of another type is called normally.
     """
-    is_linear = is_faster(x, getattr(layer, "out_features", 0)) and is_plain_linear(layer)
-    return linear(x, layer.weight, layer.bias) if is_linear else layer(x)
+    if is_faster(x, getattr(layer, "out_features", 0)) and is_plain_linear(layer):
+        return linear(x, layer.weight, layer.bias, activation=activation)
+    return activation(layer(x))
 
 
 def is_plain_linear(layer: nn.Module) -> bool:
@@ -141,23 +150,35 @@ def is_plain_linear(layer: nn.Module) -> bool:
     return is_linear and not has_custom_call(layer)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, packed: "Packed | None" = None) -> Tensor:
-    """x (...,D), weight (E,D), bias (E,) -> x weight^T + bias (...,E)
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    packed: "Packed | None" = None,
+    activation: Activation = identity,
+) -> Tensor:
+    """x (...,D), weight (E,D), bias (E,) -> activation(x weight^T + bias) (...,E)
 
     In float32 on a CPU torch calls MKL, which uses AVX2 instead of AVX-512 on AMD processors; there oneDNN is up to
-    twice as fast, and computes large products. With AVX2 alone it is faster where the weight is packed
-    (benchmarks/linear_on_cpu.py).
+    twice as fast. With AVX2 alone it is faster where the weight is packed. In bfloat16 torch calls oneDNN itself, but
+    copies the bias to the result first. Without gradients oneDNN applies the activation before it stores the result.
+    Large products are computed in these ways (benchmarks/linear_on_cpu.py).
 
     Args:
         packed: caches the weight in oneDNN's layout for further products; without gradients only.
     """
     is_packed = packed is not None and x.numel() > weight.shape[1]  # a single row gains nothing
     if type(weight) not in PLAIN or not is_faster(x, weight.shape[0], is_packed):
-        return F.linear(x, weight, bias)
+        return activation(F.linear(x, weight, bias))
+    dtype = product_dtype(x)
+    x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return linear_by_onednn(x, weight, bias)
+        return activation(linear_by_onednn(x, weight, bias))
     onednn = load_onednn()
-    return onednn.product(x, packed.get(weight, onednn) if is_packed else weight, bias, "none", [], "")
+    weight = packed.get(weight, onednn) if is_packed else weight
+    if activation in FUSED:
+        return onednn.product(x, weight, bias, *FUSED[activation])
+    return activation(onednn.product(x, weight, bias, *FUSED[identity]))
 
 
 def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
@@ -168,11 +189,12 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
     """
     compiling, training = torch.compiler.is_compiling(), torch.is_grad_enabled()
     kind = TRAINING_PRODUCTS if training else PRODUCTS if compiling or not is_packed else PACKED_PRODUCTS
-    if kind not in ENABLED or not is_float_on_cpu(x):
+    if kind not in ENABLED or x.device.type != "cpu":
         return False
     if torch.jit.is_tracing() or torch.compiler.is_exporting():  # the program must run on other processors too
         return False
-    if x.numel() * width < (LARGE_IN_TRAINING if training else LARGE):
+    least = LARGE.get((product_dtype(x), training))
+    if least is None or x.numel() * width < least:
         return False
     if compiling:
         return True
@@ -181,16 +203,11 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
     return load_onednn() is not None
 
 
-def is_float_on_cpu(x: Tensor) -> bool:
-    """Whether a product with x is computed in float32 on a CPU."""
-    return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-
-
 @torch.library.custom_op("vit::linear", mutates_args=())
 def linear_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`linear` by oneDNN, with gradients that are computed by oneDNN too; torch's compiler calls it as it is."""
+    """`linear` by oneDNN with gradients; torch's compiler calls it as it is."""
     onednn = load_onednn()
-    return F.linear(x, weight, bias) if onednn is None else onednn.product(x, weight, bias, "none", [], "")
+    return F.linear(x, weight, bias) if onednn is None else onednn.product(x, weight, bias, *FUSED[identity])
 
 
 @linear_by_onednn.register_fake
@@ -209,7 +226,7 @@ def linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | No
     (x, weight), (for_x, for_weight, for_bias) = ctx.saved_tensors, ctx.needs_input_grad
     rows = grad.flatten(0, -2)
     return (
-        linear_by_onednn(grad, weight.t(), None) if for_x else None,
+        product(grad, weight.t()) if for_x else None,
         weight_gradient(x.flatten(0, -2), rows) if for_weight else None,
         rows.sum(0) if for_bias else None,
     )
@@ -218,8 +235,13 @@ def linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | No
 def weight_gradient(x: Tensor, grad: Tensor) -> Tensor:
     """inputs (M,D), gradient of the outputs (M,E) -> gradient of the weight (E,D)"""
     if grad.shape[1] <= x.shape[1]:  # the result with fewer rows is computed faster
-        return linear_by_onednn(grad.t(), x.t(), None)
-    return linear_by_onednn(x.t(), grad.t(), None).t()
+        return product(grad.t(), x.t())
+    return product(x.t(), grad.t()).t()
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x (...,D), weight (E,D) -> x weight^T (...,E), without a bias, by the faster way for the dtype"""
+    return linear_by_onednn(x, weight, None) if x.dtype == torch.float32 else F.linear(x, weight)
 
 
 linear_by_onednn.register_autograd(linear_gradients, setup_context=save_inputs)
@@ -239,7 +261,7 @@ def load_onednn() -> OneDNN | None:
     try:
         with torch.inference_mode():
             found = OneDNN(torch.ops.mkldnn._linear_pointwise, torch.ops.mkldnn._reorder_linear_weight)
-            products = [found.product(x, weight, x[:, 0], "none", [], "") for weight in (x, found.pack(x, 2))]
+            products = [found.product(x, weight, x[:, 0], *FUSED[identity]) for weight in (x, found.pack(x, 2))]
             return found if all(torch.equal(each, torch.full((2, 2), 4.0)) for each in products) else None
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None

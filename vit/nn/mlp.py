@@ -1,22 +1,12 @@
 """Feed-forward layers of a block."""
 
-from collections.abc import Callable
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit.nn.activations import Activation
 from vit.nn.cpu import apply_linear
 from vit.nn.drop import Dropout
 from vit.nn.norm import identity
-
-Activation = Callable[[Tensor], Tensor]  # nn.GELU(), F.relu, ...
-
-
-def quick_gelu(x: Tensor) -> Tensor:
-    """GELU with a sigmoid approximation (arXiv 1606.08415, section 4), as in OpenAI's CLIP; any shape -> the same."""
-    return x * torch.sigmoid(1.702 * x)
-
 
 class Mlp(nn.Module):
     """Two linear layers with an activation between them (arXiv 1706.03762, section 3.3).
@@ -45,7 +35,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""
-        return apply_linear(self.fc2, self.norm(self.drop(self.activation(apply_linear(self.fc1, x)))))
+        return apply_linear(self.fc2, self.norm(self.drop(apply_linear(self.fc1, x, self.activation))))
 
 
 class SwiGLU(nn.Module):

@@ -5,7 +5,7 @@ from ctypes import POINTER, c_double, c_int64, c_void_p
 
 import torch.nn.functional as F
 
-from vit.nn.mlp import quick_gelu
+from vit.nn.activations import quick_gelu
 
 ACTIVATIONS = (F.relu, F.gelu, F.silu, quick_gelu)  # in the order of `activate`
 
