@@ -23,7 +23,7 @@ from vit.training.checkpointing.checkpoint_callback import START
 from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from vit.training.monitoring.paired import SampleScores
 from vit.training.monitoring.progress import clock
-from vit.training.precision import cpu_precision, processor_flags
+from vit.training.precision import cpu_precision, has_bfloat16, processor_flags
 
 
 class RaiseIn(pl.Callback):
@@ -256,4 +256,5 @@ def test_flags_are_read(tmp_path):
     (tmp_path / "cpuinfo").write_text("processor : 0\nflags\t\t: fpu avx2 avx512_bf16\n")
     assert processor_flags(tmp_path / "cpuinfo") == {"fpu", "avx2", "avx512_bf16"}
     assert processor_flags(tmp_path / "missing") == set()
+    assert not has_bfloat16("mps") and has_bfloat16("cpu") is bool(processor_flags() & {"avx512_bf16", "amx_bf16"})
     assert os.path.exists("/proc/cpuinfo") is False or processor_flags() is not None

@@ -1,6 +1,7 @@
 """The numerical precision of training on this machine."""
 
 import logging
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -26,9 +27,9 @@ def resolve_precision(precision: str = "auto", accelerator: str = "cpu") -> str:
     if str(precision) != "auto":
         return check_precision(str(precision))
     if accelerator in ("cuda", "gpu"):
-        supported = torch.cuda.is_bf16_supported(including_emulation=False)
         chosen, reason = (
-            ("bf16-mixed", "the GPU has bf16 units") if supported else ("32-true", "the GPU has no bf16 units")
+            ("bf16-mixed", "the GPU has bf16 units") if has_bfloat16("cuda") else
+            ("32-true", "the GPU has no bf16 units")
         )
     elif accelerator != "cpu":
         chosen, reason = "32-true", f"not measured on {accelerator}"
@@ -36,6 +37,14 @@ def resolve_precision(precision: str = "auto", accelerator: str = "cpu") -> str:
         chosen, reason = cpu_precision(processor_flags())
     log.info("precision: %s (auto: %s)", chosen, reason)
     return chosen
+
+
+@cache
+def has_bfloat16(device_type: str) -> bool:
+    """Whether GPUs (`cuda`) or this processor (`cpu`) compute in bf16 without emulating it; False for other devices."""
+    if device_type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device_type == "cpu" and bool(FAST_FLAGS & processor_flags())
 
 
 def check_precision(precision: str) -> str:

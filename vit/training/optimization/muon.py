@@ -4,18 +4,19 @@ import torch
 from timm.optim import muon
 from torch import Tensor
 
+from vit.training.precision import has_bfloat16
+
 timm_newton_schulz = muon.zeropower_via_newtonschulz
 
 
 def newton_schulz(update: Tensor, *arguments: object, **options: object) -> Tensor:
     """timm's Newton-Schulz iteration (https://kellerjordan.github.io/posts/muon/) on a matrix (m, n) or (batch, m, n),
-    computed in bfloat16 on GPUs that have it and in float32 elsewhere.
+    computed in bfloat16 on GPUs and processors that have it and in float32 elsewhere.
 
     timm computes in bfloat16 everywhere, which most processors emulate: on one with AVX2 the iterations of a small
     model take as long as its forward and backward pass.
     """
-    has_bfloat16 = update.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
-    dtype = torch.bfloat16 if has_bfloat16 else torch.float32
+    dtype = torch.bfloat16 if has_bfloat16(update.device.type) else torch.float32
     return timm_newton_schulz(update, *arguments, dtype=dtype, **options)
 
 
