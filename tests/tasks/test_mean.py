@@ -30,3 +30,13 @@ def test_nan_is_not_hidden():
     mean = WeightedMean()
     mean.update(torch.tensor([1.0, float("nan")]))
     assert mean.compute().isnan()
+
+
+def test_continues_from_the_sums_of_a_checkpoint(recwarn):
+    mean = WeightedMean()
+    mean.restore(torch.tensor(6.0), torch.tensor(4.0))
+    assert mean.compute() == 1.5 and not recwarn  # stopped after the last step of an epoch
+    mean = WeightedMean()
+    mean.restore(torch.tensor(6.0), torch.tensor(4.0))
+    mean.update(torch.tensor(9.0))
+    assert mean.compute() == 3.0

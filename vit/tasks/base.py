@@ -138,9 +138,9 @@ class Task(LightningModule, ABC):
     def on_load_checkpoint(self, checkpoint: dict) -> None:
         saved = checkpoint["train_loss"].to(self.device).reshape(-1, 2)
         if len(saved) == self.trainer.world_size:
-            self.train_loss.total, self.train_loss.weight = saved[self.global_rank].clone().unbind()
+            self.train_loss.restore(*saved[self.global_rank].clone())
         elif self.global_rank == 0:  # resumed with another number of processes
-            self.train_loss.total, self.train_loss.weight = saved.sum(0).unbind()
+            self.train_loss.restore(*saved.sum(0))
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:
@@ -178,6 +178,11 @@ class WeightedMean(Metric):
         weight = torch.ones_like(value) if weight is None else weight
         self.total += (value * weight).sum()
         self.weight += weight.sum()
+
+    def restore(self, total: Tensor, weight: Tensor) -> None:
+        """Continue from these sums, scalars."""
+        self.update(torch.zeros_like(total))  # else torchmetrics warns if a stop after the last step is resumed
+        self.total, self.weight = total, weight
 
     def compute(self) -> Tensor:
         """The weighted mean, a scalar."""
