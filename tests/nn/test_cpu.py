@@ -107,16 +107,17 @@ def test_the_operations_depend_on_instructions_and_maker(tmp_path, monkeypatch, 
     assert not is_intel(str(tmp_path / "missing"))
 
 
-@pytest.mark.parametrize(("gradients", "tokens", "compiling"), [
-    (True, 40, False), (True, 40, True), (False, 40, False), (False, 40, True), (True, 5, True), (True, 800, False),
-])
-def test_attention_by_products_is_for_training_and_for_eager_inference(monkeypatch, gradients, tokens, compiling):
-    """Compiled inference and long sequences use torch's kernel."""
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("tokens", [5, 40, 800])
+@pytest.mark.parametrize(("compiling", "exporting"), [(False, False), (True, False), (True, True)])
+def test_attention_by_products_is_for_sequences_of_medium_length(monkeypatch, gradients, tokens, compiling, exporting):
+    """Long sequences and exported programs use torch's kernel."""
     calls = []
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
     monkeypatch.setattr("vit.nn.cpu.attention_by_products", lambda q, *others: calls.append(1) or q)
     monkeypatch.setattr("torch.compiler.is_compiling", lambda: compiling)
+    monkeypatch.setattr("torch.compiler.is_exporting", lambda: exporting)
     q = torch.randn(1, 1, tokens, 8).bfloat16()
     with torch.set_grad_enabled(gradients):
         scaled_dot_product_attention(q, q, q)
-    assert bool(calls) is (tokens == 40 and (gradients or not compiling))
+    assert bool(calls) is (tokens == 40 and not exporting)

@@ -48,8 +48,7 @@ def calls(monkeypatch) -> list:
     return seen
 
 
-@pytest.mark.parametrize("gradients", [False, True], ids=["no gradients", "gradients"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("dtype", "gradients"), LARGE, ids=str)
 def test_only_large_products_go_elsewhere(monkeypatch, dtype, gradients) -> None:
     seen, weight, large = calls(monkeypatch), torch.randn(64, 128).to(dtype), LARGE[dtype, gradients]
     few, many = (torch.randn(rows, 128).to(dtype) for rows in (large // 64 // 128 - 1, large // 64 // 128))
@@ -173,7 +172,7 @@ def test_activations_are_those_of_torch(monkeypatch, dtype, activation) -> None:
             found = apply_linear(layer, x, activation)
         assert found.dtype == dtype and found.requires_grad is gradients
         torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
-    assert len(seen) == 2
+    assert len(seen) == (1 if dtype == torch.bfloat16 else 2)
 
 
 @pytest.mark.parametrize("operator", ["_linear_pointwise", "_reorder_linear_weight"])

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from vit.models.build import ACTIVATIONS, build_norm, build_text_embed, build_text_encoder
 from vit.models.config import TextConfig
 from vit.nn import Encoder, Pooler, TokenEmbed, apply_linear
-from vit.nn.init import init_weights
 from vit.nn.activations import Activation
+from vit.nn.init import init_weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,8 +32,7 @@ FASTER = {  # by the instructions of the processor
 OTHER_THAN_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 FEW_KEYS, MANY_KEYS = 32, 768  # between them attention in bfloat16 is fastest by products, below by float32
 LARGE = {  # multiplications from which on oneDNN is faster, with gradients or without; its overhead per call is higher
-    (torch.float32, False): 2**21, (torch.float32, True): 2**23,
-    (torch.bfloat16, False): 2**23, (torch.bfloat16, True): 2**28,
+    (torch.float32, False): 2**21, (torch.float32, True): 2**23, (torch.bfloat16, False): 2**23
 }
 FUSED = {  # activations that oneDNN computes with a product: the arguments of its operator
     identity: ("none", [], ""), F.gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh"), F.relu: ("relu", [], ""),
@@ -91,7 +90,7 @@ def scaled_dot_product_attention(
             return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
     enabled = (TRAINING_ATTENTION if training else ATTENTION) in ENABLED
     if torch.compiler.is_compiling():
-        enabled = enabled and training and keys >= FEW_KEYS
+        enabled = enabled and keys >= FEW_KEYS and not torch.compiler.is_exporting()
     if not enabled or keys > MANY_KEYS or not is_bfloat16_on_cpu(q):
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
     if keys >= FEW_KEYS:
@@ -161,8 +160,8 @@ def linear(
 
     In float32 on a CPU torch calls MKL, which uses AVX2 instead of AVX-512 on AMD processors; there oneDNN is up to
     twice as fast. With AVX2 alone it is faster where the weight is packed. In bfloat16 torch calls oneDNN itself, but
-    copies the bias to the result first. Without gradients oneDNN applies the activation before it stores the result.
-    Large products are computed in these ways (benchmarks/linear_on_cpu.py).
+    copies the bias to the result first, which takes time without gradients only. There oneDNN also applies the
+    activation before it stores the result. Large products are computed in these ways (benchmarks/linear_on_cpu.py).
 
     Args:
         packed: caches the weight in oneDNN's layout for further products; without gradients only.
@@ -226,7 +225,7 @@ def linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | No
     (x, weight), (for_x, for_weight, for_bias) = ctx.saved_tensors, ctx.needs_input_grad
     rows = grad.flatten(0, -2)
     return (
-        product(grad, weight.t()) if for_x else None,
+        linear_by_onednn(grad, weight.t(), None) if for_x else None,
         weight_gradient(x.flatten(0, -2), rows) if for_weight else None,
         rows.sum(0) if for_bias else None,
     )
@@ -235,13 +234,8 @@ def linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | No
 def weight_gradient(x: Tensor, grad: Tensor) -> Tensor:
     """inputs (M,D), gradient of the outputs (M,E) -> gradient of the weight (E,D)"""
     if grad.shape[1] <= x.shape[1]:  # the result with fewer rows is computed faster
-        return product(grad.t(), x.t())
-    return product(x.t(), grad.t()).t()
-
-
-def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x (...,D), weight (E,D) -> x weight^T (...,E), without a bias, by the faster way for the dtype"""
-    return linear_by_onednn(x, weight, None) if x.dtype == torch.float32 else F.linear(x, weight)
+        return linear_by_onednn(grad.t(), x.t(), None)
+    return linear_by_onednn(x.t(), grad.t(), None).t()
 
 
 linear_by_onednn.register_autograd(linear_gradients, setup_context=save_inputs)

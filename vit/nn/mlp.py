@@ -8,6 +8,7 @@ from vit.nn.cpu import apply_linear
 from vit.nn.drop import Dropout
 from vit.nn.norm import identity
 
+
 class Mlp(nn.Module):
     """Two linear layers with an activation between them (arXiv 1706.03762, section 3.3).
 
