@@ -19,6 +19,6 @@ _MODULES = {
     "train": "vit.run",
 }
 
-sys.meta_path.append(MovedModules())  # asked last, for names that no file has
+sys.meta_path.append(MovedModules())  # last, for names that no file has
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

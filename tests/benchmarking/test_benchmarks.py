@@ -218,7 +218,7 @@ def test_slow_products_are_measured_with_smaller_matrices(monkeypatch):
     ({"modes": ("eager", "fast")}, "mode fast is not one of eager, compiled"),
     ({"rounds": 0}, "rounds=0"),
     ({"batches": (4, 0)}, "at least 1"),
-    ({"clock": "processor", "device": "cuda"}, "the processor clock does not see the time of cuda"),
+    ({"clock": "processor", "device": "cuda"}, "the processor clock does not measure the time of cuda"),
 ])
 def test_invalid_settings_are_refused(values, message):
     with pytest.raises(ValueError, match=message):

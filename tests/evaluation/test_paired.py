@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score
 
 from vit.cli import main
-from vit.evaluation.intervals.paired import compare_paired, matched, mcnemar, read_answers
+from vit.evaluation.intervals.paired import compare_paired, matched, mcnemar, read_predictions
 from vit.evaluation.intervals.paired_labels import LabelAnswers, compare_label_sets
 
 
@@ -61,8 +61,8 @@ def write(folder, right, name="{}.png", true="cat"):
 
 
 def test_samples_are_matched_by_name(tmp_path):
-    first = read_answers(write(tmp_path / "a", [1, 0, 1]))
-    second = dict(reversed(read_answers(write(tmp_path / "b", [0, 0, 1])).items()))
+    first = read_predictions(write(tmp_path / "a", [1, 0, 1]))
+    second = dict(reversed(read_predictions(write(tmp_path / "b", [0, 0, 1])).items()))
     assert [each.tolist() for each in matched(first, second, ("a", "b"))] == [[True, False, True], [False, False, True]]
 
 

@@ -24,7 +24,7 @@ class Ranks:
             if beat is not None:
                 steps, waiting = beat
                 self.store.set(str(rank), json.dumps({"number": self.number, "steps": steps, "waiting": waiting,
-                                                      "place": f"{rank}.py:1", "host": "here", "pid": rank}))
+                                                      "position": f"{rank}.py:1", "host": "here", "pid": rank}))
         return list(self.watch.lost())
 
     def seconds(self, count: int, *beats: tuple[int, bool] | None) -> list[list[int]]:

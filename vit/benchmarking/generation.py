@@ -112,7 +112,8 @@ def check_generator(name: str, clock: str) -> None:
     if name != UNCACHED:
         check_installed(name)
     if name == CT2 and clock == "processor":
-        raise MissingPeer(f"{name} runs in another process, which the processor clock does not see; use the wall clock")
+        raise MissingPeer(f"{name} runs in another process, which the processor clock does not measure; use the wall "
+                          "clock")
 
 
 def build_engines(

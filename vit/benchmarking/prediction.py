@@ -23,8 +23,8 @@ from vit.models import VisionTransformer, flops
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TIMM_WORKERS = 2  # the default of timm's inference.py
-Answers = Iterator[tuple[str, str]]  # name of the file, label
-Reader = Callable[[], Answers]
+Labelled = Iterator[tuple[str, str]]  # name of the file, label
+Reader = Callable[[], Labelled]
 
 
 def bench_prediction(
@@ -75,10 +75,10 @@ def measure(case: Case, weights: Path, root: Path, settings: Settings) -> None:
         start = time.perf_counter()
         reader = build_reader(name, weights, root, case, settings.device)
         loaded = time.perf_counter() - start
-        answers = reader()
-        first = next(answers)
+        labelled = reader()
+        first = next(labelled)
         seconds = time.perf_counter() - start
-        labels[name] = dict([first, *answers])
+        labels[name] = dict([first, *labelled])
         case.facts[name] = {"load_seconds": loaded, "first_batch_seconds": seconds}
         case.facts[name]["same_results"] = agreement(labels[OURS], labels[name])
         readers[name] = reader
@@ -115,7 +115,7 @@ def build_reader(name: str, weights: Path, root: Path, case: Case, device: str) 
 def by_vit(weights: Path, root: Path, batch: int, device: str, precision: str) -> Reader:
     predictor = load(weights, device, precision)
 
-    def read() -> Answers:
+    def read() -> Labelled:
         for prediction in predictor.stream(root, 1, batch):
             yield relative(prediction.source, root), prediction.label
 
@@ -134,7 +134,7 @@ def by_timm(weights: Path, root: Path, batch: int, device: str, precision: str) 
                            device=torch.device(device), persistent_workers=False, **config)
     classes = network.pretrained_cfg["label_names"]
 
-    def read() -> Answers:
+    def read() -> Labelled:
         names = iter(dataset.filenames(basename=False, absolute=True))
         with torch.no_grad():
             for images, _ in loader:
@@ -155,7 +155,7 @@ def by_transformers(weights: Path, root: Path, batch: int, device: str, precisio
     classify = pipeline("image-classification", model=str(weights), device=device)
     files = [str(path) for _, path in named_images(root)]
 
-    def read() -> Answers:
+    def read() -> Labelled:
         found = iter(classify((file for file in files), batch_size=batch, top_k=1))
         for file in files:
             with autocast(torch.device(device), precision):

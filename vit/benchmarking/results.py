@@ -32,7 +32,8 @@ class Settings:
         clock: "wall", or "processor" for the time of all threads on a processor.
 
     Raises:
-        ValueError: an unknown clock or mode, a number below 1, or the processor clock for a GPU, which it does not see.
+        ValueError: an unknown clock or mode, a number below 1, or the processor clock, which measures no
+            GPU, for a GPU.
     """
 
     against: tuple[str, ...] = ()
@@ -49,7 +50,7 @@ class Settings:
         if unknown := set(self.modes) - MODES.keys():
             raise ValueError(f"mode {', '.join(sorted(unknown))} is not one of {', '.join(MODES)}")
         if self.clock == "processor" and not self.device.startswith("cpu"):
-            raise ValueError(f"the processor clock does not see the time of {self.device}; use the wall clock")
+            raise ValueError(f"the processor clock does not measure the time of {self.device}; use the wall clock")
         if min(self.rounds, *self.batches) < 1:
             raise ValueError(f"rounds={self.rounds} and batch sizes {self.batches} must be at least 1")
 

@@ -30,7 +30,7 @@ from vit.messages import first_line
 ACCEPTED = ".safetensors, .pt, .pth, .bin or .ckpt of PyTorch, .npz of Google's ViTs"
 INDEX = ".index.json"
 SEQUENCES = (list, tuple, set)
-CONTAINERS = (*SEQUENCES, dict, Mapping)  # the abstract class last: asking it takes ten times as long
+CONTAINERS = (*SEQUENCES, dict, Mapping)  # the abstract class last: its instance check takes ten times as long
 MAX_HEADER = 16 << 20  # bytes of a safetensors file's header; a thousand tensors take a tenth of a megabyte
 LFS, HTML = b"version https://git-lfs", (b"<!doc", b"<html")
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,

@@ -58,7 +58,7 @@ def put_in_place(part: Path, path: Path) -> Path | None:
     """Rename `part` to `path`; returns the path to which the old folder was moved, None if there was none.
 
     Raises:
-        OSError: the old folder is in its place.
+        OSError: the renaming failed; the old folder is at `path` again.
     """
     if not path.exists():
         part.rename(path)

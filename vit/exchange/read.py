@@ -250,14 +250,14 @@ def pretrained_timm_model(name: str) -> nn.Module:
         raise SourceError(f"timm {timm.__version__} has no such model" + (f"; nearest: {near}" if near else ""),
                           f"{TIMM}{name}")
     try:
-        check_hub_answers(timm.get_pretrained_cfg(name))
+        check_hub_responds(timm.get_pretrained_cfg(name))
         return timm.create_model(name, pretrained=True)
     except Exception as error:
         raise SourceError(f"its weights could not be fetched ({type(error).__name__}); without a network use a file or "
                           "folder of this machine", f"{TIMM}{name}") from None
 
 
-def check_hub_answers(cfg: Any) -> None:
+def check_hub_responds(cfg: Any) -> None:
     """Raises the hub's error at once where timm would retry for half a minute; cached weights need no network."""
     from huggingface_hub import HfApi, try_to_load_from_cache
 

@@ -22,10 +22,12 @@ from transformers import pipeline
 print(pipeline("image-classification", model="{repo}")("photo.jpg"))
 ```"""
 CALLS = {
-    "single_label": 'for answer in predictor.predict("photo.jpg", top_k={count}):\n'
-                    "    print(answer.names, answer.probabilities)",
-    "multi_label": 'for answer in predictor.predict("photo.jpg"):\n    print(answer.names, answer.probabilities)',
-    "text_classes": 'for answer in predictor.predict(["a text"]):\n    print(answer.names, answer.probabilities)',
+    "single_label": 'for prediction in predictor.predict("photo.jpg", top_k={count}):\n'
+                    "    print(prediction.names, prediction.probabilities)",
+    "multi_label": 'for prediction in predictor.predict("photo.jpg"):\n'
+                   "    print(prediction.names, prediction.probabilities)",
+    "text_classes": 'for prediction in predictor.predict(["a text"]):\n'
+                    "    print(prediction.names, prediction.probabilities)",
     "masked_words": 'print(predictor.predict("a text with a [MASK]")[0].masks)',
     "generation": 'print(predictor.predict(["{source}"])[0].text)',
 }

@@ -25,7 +25,7 @@ class Statements(NamedTuple):
     Attributes:
         calibrated: whether the probabilities are calibrated on validation samples.
         set: the labels of the prediction set, most probable first.
-        unknown: the unknown score; higher for stranger inputs.
+        unknown: the unknown score; higher for inputs less like those of training.
         p_value: the share of validation samples that are at least as strange, (1 + k) / (1 + n).
         unsure: why the model abstains; empty where it answers.
     """

@@ -242,7 +242,7 @@ def best_device(device: str | torch.device | None = None) -> torch.device:
     """The given device; by default the GPU if there is one, else the CPU.
 
     Raises:
-        ValueError: torch does not know the device, or this machine does not have it.
+        ValueError: torch has no such device, or this machine does not.
     """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -77,8 +77,8 @@ class TokenStates:
         padded = torch.cat([self.states.new_zeros(B, count, W), self.states], dim=1)
         if mask is None:
             return padded[:, None, S:]
-        seen = mask[..., :S] if mask.dtype == torch.bool else mask[..., :S] > -torch.inf
-        index = torch.arange(count, count + S, device=seen.device) * seen  # in `padded`, 0 where masked
+        attended = mask[..., :S] if mask.dtype == torch.bool else mask[..., :S] > -torch.inf
+        index = torch.arange(count, count + S, device=attended.device) * attended  # in `padded`, 0 where masked
         index = torch.cat([index.new_zeros(*index.shape[:2], count), index], dim=2)
         index = index.topk(count).values.flip(-1)  # (B,T,count), ascending
         return padded.gather(1, index.flatten(1)[..., None].expand(-1, -1, W)).unflatten(1, index.shape[1:])

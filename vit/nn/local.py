@@ -149,11 +149,11 @@ class Local(ScaledDotProduct):
             index = torch.arange(N, device=q.device)
             distance, to_global = (index[:, None] - index).abs(), (index < g) | (index[:, None] < g)
             return restrict(mask, to_global | (distance <= self.window * step) & (distance % step == 0))
-        seen = (mask if mask.dtype == torch.bool else mask > -torch.inf) & full
-        rank = seen.cumsum(-1) - 1  # position of each key
+        attended = (mask if mask.dtype == torch.bool else mask > -torch.inf) & full
+        rank = attended.cumsum(-1) - 1  # position of each key
         last = rank[..., -1:]  # position of the query
         near = (last - rank <= self.window * step) & ((last - rank) % step == 0)
-        return restrict(mask, seen & (near | (rank < g) | (last < g)))
+        return restrict(mask, attended & (near | (rank < g) | (last < g)))
 
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """Attention weights (B,H,N,S) in float32, computed in full: quadratic in the length."""

@@ -11,13 +11,13 @@ from importlib.machinery import ModuleSpec
 
 
 class DeferredModule(types.ModuleType):
-    """Stands for a module or package until one of its attributes or submodules is used, which imports it.
+    """A placeholder of a module or package until one of its attributes or submodules is used, which imports it.
 
     Subclasses define what can be used without the module as methods, or as `parts`; it replaces them once it is
     imported. A part can be a deferred submodule.
     """
 
-    __path__: Sequence[str] = ()  # Python asks a package for it; `SubmoduleFinder` finds the submodules
+    __path__: Sequence[str] = ()  # the import system reads it; `SubmoduleFinder` finds the submodules
 
     def __init__(self, name: str, parts: Mapping[str, object] | None = None) -> None:
         super().__init__(name)
@@ -45,7 +45,7 @@ class DeferredModule(types.ModuleType):
         """Called once, with the module."""
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):  # which tools that inspect all modules ask for
+        if name.startswith("__"):  # read by tools that inspect all modules
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(self._import(), name)
 
@@ -93,8 +93,8 @@ class ImportedModule:
 
 
 class DeferredName:
-    """Stands for a function, class or submodule of a deferred module. Calls, attributes and subclasses import it;
-    `isinstance` does not, because a class that is not there has no instances.
+    """A placeholder of a function, class or submodule of a deferred module. Calls, attributes and subclasses import
+    it; `isinstance` does not, because a class that is not imported has no instances.
     """
 
     def __init__(self, module: str, name: str) -> None:
@@ -111,7 +111,7 @@ class DeferredName:
         return self._object()(*arguments, **options)
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):  # which typing asks for
+        if name.startswith("__"):  # read by typing
             raise AttributeError(f"{self._module}.{self._name} is not imported yet")
         return getattr(self._object(), name)
 
@@ -126,9 +126,9 @@ class DeferredName:
 @contextlib.contextmanager
 def deferred_packages(*packages: str, parts: Mapping[str, Mapping[str, object]] | None = None) -> Iterator[None]:
     """A context in which imports of packages succeed without loading them. Names imported from them load the package
-    when they are first used, at any time later. After the context `import` imports the packages as ever.
+    when they are first used, at any time later. After the context `import` imports the packages as usual.
 
-    Packages that are not installed, or are imported already, are left alone.
+    Packages that are not installed, or are imported already, are unchanged.
 
     Args:
         parts: module -> attributes that are used without the package.
@@ -162,7 +162,7 @@ class PlaceholderFinder:
 
 @contextlib.contextmanager
 def no_placeholders() -> Iterator[None]:
-    """A context in which `import` imports packages as ever."""
+    """A context in which `import` imports packages as usual."""
     deferring = [finder for finder in sys.meta_path if isinstance(finder, PlaceholderFinder)]
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in deferring]
     try:
@@ -173,14 +173,14 @@ def no_placeholders() -> Iterator[None]:
 
 
 def remove_placeholders() -> None:
-    """Forget the placeholders of packages, so that the next import imports the packages."""
+    """Remove the placeholders of packages, so that the next import imports the packages."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, Placeholder):
             del sys.modules[name]
 
 
 class Placeholder(types.ModuleType):
-    """Stands for a module; each of its attributes is a `DeferredName`."""
+    """A placeholder of a module; each of its attributes is a `DeferredName`."""
 
     def __getattr__(self, name: str) -> "DeferredName":
         if name.startswith("__"):

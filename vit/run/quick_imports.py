@@ -102,7 +102,7 @@ class DeferredCompiler(DeferredModule):
 
 
 def default_ddp_mode() -> str:
-    """How models in DDP are compiled, unless `torch._dynamo.config`, which imports the compiler, says otherwise."""
+    """How models in DDP are compiled, unless `torch._dynamo.config`, which imports the compiler, has another value."""
     return "ddp_optimizer"
 
 

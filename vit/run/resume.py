@@ -99,20 +99,20 @@ def with_recorded(overrides: list[str]) -> list[str]:
     Raises:
         ConfigError: the recorded overrides change settings of Hydra.
     """
-    given = {override.key_or_group: override.value() for override in parse(overrides)}
-    path = pathlib.Path(str(given.get("resume") or "auto")).expanduser()
+    replaced = {override.key_or_group: override.value() for override in parse(overrides)}
+    path = pathlib.Path(str(replaced.get("resume") or "auto")).expanduser()
     folder = path.parent.parent if path.is_file() else path
     if not (folder / "config.yaml").is_file():
         return overrides
     recorded = read_config(folder, overrides).get("overrides") or []
     for override in hydra_overrides(recorded):  # such as a third-party folder of groups
         raise ConfigError(f"{folder / 'config.yaml'} may not set {override}; add it to the command if you trust it")
-    return [*(each for each in recorded if not is_replaced(each.lstrip("+").partition("=")[0], given)), *overrides]
+    return [*(each for each in recorded if not is_replaced(each.lstrip("+").partition("=")[0], replaced)), *overrides]
 
 
-def is_replaced(key: str, given: Collection[str]) -> bool:
+def is_replaced(key: str, replaced: Collection[str]) -> bool:
     """Whether the command sets this key, or the group it belongs to."""
-    return key in given or key.partition(".")[0] in given
+    return key in replaced or key.partition(".")[0] in replaced
 
 
 def overrides_of_ranks(plan: Plan, overrides: list[str]) -> list[str]:

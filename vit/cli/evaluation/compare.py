@@ -34,14 +34,14 @@ def compare(
 
     from rich.console import Console
 
-    from vit.evaluation.intervals.paired import compare_paired, is_generated, matched, read_answers
+    from vit.evaluation.intervals.paired import compare_paired, is_generated, matched, read_predictions
     from vit.evaluation.intervals.paired_labels import has_label_sets
 
     if all(map(is_generated, runs)):
         return compare_texts(runs, json_file)
     if all(map(has_label_sets, runs)):
         return compare_labels(runs, json_file)
-    first, *others = [read_answers(run) for run in runs]
+    first, *others = [read_predictions(run) for run in runs]
     found = {str(run): compare_paired(*matched(first, other, (runs[0], run)))
              for run, other in zip(runs[1:], others, strict=True)}
     Console().print(paired_table(str(runs[0]), found))

@@ -67,8 +67,8 @@ def blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
 
 def posterize(images: Tensor, dropped: Tensor) -> Tensor:
     """Clears the lowest `dropped` bits, (B,) in 0..8."""
-    kept = (255 << dropped.int()).to(torch.uint8)
-    return images & _per_image(kept)
+    mask = (255 << dropped.int()).to(torch.uint8)
+    return images & _per_image(mask)
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:

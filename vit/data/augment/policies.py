@@ -2,8 +2,8 @@
 
 Every sample draws its own operations. The batch is sorted by operation, each of which runs once on its group, or on a
 CPU on a few images at a time; shears and rotations share one resampling. Translations are by whole pixels, so that they
-are copies. The operations are drawn on the host, which therefore knows the sizes of the groups without waiting for a
-GPU.
+are copies. The operations are drawn on the host, so that the sizes of the groups are available there without waiting
+for a GPU.
 """
 
 import math

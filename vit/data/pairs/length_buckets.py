@@ -16,7 +16,7 @@ from vit.data.pairs.dataset import PairDataset
 class PairTrainBatches(Epochs):
     """Endless epochs of batches of similar lengths, with every row once and the same number of batches in each epoch.
 
-    Rows are shuffled, sorted by rounded lengths (a stable sort, so that rows meet different neighbours), split where
+    Rows are shuffled, sorted by rounded lengths (a stable sort, so that each epoch has other batches), split where
     the padded batch would exceed `batch_tokens` on the larger side or `batch_size` rows, and the batches are shuffled.
     Both limits refer to an optimizer step over all ranks and micro-batches, as does `tokens`, the number of tokens to
     predict, which is the divisor of the loss.

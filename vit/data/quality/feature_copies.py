@@ -98,8 +98,8 @@ def crop_pairs(
     space = Space(pixels, FINE)
     similarity = np.maximum(compare_windows(pixels, rows, columns, space, progress, CROPS),
                             compare_windows(pixels, columns, rows, space, progress, CROPS))
-    kept = np.flatnonzero(similarity >= CROP_LIMIT)
-    return [(int(rows[k]), int(columns[k]), float(min(similarity[k], 1))) for k in kept]
+    found = np.flatnonzero(similarity >= CROP_LIMIT)
+    return [(int(rows[k]), int(columns[k]), float(min(similarity[k], 1))) for k in found]
 
 
 def whitened(features: np.ndarray) -> Tensor:

@@ -28,7 +28,7 @@ log = logging.getLogger("vit")
 MISSING = "data=hub requires the package datasets, which is not installed: pip install 'vitwright[hub]'"
 SAVED = ("dataset_dict.json", "state.json")  # files of save_to_disk
 COMMIT = re.compile(r"[0-9a-f]{40}")
-TIMEOUT = 10.0  # seconds for the first answer of the hub
+TIMEOUT = 10.0  # seconds for the first response of the hub
 
 
 @dataclass(frozen=True)
@@ -132,20 +132,19 @@ def _load_from_hub(repo: str, revision: str | None, subset: str | None) -> Any:
     if Path(repo).exists():
         raise DataError(f"data.repo={repo} is also a local folder; set data.root={repo} to read it, or change "
                         "to another directory to load the data set of the hub")
-    connection = contextlib.nullcontext() if _hub_answers(repo, revision) else _offline(datasets)
+    connection = contextlib.nullcontext() if _hub_responds(repo, revision) else _offline(datasets)
     with _explain_errors(f"data.repo={repo}" + (f" data.revision={revision}" if revision else "")), connection:
         return datasets.load_dataset(repo, name=subset, revision=revision)
 
 
-def _hub_answers(repo: str, revision: str | None) -> bool:
-    """Whether the hub answers one request. Without a network `load_dataset` repeats each of its own for half a minute.
-    """
+def _hub_responds(repo: str, revision: str | None) -> bool:
+    """Whether the hub responds to one request. Without a network `load_dataset` repeats its own for half a minute."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     try:
         HfApi(library_name="vit").dataset_info(repo, revision=revision, timeout=TIMEOUT)
-    except (HfHubHTTPError, HFValidationError):  # an answer, which `load_dataset` gets too and explains
+    except (HfHubHTTPError, HFValidationError):  # a response, which `load_dataset` gets too and explains
         return True
     except OfflineModeIsEnabled:
         return False

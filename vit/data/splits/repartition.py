@@ -29,7 +29,7 @@ class Partition(NamedTuple):
     undivided: bool
 
 
-def repartition(source: Source, wanted: Partition) -> Source:
+def repartition(source: Source, partition: Partition) -> Source:
     """The source with new splits.
 
     With a fold k/n, all samples of train and val (of all data where it states no splits) are divided into n folds; the
@@ -39,34 +39,34 @@ def repartition(source: Source, wanted: Partition) -> Source:
     Raises:
         DataError: as `parse_fold`, `assign_folds`, `group_keys` and `check_apart`.
     """
-    fold = None if wanted.fold is None else parse_fold(wanted.fold)
+    fold = None if partition.fold is None else parse_fold(partition.fold)
     if fold is not None:
-        return _with_fold(source, fold, wanted)
-    found = group_keys(source, wanted.group)
-    if wanted.undivided and set(source.splits) == {"train"}:
-        return _divided(source, found["train"], wanted.fractions, wanted.seed)
-    if wanted.undivided and "val" in source.splits:  # stated by the data
-        check_apart(source, found, wanted.group)
+        return _with_fold(source, fold, partition)
+    found = group_keys(source, partition.group)
+    if partition.undivided and set(source.splits) == {"train"}:
+        return _divided(source, found["train"], partition.fractions, partition.seed)
+    if partition.undivided and "val" in source.splits:  # stated by the data
+        check_apart(source, found, partition.group)
         return source
     pool, pooled = _pool(source, found)
     stated = {key: each for key, each in found.items() if key not in POOL}
-    check_apart(source, {"train": pooled, **stated}, wanted.group)
-    share = _val_share(source, wanted)
-    divided = _divided(pool, pooled, (1 - share, share, 0.0), wanted.seed)
+    check_apart(source, {"train": pooled, **stated}, partition.group)
+    share = _val_share(source, partition)
+    divided = _divided(pool, pooled, (1 - share, share, 0.0), partition.seed)
     return replace(divided, splits={**divided.splits, **{k: s for k, s in source.splits.items() if k not in POOL}})
 
 
-def _with_fold(source: Source, fold: tuple[int, int], wanted: Partition) -> Source:
+def _with_fold(source: Source, fold: tuple[int, int], partition: Partition) -> Source:
     k, n = fold
     pool, _ = _pool(source, {})
-    named = list(keys(pool.splits["train"])) if wanted.group is None else group_keys(pool, wanted.group)["train"]
+    named = list(keys(pool.splits["train"])) if partition.group is None else group_keys(pool, partition.group)["train"]
     whole = pool.splits["train"]
-    folds = assign_folds(named, whole.labels, n, wanted.seed, source.classes)
+    folds = assign_folds(named, whole.labels, n, partition.seed, source.classes)
     held_out, rest = np.flatnonzero(folds == k - 1), np.flatnonzero(folds != k - 1)
-    share = _val_share(source, wanted)
+    share = _val_share(source, partition)
     # another seed: with the same one, the threshold of val would coincide with the end of the last fold
     remaining = _divided(replace(pool, splits={"train": whole.take(rest)}), [named[i] for i in rest],
-                         (1 - share, share, 0.0), wanted.seed + 1)
+                         (1 - share, share, 0.0), partition.seed + 1)
     return replace(remaining, splits={**remaining.splits, "test": whole.take(held_out)})
 
 
@@ -78,12 +78,12 @@ def _pool(source: Source, found: dict[str, list[str]]) -> tuple[Source, list[str
     return replace(source, splits={"train": whole}), [key for part in parts for key in found.get(part, ())]
 
 
-def _val_share(source: Source, wanted: Partition) -> float:
+def _val_share(source: Source, partition: Partition) -> float:
     """The fraction of the training samples that is held out for validation."""
     if "val" in source.splits:
         count = len(source.splits["val"])
         return count / (count + len(source.splits["train"]))
-    return validation_fraction(wanted.fractions)
+    return validation_fraction(partition.fractions)
 
 
 def _divided(source: Source, named: list[str], fractions: tuple[float, float, float], seed: int) -> Source:

@@ -1,7 +1,7 @@
 """Tokenizers: bytes, which need no vocabulary, byte-level BPE and characters, trained on the user's texts.
 
-The first two can encode any text, since all 256 bytes are tokens; a character that a `CharTokenizer` does not know is
-its unknown token. The name of a special token in a text is encoded as text.
+The first two can encode any text, since all 256 bytes are tokens; a `CharTokenizer` encodes a character that is not in
+its vocabulary as its unknown token. The name of a special token in a text is encoded as text.
 """
 
 import json

@@ -18,14 +18,14 @@ class RecordedScore(nn.Module):
 
     def __init__(self, score: nn.Module) -> None:
         super().__init__()
-        self.score, self.seen = score, []
+        self.score, self.recorded = score, []
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False,
                dropout: float = 0.0) -> Tensor:
         """The weighted values (B,H,N,V), without dropout; records weights and change (B,H,N,S)."""
         weights = self.score.weights(q, k, mask, causal).to(v.dtype)
         change = torch.zeros_like(weights, requires_grad=True)
-        self.seen.append((weights, change))
+        self.recorded.append((weights, change))
         return self.score.attend(q, k, v, mask, causal) + change @ v
 
 
@@ -37,7 +37,7 @@ def recorded_scores(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, T
     for module in layers.values():
         module.score = RecordedScore(module.score)
     try:
-        yield {name: module.score.seen for name, module in layers.items()}
+        yield {name: module.score.recorded for name, module in layers.items()}
     finally:
         for name, module in layers.items():
             module.score = scores[name]

@@ -88,7 +88,7 @@ def report(found: Calibration) -> None:
                     required_samples(0.9))
     if found.absent:
         more = f" and {len(found.absent) - 3} more classes" if len(found.absent) > 3 else ""
-        log.warning("no validation sample has the class %s%s: the calibration says nothing about it",
+        log.warning("no validation sample has the class %s%s: the calibration does not cover it",
                     ", ".join(map(repr, found.absent[:3])), more)
 
 

@@ -24,7 +24,7 @@ PREDICTIONS = "predictions.csv"
 COLUMNS = ("file", "true", "right")
 TEXT_COLUMNS = ("reference", "answer")
 NO_ROWS = "has no rows; evaluate the model again with vit evaluate MODEL --output FOLDER"
-Answers = Mapping[str, tuple[str, bool]]  # file -> (true class, whether the prediction is right)
+Predictions = Mapping[str, tuple[str, bool]]  # file -> (true class, whether the prediction is right)
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def paired_metrics(
     return found
 
 
-def read_answers(run: str | PathLike[str]) -> Answers:
-    """The answers in the predictions.csv of a run or of `vit evaluate --output`.
+def read_predictions(run: str | PathLike[str]) -> Predictions:
+    """The predictions in the predictions.csv of a run or of `vit evaluate --output`.
 
     Raises:
         DataError: there is no such file, it is damaged or empty, it is not that of a classifier, or a sample occurs
@@ -156,7 +156,7 @@ def check_same_references(first: list[tuple[str, str]], second: list[tuple[str, 
                         "data=... --output FOLDER")
 
 
-def matched(first: Answers, second: Answers, names: tuple[object, object]) -> tuple[np.ndarray, np.ndarray]:
+def matched(first: Predictions, second: Predictions, names: tuple[object, object]) -> tuple[np.ndarray, np.ndarray]:
     """Whether both are right, for each sample: bool (N,) each.
 
     Args:

@@ -47,8 +47,8 @@ def film_frame(shots: Sequence[Shot], title: str) -> Image.Image:
     frame = Image.new("RGB", (GAP + columns * (SIDE + GAP), TOP + rows * (SIDE + TEXT)), "white")
     draw = ImageDraw.Draw(frame)
     draw.text((GAP, 12), title, INK, font(22, True))
-    for place, shot in enumerate(shots):
-        row, column = divmod(place, columns)
+    for index, shot in enumerate(shots):
+        row, column = divmod(index, columns)
         draw_shot(frame, draw, shot, GAP + column * (SIDE + GAP), TOP + row * (SIDE + TEXT))
     return frame
 

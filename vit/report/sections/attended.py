@@ -107,7 +107,7 @@ def sample_title(subject: Subject, i: int) -> str:
     """The name of a sample and its prediction."""
     if isinstance(subject.evaluation, MultiLabelEvaluation):
         return subject.name(i)
-    true, predicted, probability = subject.answer(i)
+    true, predicted, probability = subject.prediction(i)
     return f"{subject.name(i)}: {true}, predicted {predicted}, {probability:.1%}"
 
 

@@ -47,7 +47,7 @@ def texts(subject: Subject) -> Section:
                    "token accuracy": f"{evaluation.metrics['token_accuracy']:.2%}", "BLEU signature": bleu_signature()})
     html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {len(chosen):,} pairs with replacement. An "
                       f"exact match with fewer than {FEWEST} right or wrong pairs has the exact binomial interval of "
-                      "Clopper and Pearson. An interval says how much the number depends on the draw of these pairs, "
+                      "Clopper and Pearson. An interval shows how much the number depends on the draw of these pairs, "
                       "not how much another training would change it.", muted=True)
     values = {**evaluation.metrics, "level": LEVEL, "resamples": RESAMPLES,
               "intervals": {name: asdict(each) for name, each in found.items()}}

@@ -83,7 +83,7 @@ def method_text(samples: int, unit: str) -> str:
     """How the intervals were computed, and their limits."""
     return (f"Bootstrap: percentiles over {RESAMPLES:,} draws of {samples:,} {unit} with replacement. A rate with "
             f"fewer than {FEWEST} correct or wrong {unit} has the {EXACT} interval of Clopper and Pearson; the mean "
-            f"over classes then has no interval. An interval says how much the number depends on the draw of these "
+            f"over classes then has no interval. An interval shows how much the number depends on the draw of these "
             f"{unit}, not how much another training or data from elsewhere would change it.")
 
 

@@ -101,7 +101,7 @@ class Subject:
         """The i-th evaluated text; a tab separates the texts of a pair."""
         return "\t".join(self.texts(i))
 
-    def answer(self, i: int) -> tuple[str, str, float]:
+    def prediction(self, i: int) -> tuple[str, str, float]:
         """(true class, predicted class, probability) of the i-th evaluated sample."""
         evaluation = self.evaluation
         return (evaluation.classes[evaluation.labels[i]], evaluation.classes[evaluation.predictions[i, 0]],
@@ -114,7 +114,7 @@ class Subject:
 
     def card(self, i: int) -> str:
         """The i-th evaluated sample, a small picture or the start of a text, with its prediction."""
-        true, predicted, probability = self.answer(i)
+        true, predicted, probability = self.prediction(i)
         if isinstance(self.samples, TextSplit):
             return text_card(shortened(self.text(i)),
                              [f"predicted {predicted}, {probability:.1%}", f"true {true}", self.name(i)])
@@ -124,7 +124,7 @@ class Subject:
 
     def values(self, i: int) -> dict[str, Any]:
         """The i-th evaluated sample for JSON."""
-        true, predicted, probability = self.answer(i)
+        true, predicted, probability = self.prediction(i)
         return {"file": self.name(i), "true": true, "predicted": predicted, "probability": probability}
 
 

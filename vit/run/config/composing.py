@@ -166,11 +166,11 @@ def defaults_of_init_from(parsed: list[Override], task: str | None, recipe: str 
         recipe: the option of the group without these defaults, None for a primary config without the group. Only
             `scratch` is replaced: some data sets select a recipe of their own.
     """
-    given = {override.key_or_group for override in parsed}
-    if task != "classification" or "experiment" in given:
+    overridden = {override.key_or_group for override in parsed}
+    if task != "classification" or "experiment" in overridden:
         return []
     defaults = {"model": "pretrained"} | ({"recipe": "finetune"} if recipe == "scratch" else {})
-    return [f"{group}={option}" for group, option in defaults.items() if group not in given]
+    return [f"{group}={option}" for group, option in defaults.items() if group not in overridden]
 
 
 def chosen_option(overrides: list[str], group: str) -> str | None:

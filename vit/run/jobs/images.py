@@ -257,7 +257,7 @@ def audit_source(source: Source, preprocessing: Preprocessing, data: dict) -> tu
     """The source after an audit of its files: unreadable ones stop the run, or are left out with on_bad_sample=skip.
 
     Only images with an unreadable header are left out here, because they are the same in every process and in every
-    resumed run. How many are decoded depends on the time, so damaged pixels are left out where training meets them.
+    resumed run. How many are decoded depends on the time, so damaged pixels are left out when training reads them.
 
     Raises:
         DataError: names the first unreadable file and how many there are.

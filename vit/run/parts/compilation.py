@@ -97,7 +97,7 @@ def start_compile_workers() -> None:
 
 
 def check_compilation(config: dict, devices: Devices) -> None:
-    """Checks that a run can be compiled as `compile` and `compile_mode` say.
+    """Checks that a run can be compiled with its values of `compile` and `compile_mode`.
 
     Raises:
         ConfigError: `compile=true` without a C++ compiler; a mode although nothing is compiled; or `compile=auto` with

@@ -89,8 +89,8 @@ def with_new_splits(source: Source, data: dict, undivided: bool) -> Source:
         raise DataError(f"data.{key}: {source.name} has no labelled samples, of which folds and groups are made; leave "
                         "it out")
     fractions = tuple(data.get("fractions") or FRACTIONS)
-    wanted = Partition(data.get("fold"), data.get("group"), fractions, data.get("split_seed") or 0, undivided)
-    return repartition(source, wanted)
+    partition = Partition(data.get("fold"), data.get("group"), fractions, data.get("split_seed") or 0, undivided)
+    return repartition(source, partition)
 
 
 def with_absolute_paths(data: dict) -> dict:

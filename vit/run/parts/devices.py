@@ -67,7 +67,7 @@ def find_devices(trainer: dict) -> Devices:
     return Devices(accelerator, number, trainer["num_nodes"])
 
 
-def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
+def choose_precision(stated: str, accelerator: str, model: nn.Module) -> str:
     """The precision of Lightning's Trainer. `auto` is resolved by `vit.training`, but is float32 for narrow models on
     CPU, for which the conversion costs more than bf16 saves. A warning names a stated one that the processor emulates.
 
@@ -75,12 +75,12 @@ def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
         ConfigError: float16 on CPU.
     """
     width = getattr(model.config, "dim", BF16_MIN_WIDTH)
-    if wanted == "auto" and accelerator == "cpu" and width < BF16_MIN_WIDTH:
+    if stated == "auto" and accelerator == "cpu" and width < BF16_MIN_WIDTH:
         log.info("precision: 32-true (auto: a model of width %d is not faster in bf16)", width)
         return "32-true"
-    if wanted == "auto":
-        return resolve_precision(wanted, accelerator)
-    chosen = "bf16-mixed" if wanted == BF16_RESIDUAL else wanted
+    if stated == "auto":
+        return resolve_precision(stated, accelerator)
+    chosen = "bf16-mixed" if stated == BF16_RESIDUAL else stated
     if chosen == "16-mixed" and accelerator == "cpu":
         raise ConfigError("precision=16-mixed: processors have no float16 arithmetic; use bf16-mixed or 32-true")
     warn_if_slow(chosen, accelerator)
@@ -99,12 +99,12 @@ def check_compiler(device: str, option: str = "--mode compiled", fix: str = "use
 
 
 @contextlib.contextmanager
-def deterministic_algorithms(wanted: bool) -> Iterator[None]:
-    """Within this context, if `wanted`, torch uses only operations whose results have the same bits each time.
+def deterministic_algorithms(enabled: bool) -> Iterator[None]:
+    """Within this context, if `enabled`, torch uses only operations whose results have the same bits each time.
 
     Lightning's Trainer would leave the setting on after the run.
     """
-    if not wanted:
+    if not enabled:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses matrix products without it

@@ -30,7 +30,7 @@ class Interrupted(SystemExit):
 
 def find_stop(error: BaseException | None) -> Interrupted | None:
     """The stop that an error goes back to, None if there is none: a library that is interrupted in the middle of its
-    work may answer with an error of its own.
+    work may raise an error of its own.
     """
     while error is not None and not isinstance(error, Interrupted):
         error = error.__cause__ or error.__context__
@@ -87,7 +87,7 @@ class StopSignals:
 
         Raises:
             Interrupted: also in place of an error that follows an immediate stop, because a library that is interrupted
-                in the middle of its work may answer with an error of its own.
+                in the middle of its work may raise an error of its own.
         """
         with handled(self.handle), self._raised_again():
             try:

@@ -52,14 +52,14 @@ class FiniteLoss(pl.Callback):
     """Stops a run before an update where the loss, the gradient, a weight or an input is not finite or exceeds `LIMIT`.
 
     A wrong number in one process makes its gradient NaN. Gradients are averaged, so their norm, which clipping needs
-    as well, gives all processes the same answer without another exchange. On a CPU it is read before the update.
-    Elsewhere the update is skipped on the device and the answer read one step later, so that the host never waits.
+    as well, gives all processes the same result without another exchange. On a CPU it is read before the update.
+    Elsewhere the update is skipped on the device and the result read one step later, so that the host never waits.
     With float16 the gradient scaler skips steps that overflow; there a run stops when the scale has fallen below 1.
     A single process on a CPU with weights that are not sharded checks them immediately before the update: all of them
     if something other than the optimizer changed one, otherwise a part in each step.
 
     Args:
-        late: whether the host reads the answer one step later; None decides by the device.
+        late: whether the host reads the result one step later; None decides by the device.
     """
 
     def __init__(self, late: bool | None = None):
@@ -84,7 +84,7 @@ class FiniteLoss(pl.Callback):
         self._batches.append(batch.get("index") if isinstance(batch, dict) else None)
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
-        """Make the gradient of a micro-batch with such a number NaN; a single process on a CPU looks later."""
+        """Make the gradient of a micro-batch with such a number NaN; a single process on a CPU checks it later."""
         inputs = vars(pl_module).get("inputs")
         vars(pl_module)["inputs"] = None  # nn.Module's __setattr__ takes longer than the check of the loss
         if self._alone:
@@ -105,7 +105,7 @@ class FiniteLoss(pl.Callback):
         gradients = gradients_of(self._weights.all)
         batches, found = self._batches, self._found
         self._batches, self._found, self._weight_norm = [], [], None
-        norm = self._look_now(gradients, found) if self._alone else gradient_norm(gradients)
+        norm = self._check_now(gradients, found) if self._alone else gradient_norm(gradients)
         vars(pl_module)["gradient_norm"] = norm
         if not self.late and norm.item() < LIMIT:
             return
@@ -119,9 +119,9 @@ class FiniteLoss(pl.Callback):
                 pl_module.gradient_norm = norm.where(fine, 0)  # clipping must not bring the NaN back
             step = copy_to_host(step)
         self._steps.append(step)
-        self._look(trainer, pl_module, behind=int(self.late))
+        self._check(trainer, pl_module, behind=int(self.late))
 
-    def _look_now(self, gradients: list[Tensor], found: list[Sequence[float] | Tensor]) -> Tensor:
+    def _check_now(self, gradients: list[Tensor], found: list[Sequence[float] | Tensor]) -> Tensor:
         """The norm of the gradients, a scalar; NaN if another number is wrong, which `found` then holds.
 
         One call reads all tensors: the first call of a function costs more than reading the weights of a small model.
@@ -138,11 +138,11 @@ class FiniteLoss(pl.Callback):
         return norm if all(n < LIMIT for numbers in found for n in numbers) else torch.full_like(norm, torch.nan)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._look(trainer, pl_module)
+        self._check(trainer, pl_module)
         self._batches, self._found = [], []  # of a step that was not finished
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._look(trainer, pl_module)
+        self._check(trainer, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check the validation loss, which shows broken weights before the next training step does.
@@ -166,7 +166,7 @@ class FiniteLoss(pl.Callback):
         Raises:
             NonFiniteError: one of them is not finite.
         """
-        self._look(trainer, pl_module)
+        self._check(trainer, pl_module)
         statistics = [buffer for name, buffer in pl_module.named_buffers() if ".running_" in name]
         fine = bool(norm_of([*pl_module.parameters(), *statistics]) < LIMIT)
         if not trainer.strategy.reduce_boolean_decision(fine, all=True):
@@ -175,8 +175,8 @@ class FiniteLoss(pl.Callback):
                 f"(lr {current_lr(trainer):.3g}{named(wrong_weights(pl_module))}); nothing was saved. {ADVICE}"
             )
 
-    def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, behind: int = 0) -> None:
-        """Read the answers of all steps but the last `behind`.
+    def _check(self, trainer: pl.Trainer, pl_module: pl.LightningModule, behind: int = 0) -> None:
+        """Read the results of all steps but the last `behind`.
 
         Raises:
             NonFiniteError: an update was not allowed.
@@ -209,7 +209,7 @@ def skip_update(optimizer: torch.optim.Optimizer, gradients: list[Tensor], skip:
 
 
 def copy_to_host(step: Step) -> Step:
-    """The step with its answer being copied to the host, without waiting for the device."""
+    """The step with its result being copied to the host, without waiting for the device."""
     if step.fine.device.type == "cpu":
         return step
     fine = step.fine.to("cpu", non_blocking=True)

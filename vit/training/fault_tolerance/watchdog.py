@@ -79,8 +79,8 @@ class Heartbeat(threading.Thread):
                 store.set(str(self.rank), json.dumps({"number": number + 1, **self._beat(), "done": True}))
 
     def _beat(self) -> dict[str, Any]:
-        place, waiting = current_line(self._thread)
-        return {"steps": self.steps, "place": place, "waiting": waiting, "host": socket.gethostname(),
+        position, waiting = current_line(self._thread)
+        return {"steps": self.steps, "position": position, "waiting": waiting, "host": socket.gethostname(),
                 "pid": os.getpid(), "done": False}
 
 
@@ -131,7 +131,7 @@ class Watch:
         busy = busy or still
         least = min(self.beats[rank]["steps"] for rank in busy)
         return {rank: f"{self.name(rank)} has made no progress for {now - self._moved[rank]:.0f} s (trainer.timeout="
-                      f"{self.timeout:g}); it is at {self.beats[rank]['place']}"
+                      f"{self.timeout:g}); it is at {self.beats[rank]['position']}"
                 for rank in busy if self.beats[rank]["steps"] == least}
 
     def name(self, rank: int) -> str:
@@ -157,8 +157,8 @@ def current_line(thread: int) -> tuple[str, bool]:
     waiting = inner.startswith((f"{TORCH}/distributed", f"{TORCH}/autograd/graph.py"))
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(TORCH):
         frame = frame.f_back
-    place = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})" if frame else "its end"
-    return place, waiting
+    position = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})" if frame else "its end"
+    return position, waiting
 
 
 def store_of_environment(timeout: float) -> Store:

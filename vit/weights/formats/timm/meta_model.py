@@ -11,7 +11,7 @@ MAX_DEPTH, MAX_NUMBER = 1_000, 10_000_000  # in model_args: of keys with one of 
 
 
 def build_meta_model(config: Mapping[str, Any]) -> Any:
-    """The model on the meta device; only timm knows its architectures.
+    """The model on the meta device; only timm has its architectures.
 
     Args:
         config: the `config.json` of a timm folder.
