@@ -78,7 +78,7 @@ def flip(folder):
     file.write_bytes(raw)
 
 
-@pytest.mark.parametrize(("damage", "says"), [
+@pytest.mark.parametrize(("damage", "message"), [
     (cut, "SHA-256"),
     (flip, "SHA-256"),
     (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors"),
@@ -96,11 +96,11 @@ def flip(folder):
     (lambda f: edit(f, lambda c: c["vit"].update(classes=None)), "config.json"),
     (lambda f: edit(f, lambda c: c["vit"].update(model=[])), "config.json"),
 ])
-def test_damage_is_named_on_one_line(folder, damage, says):
+def test_damage_is_named_on_one_line(folder, damage, message):
     damage(folder)
     with pytest.raises(BundleError) as caught:
         load_bundle(folder)
-    assert says in str(caught.value) and str(folder) in str(caught.value)
+    assert message in str(caught.value) and str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

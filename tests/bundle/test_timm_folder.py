@@ -70,10 +70,10 @@ def test_transformers_loads_the_folder_as_model_and_pipeline(tmp_path, kind):
     torch.testing.assert_close(theirs(images()).logits, model(images()), rtol=1e-5, atol=1e-5)
     assert theirs.config.id2label == dict(enumerate(CLASSES))
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), np.uint8))
-    answers = pipeline("image-classification", model=str(folder))(picture)
+    predictions = pipeline("image-classification", model=str(folder))(picture)
     ours = vit.load(folder).predict(picture, top_k=3)[0]
-    assert [answer["label"] for answer in answers] == list(ours.names)
-    np.testing.assert_allclose([answer["score"] for answer in answers], ours.probabilities, atol=2e-3)
+    assert [prediction["label"] for prediction in predictions] == list(ours.names)
+    np.testing.assert_allclose([prediction["score"] for prediction in predictions], ours.probabilities, atol=2e-3)
 
 
 def photo():

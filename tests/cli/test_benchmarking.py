@@ -61,10 +61,10 @@ def test_an_emulated_precision_is_measured_on_request_only(monkeypatch, capsys, 
 
 def test_an_interrupt_prints_what_was_measured(tmp_path, capsys, monkeypatch):
     """Ctrl-C in the second precision: the first one is complete."""
-    train_step, seen = steps.train_step, []
+    train_step, measured = steps.train_step, []
 
     def interrupted(*arguments):
-        seen.append(arguments[-1])
+        measured.append(arguments[-1])
         if arguments[-1] == "bf16-mixed":
             raise KeyboardInterrupt
         train_step(*arguments)
@@ -77,7 +77,7 @@ def test_an_interrupt_prints_what_was_measured(tmp_path, capsys, monkeypatch):
     assert main([*command, str(tmp_path / "before.json")]) == 130
     printed, report = capsys.readouterr(), json.loads(file.read_text())
     assert report["complete"] is False and [case["setting"]["precision"] for case in report["cases"]] == ["32-true"]
-    assert "32-true" in printed.out and "interrupted" in printed.err and seen[-1] == "bf16-mixed"
+    assert "32-true" in printed.out and "interrupted" in printed.err and measured[-1] == "bf16-mixed"
 
 
 def test_what_was_measured_is_printed_before_an_error(tmp_path, capsys):
@@ -88,7 +88,7 @@ def test_what_was_measured_is_printed_before_an_error(tmp_path, capsys):
     assert "images/s" in printed.out and f"{tmp_path} has no image" in printed.err
 
 
-@pytest.mark.parametrize(("words", "code", "message"), [
+@pytest.mark.parametrize(("arguments", "code", "message"), [
     (["stepp"], 2, "did you mean step?"),
     (["timm"], 2, "write --against timm"),
     (["--against", "tim"], 2, "must be one of timm, torchvision, transformers, vit-pytorch, ctranslate2"),
@@ -112,8 +112,8 @@ def test_what_was_measured_is_printed_before_an_error(tmp_path, capsys):
     (["--json", "/nowhere/speed.json"], 1, "/nowhere is not a folder"),
     (["--baseline", "/nowhere/before.json"], 1, "/nowhere/before.json: No such file"),
 ])
-def test_errors_come_before_any_measurement(words, code, message, capsys):
-    assert main(["bench", *words]) == code
+def test_errors_come_before_any_measurement(arguments, code, message, capsys):
+    assert main(["bench", *arguments]) == code
     printed = capsys.readouterr()
     assert message in printed.err and printed.out == ""
 

@@ -10,10 +10,10 @@ from vit.cli import main
     (["compare-finetuning", "data=digits", "init_from=x", "--ways", "full,haed"], "--ways", "--methods"),
 ])
 def test_a_former_option_prints_the_new_name(tmp_path, capsys, command, old, new):
-    assert main([word.format(folder=tmp_path) for word in command]) in (1, 2)
-    said = capsys.readouterr()
-    assert f"{old} is now called {new}\n" in said.err + said.out
-    assert "--methods haed" in said.err or "missing" in said.err  # the value arrives
+    assert main([argument.format(folder=tmp_path) for argument in command]) in (1, 2)
+    printed = capsys.readouterr()
+    assert f"{old} is now called {new}\n" in printed.err + printed.out
+    assert "--methods haed" in printed.err or "missing" in printed.err  # the value arrives
     assert main([command[0], "--help"]) == 0
     shown = capsys.readouterr().out
     assert new in shown and f"{old} " not in shown

@@ -35,12 +35,12 @@ def test_unreadable_lines_are_listed_by_file_and_line_after_the_predictions(mode
     first.write_text("ab\n\ncd\n")
     second.write_bytes(b"e\n" + LONG.encode() + b"\nf\xff\ng\n")
     assert main(["predict", str(models / "translator"), str(first), str(second)]) == 3
-    said = capfd.readouterr()
-    lines = said.out.split("\n")[:-1]
+    printed = capfd.readouterr()
+    lines = printed.out.split("\n")[:-1]
     assert len(lines) == 7 and [lines[i] for i in (1, 4, 5)] == ["", "", ""]  # outputs stay aligned with lines
-    assert "2 of 7 lines could not be read:" in said.err
-    assert f"{second} line 2: has 10 tokens, but the model reads at most 9" in said.err
-    assert f"{second} line 3: byte 2 is not UTF-8" in said.err
+    assert "2 of 7 lines could not be read:" in printed.err
+    assert f"{second} line 2: has 10 tokens, but the model reads at most 9" in printed.err
+    assert f"{second} line 3: byte 2 is not UTF-8" in printed.err
     out = tmp_path / "out.csv"
     assert main(["predict", str(models / "translator"), str(first), str(second), "-k", "2", "-o", str(out)]) == 3
     rows = list(csv.DictReader(out.open()))
@@ -63,10 +63,10 @@ def test_an_image_from_standard_input(models, typed, tmp_path, capfd):
 def test_a_classifier_predicts_the_readable_lines(models, typed, capfd):
     typed(b"hello\n\nwith\ttab\n")
     assert main(["predict", str(models / "classifier")]) == 3
-    said = capfd.readouterr()
-    assert [row["text"] for row in csv.DictReader(said.out.splitlines())] == ["hello", "", ""]
-    assert "2 of 3 lines could not be read:" in said.err
-    assert "line 2: is empty" in said.err and "line 3: has 2 texts, but the model expects one text" in said.err
+    printed = capfd.readouterr()
+    assert [row["text"] for row in csv.DictReader(printed.out.splitlines())] == ["hello", "", ""]
+    assert "2 of 3 lines could not be read:" in printed.err
+    assert "line 2: is empty" in printed.err and "line 3: has 2 texts, but the model expects one text" in printed.err
 
 
 def test_other_images_are_predicted_beside_an_unreadable_one(models, tmp_path, capfd):
@@ -74,26 +74,27 @@ def test_other_images_are_predicted_beside_an_unreadable_one(models, tmp_path, c
         Image.fromarray(np.full((8, 12), 80 * i, np.uint8)).save(tmp_path / f"{i}.png")
     (tmp_path / "1.png").write_bytes(b"no image")
     assert main(["predict", str(models / "image_to_text"), str(tmp_path)]) == 3
-    said = capfd.readouterr()
-    rows = list(csv.DictReader(said.out.splitlines()))
+    printed = capfd.readouterr()
+    rows = list(csv.DictReader(printed.out.splitlines()))
     assert [row["file"][-5:] for row in rows] == ["0.png", "1.png", "2.png"]
     assert [row["error"][:16] for row in rows] == ["", "cannot be opened", ""]
-    assert "1 of 3 files could not be read:" in said.err and "1.png: cannot be opened" in said.err
+    assert "1 of 3 files could not be read:" in printed.err and "1.png: cannot be opened" in printed.err
 
 
 def test_time_augmentation_changes_scores_and_is_for_images(models, tmp_path, typed, capfd):
     image = np.random.default_rng(0).integers(0, 256, (8, 12), np.uint8)
     Image.fromarray(image).save(tmp_path / "line.png")
     translator = vit.load(models / "image_to_text", device="cpu")
-    for views, option in ((1, "--tta"), (3, "--tta"), (3, "--views")):
-        command = ["predict", str(models / "image_to_text"), str(tmp_path / "line.png"), "-k", "2", option, str(views)]
+    line = str(tmp_path / "line.png")
+    for versions, option in ((1, "--tta"), (3, "--tta"), (3, "--views")):
+        command = ["predict", str(models / "image_to_text"), line, "-k", "2", option, str(versions)]
         assert main(command) == 0
         printed = capfd.readouterr()
         assert ("--views is now called --tta" in printed.err) == (option == "--views")
         (row,) = csv.DictReader(printed.out.splitlines())
-        (answer,) = translator.predict([image], replace(translator.settings, n_best=2, tta=views))
-        assert float(row["score"]) == pytest.approx(answer.scores[0], abs=1e-5)
-    assert answer.scores != translator.predict([image], replace(translator.settings, n_best=2))[0].scores
+        (prediction,) = translator.predict([image], replace(translator.settings, n_best=2, tta=versions))
+        assert float(row["score"]) == pytest.approx(prediction.scores[0], abs=1e-5)
+    assert prediction.scores != translator.predict([image], replace(translator.settings, n_best=2))[0].scores
     typed(b"ab\n")
     assert main(["predict", str(models / "translator"), "--tta", "3"]) == 2
     assert "--tta is for image-to-text models, but this model reads texts" in capfd.readouterr().err
@@ -107,22 +108,22 @@ def test_options_of_generation_are_those_of_the_settings(models, typed, capfd):
         ("--prefix", "ab", "--length-penalty", "0.3", "-k", "2"): translator.predict(lines, replace(
             translator.settings, prefix=tuple(translator.tokenizer.encode("ab")), length_penalty=0.3, n_best=2)),
     }
-    for options, answers in cases.items():
+    for options, predictions in cases.items():
         typed(b"ab\ncde\n")
         assert main(["predict", str(models / "translator"), *options]) == 0
         rows = list(csv.DictReader(capfd.readouterr().out.splitlines()))
-        assert [(row["text"], row["text_2"]) for row in rows] == [answer.texts for answer in answers]
+        assert [(row["text"], row["text_2"]) for row in rows] == [prediction.texts for prediction in predictions]
     assert all(row["text"].startswith("ab") for row in rows)
     for options in (["--temperature", "0.5"], ["--sample", "--beam", "3"], ["--length-penalty", "nan"]):
         assert main(["predict", str(models / "translator"), *options]) == 2
     assert "sample=true needs beam=1, but beam is 3" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("word", ["--beam", "--tta", "--temperature", "--length-penalty"])
-def test_a_classifier_has_no_options_of_text_generation(models, typed, capfd, word):
+@pytest.mark.parametrize("name", ["--beam", "--tta", "--temperature", "--length-penalty"])
+def test_a_classifier_has_no_options_of_text_generation(models, typed, capfd, name):
     typed(b"ab\n")
-    assert main(["predict", str(models / "classifier"), word, "3"]) == 2
-    assert f"{word} is for models that generate text" in capfd.readouterr().err
+    assert main(["predict", str(models / "classifier"), name, "3"]) == 2
+    assert f"{name} is for models that generate text" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["translator", "classifier"])
@@ -150,8 +151,8 @@ def test_standard_input_is_read_as_a_file_is(models, typed, tmp_path, capfd, kin
 def test_a_missing_file_is_reported_before_the_first_prediction(models, tmp_path, capfd):
     (tmp_path / "a.txt").write_text("ab\n")
     assert main(["predict", str(models / "translator"), str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]) == 1
-    said = capfd.readouterr()
-    assert said.out == "" and "b.txt does not exist" in said.err and "standard input" not in said.err
+    printed = capfd.readouterr()
+    assert printed.out == "" and "b.txt does not exist" in printed.err and "standard input" not in printed.err
     assert main(["predict", str(models / "translator"), "a text"]) == 1
     assert "the file a text does not exist; a text itself comes from standard input: echo 'a text' |" in " ".join(
         capfd.readouterr().err.split())
@@ -195,10 +196,10 @@ def test_fast_prints_what_was_chosen_and_is_for_image_classifiers_and_generation
         Image.new("RGB", (16, 16), (number, 200 - number, 3 * number)).save(tmp_path / "photos" / f"{number:02}.png")
     command = ["predict", str(tmp_path / "model"), "--fast", "--batch-size", "7"]
     assert main([*command, str(tmp_path / "photos")]) == 0
-    said = capfd.readouterr()
-    rows = [line for line in said.out.splitlines() if line.startswith(str(tmp_path))]  # a logger may print lines too
-    assert len(rows) == 66 and "the same predictions for 64 images" in said.err
-    assert "per image: 32-true" in said.err.replace("\n", " ")
+    printed = capfd.readouterr()
+    rows = [line for line in printed.out.splitlines() if line.startswith(str(tmp_path))]  # a logger may print lines too
+    assert len(rows) == 66 and "the same predictions for 64 images" in printed.err
+    assert "per image: 32-true" in printed.err.replace("\n", " ")
     assert main([*command, str(tmp_path / "photos" / "00.png")]) == 0
     assert "fast: 32-true, since other modes are compared on 64 images" in capfd.readouterr().err
     assert main(["predict", str(models / "classifier"), "--fast"]) == 1

@@ -36,9 +36,9 @@ def test_features_are_the_input_of_the_head_and_accuracies_equal_scikit_learn(tm
     model = saved(tmp_path, final_norm="pooled", pool="mean")
     file, numbers = tmp_path / "vectors.npz", tmp_path / "numbers.json"
     assert main(["probe", str(model), "--k", "1,7", "--save", str(file), "--json", str(numbers)]) == 0
-    said = capsys.readouterr()
-    assert "k=7" in said.out and "logistic regression" in said.out
-    assert f"wrote 1,797 vectors of dimension 24 to {file}" in said.err
+    printed = capsys.readouterr()
+    assert "k=7" in printed.out and "logistic regression" in printed.out
+    assert f"wrote 1,797 vectors of dimension 24 to {file}" in printed.err
     source, found = digits(), np.load(file)
     assert found["features"].dtype == np.float32 and list(found["classes"]) == CLASSES
     network = vit.load(model).model
@@ -66,8 +66,8 @@ def test_pictures_without_labels_give_vectors_alone(tmp_path, capsys):
     (photos / "a" / "bad.png").write_bytes(b"no image")
     file = tmp_path / "vectors.parquet"
     assert main(["probe", str(model), str(photos), "--save", str(file)]) == 0
-    said = capsys.readouterr()
-    assert "1 of 6 files could not be read" in said.err and not said.out
+    printed = capsys.readouterr()
+    assert "1 of 6 files could not be read" in printed.err and not printed.out
     rows = pyarrow.parquet.read_table(file).to_pylist()
     assert [row["name"] for row in rows] == [str(p) for p in sorted(photos.rglob("*.png")) if p.stem != "bad"]
     assert {row["label"] for row in rows} == {None} and {len(row["feature"]) for row in rows} == {24}
@@ -112,7 +112,7 @@ def test_masked_autoencoders_are_probed_as_a_classifier_would_begin(tmp_path, cl
 
 
 @pytest.mark.filterwarnings("ignore:.*does not state its preprocessing")
-def test_somebodys_file_of_weights_without_a_head(tmp_path):
+def test_a_third_party_file_of_weights_without_a_head(tmp_path):
     """timm's ViT-Ti less its head: the architecture is read off the names, the vector is timm's."""
     torch.manual_seed(0)
     network = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0).eval()
@@ -130,10 +130,10 @@ def test_somebodys_file_of_weights_without_a_head(tmp_path):
 def test_text_models(tmp_path, capsys):
     with open(tmp_path / "table.csv", "w", newline="") as table:
         csv.writer(table).writerows([["text", "label"], *([f"{w} {i}", w] for i in range(40) for w in ("yes", "no"))])
-    words = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", "recipe.epochs=1", "model.dim=16",
-             "logger=csv", "report=false"]
-    words += ["model.depth=1", "model.num_heads=2", "recipe.batch_size=16", "precision=32-true"]
-    run = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    overrides = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", "recipe.epochs=1", "model.dim=16",
+                 "logger=csv", "report=false"]
+    overrides += ["model.depth=1", "model.num_heads=2", "recipe.batch_size=16", "precision=32-true"]
+    run = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     capsys.readouterr()
     file = tmp_path / "vectors.npz"
     assert main(["probe", str(run.path), "--k", "1", "--save", str(file)]) == 0
@@ -145,12 +145,12 @@ def test_text_models(tmp_path, capsys):
     assert list(found["names"][rows]) == names
     with torch.no_grad():
         logits = predictor.model.head(torch.from_numpy(found["features"][rows]))
-    answers = [str(found["classes"][i]) for i in logits.argmax(1)]
+    predictions = [str(found["classes"][i]) for i in logits.argmax(1)]
     with open(run.path / "predictions.csv", newline="") as told:
-        assert answers == [row["label"] for row in csv.DictReader(told)]
+        assert predictions == [row["label"] for row in csv.DictReader(told)]
 
 
-@pytest.mark.parametrize(("words", "code", "says"), [
+@pytest.mark.parametrize(("arguments", "code", "message"), [
     (["{photos}"], 2, "add --save FILE"),
     (["{photos}", "data=digits"], 2, "either config overrides or images"),
     (["--save", "vectors.csv"], 2, "are saved as .npz or .parquet"),
@@ -161,11 +161,12 @@ def test_text_models(tmp_path, capsys):
     (["data.image_size=16"], 2, "data.image_size=16x16 changes nothing here: the model applies its own"),
     (["data.preprocessing.mode=L"], 2, "data.preprocessing.mode=L changes nothing here"),
 ])
-def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, words, code, says):
+def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, arguments, code, message):
     model, photos = saved(tmp_path), write_photos(tmp_path / "photos", {"a": 1})
-    assert main(["probe", str(model), *(word.format(photos=photos) for word in words)]) == code
-    said = capsys.readouterr()
-    assert said.err.startswith("error: ") and says in said.err and said.err.count("\n") == 1 and not said.out
+    assert main(["probe", str(model), *(argument.format(photos=photos) for argument in arguments)]) == code
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ") and message in printed.err and printed.err.count("\n") == 1
+    assert not printed.out
     assert not caplog.records  # no warning about data that the model was not trained on
 
 

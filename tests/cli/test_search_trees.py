@@ -28,10 +28,10 @@ def test_the_search_of_a_text_is_printed_and_drawn(models, tmp_path, capfd):
     printed = capfd.readouterr()
     predictor = vit.load(models / "translator")
     settings = predictor.changed_settings(beam=3, n_best=2)
-    search, (answer,) = predictor.search("ab", settings), predictor.predict(["ab"], settings)
-    assert search.answer == answer and [search.tree.score(i) for i in search.nodes] == list(answer.scores)
-    assert printed.out.startswith(f"ab → {answer.text}   score {answer.score:.4f}, beam 3, ")
-    assert f"score {answer.scores[1]:.4f}, text 2" in printed.out
+    search, (generated,) = predictor.search("ab", settings), predictor.predict(["ab"], settings)
+    assert search.answer == generated and [search.tree.score(i) for i in search.nodes] == list(generated.scores)
+    assert printed.out.startswith(f"ab → {generated.text}   score {generated.score:.4f}, beam 3, ")
+    assert f"score {generated.scores[1]:.4f}, text 2" in printed.out
     assert printed.err == f"wrote {output}\n" and "<svg" in output.read_text()
 
 
@@ -46,7 +46,7 @@ def test_lines_of_files_and_images_have_trees(models, line, tmp_path, capfd):
     assert capfd.readouterr().out.startswith(f"{image} → ") and output.stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(("arguments", "code", "says"), [
+@pytest.mark.parametrize(("arguments", "code", "message"), [
     (["{classifier}", "{image}", "--explain"], 2, "this model generates none; vit attention shows what it reads"),
     (["{translator}", "ab", "--explain", "--sample"], 2, "--sample draws tokens"),
     (["{translator}", "ab", "--explain", "--format", "csv"], 2, "--format is for tables"),
@@ -55,9 +55,9 @@ def test_lines_of_files_and_images_have_trees(models, line, tmp_path, capfd):
     (["{translator}", "ab", "--dark"], 2, "--dark belongs to --explain"),
     (["{translator}", "a" * 20, "--explain"], 1, "the text: has 21 tokens, but the model reads at most 9"),
 ])
-def test_what_has_no_tree_is_an_error(models, line, tmp_path, capfd, arguments, code, says):
+def test_what_has_no_tree_is_an_error(models, line, tmp_path, capfd, arguments, code, message):
     names = {"translator": models / "translator", "classifier": models / "classifier", "image": line,
              "folder": tmp_path}
     assert main(["predict", *(argument.format(**names) for argument in arguments)]) == code
     error = capfd.readouterr().err
-    assert says in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
+    assert message in error and error.count("\n") == 1 and not list(tmp_path.iterdir())

@@ -28,10 +28,11 @@ def class_folders(tmp_path):
 
     def write(tree: dict[str, int], size: tuple[int, int] = (12, 10)) -> Path:
         rng = np.random.default_rng(0)
-        for place, count in tree.items():
-            (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        for folder, count in tree.items():
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
             for i in range(count):
-                Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / place / f"{i:03}.png")
+                pixels = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / folder / f"{i:03}.png")
         return tmp_path
 
     return write

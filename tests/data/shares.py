@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 
-def near(found: Mapping[str, object], wanted: dict[str, int]) -> bool:
+def near(found: Mapping[str, object], expected: dict[str, int]) -> bool:
     """Whether the splits have the expected total, and val and test half to twice their expected size."""
     sizes = {key: value if isinstance(value, int) else len(value) for key, value in found.items()}
-    held = all(wanted[key] / 2 <= sizes[key] <= 2 * wanted[key] for key in ("val", "test") if key in wanted)
-    return sizes.keys() == wanted.keys() and sum(sizes.values()) == sum(wanted.values()) and held
+    held = all(expected[key] / 2 <= sizes[key] <= 2 * expected[key] for key in ("val", "test") if key in expected)
+    return sizes.keys() == expected.keys() and sum(sizes.values()) == sum(expected.values()) and held

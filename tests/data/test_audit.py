@@ -82,7 +82,7 @@ def test_unreadable_images_can_be_left_out(root):
 def test_headers_are_read_without_a_time_budget(root):
     report = audit(folder(root), P8, seconds=0)
     assert report.headers == 17 and report.decoded <= 1 and not report.complete
-    assert [b.name for b in report.unreadable] == ["train/cat/001.png"]  # the cut file shows only when decoded
+    assert [b.name for b in report.unreadable] == ["train/cat/001.png"]  # the truncated file is found only by decoding
 
 
 def test_statistics_equal_numpy():

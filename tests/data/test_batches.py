@@ -140,7 +140,7 @@ def test_balanced_sampling_draws_classes_equally():
 
 @pytest.mark.parametrize("world", [1, 2, 4])
 @pytest.mark.parametrize("n", [16, 17, 23, 3])
-def test_evaluation_sees_every_sample_once(n, world):
+def test_evaluation_has_every_sample_once(n, world):
     dataset = ImageDataset(toy(n), P8)
     ranks = [list(EvalBatches(dataset, 8, rank, world)) for rank in range(world)]
     assert len({len(r) for r in ranks}) == 1 and len(ranks[0]) == len(EvalBatches(dataset, 8))

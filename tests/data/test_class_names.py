@@ -83,8 +83,8 @@ def test_whole_numbers_stored_as_floats_are_indices():
 
 def test_numbers_are_class_names():
     assert parse_class_names([10, 20.5, "x "]) == ["10", "20.5", "x"] and parse_class_names(None) is None
-    words = ["data=table", "data.path=t.csv", "data.classes=[10,20]"]
-    assert parse_class_names(resolve(compose(words))["data"]["classes"]) == ["10", "20"]
+    overrides = ["data=table", "data.path=t.csv", "data.classes=[10,20]"]
+    assert parse_class_names(resolve(compose(overrides))["data"]["classes"]) == ["10", "20"]
     for wrong in ([True, False], ["a", None], [False]):
         with pytest.raises(DataError, match=r"is not a class name; put quotes around each name"):
             parse_class_names(wrong)

@@ -35,16 +35,16 @@ def test_pairs_are_those_of_all_products_in_every_block(monkeypatch, caplog):
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     products = vectors @ vectors.T
     np.fill_diagonal(products, -1)
-    wanted = {(i, j) for i, j in zip(*np.nonzero(products >= 0.5), strict=True) if i < j}
+    expected = {(i, j) for i, j in zip(*np.nonzero(products >= 0.5), strict=True) if i < j}
     for block in (2048, 7):
         monkeypatch.setattr("vit.data.quality.feature_copies.BLOCK", block)
         pairs, nearest, cosines = similar_pairs(torch.from_numpy(vectors))
-        assert {(i, j) for i, j, _ in pairs} == wanted and len(pairs) == len(wanted) > 20
+        assert {(i, j) for i, j, _ in pairs} == expected and len(pairs) == len(expected) > 20
         assert all(value == pytest.approx(products[i, j], abs=1e-5) for i, j, value in pairs)
         assert np.array_equal(nearest, products.argmax(1)) and np.allclose(cosines, products.max(1), atol=1e-5)
     assert not caplog.records
     monkeypatch.setattr("vit.data.quality.feature_copies.MAX_PAIRS", 5)
-    best = sorted(products[i, j] for i, j in wanted)[-5:]
+    best = sorted(products[i, j] for i, j in expected)[-5:]
     assert sorted(value for *_, value in similar_pairs(torch.from_numpy(vectors))[0]) == pytest.approx(best, abs=1e-5)
     assert f"more than 5 pairs have similar features: those with a cosine of {best[0]:.3f}" in caplog.text
 

@@ -56,7 +56,7 @@ def test_all_table_formats_give_the_same_labels(class_folders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cells", "separator", "says"),
+    ("cells", "separator", "message"),
     [
         (["a|b", "a||b", *"abababab"], "|", "row 1: 'a\\|\\|b' has an empty name between two separators"),
         (["a,b", "c", *"abababab"], "|",
@@ -66,9 +66,9 @@ def test_all_table_formats_give_the_same_labels(class_folders, tmp_path):
         (["a|b", *"abababab", ""], "", "label_separator='': must be the character"),
     ],
 )
-def test_invalid_labels_are_errors(class_folders, cells, separator, says):
+def test_invalid_labels_are_errors(class_folders, cells, separator, message):
     path = write_csv(class_folders({"x": 10}) / "t.csv", cells)
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=message):
         table(path, label_separator=separator, fractions=(1, 0, 0))
 
 

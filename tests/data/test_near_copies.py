@@ -87,9 +87,9 @@ def test_large_jpegs_are_decoded_at_a_smaller_scale(tmp_path):
 
 def test_the_command_names_splits_and_classes(tmp_path, capsys):
     for number in range(40):
-        place = tmp_path / "photos" / ("train" if number < 30 else "test") / ("cat" if number % 2 else "dog")
-        place.mkdir(parents=True, exist_ok=True)
-        drawing(number).save(place / f"{number}.png")
+        folder = tmp_path / "photos" / ("train" if number < 30 else "test") / ("cat" if number % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        drawing(number).save(folder / f"{number}.png")
     CHANGES["mirrored"](drawing(3)).save(tmp_path / "photos" / "test" / "dog" / "copy.png")
     Image.new("RGB", (50, 50), "white").save(tmp_path / "photos" / "train" / "dog" / "white.png")
     Image.new("RGB", (60, 50), "white").save(tmp_path / "photos" / "train" / "dog" / "white2.png")

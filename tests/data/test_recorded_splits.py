@@ -42,9 +42,10 @@ def test_missing_and_changed_samples_are_named(class_folders):
     (root / two).write_bytes(content + b"x")
     with pytest.raises(DataError) as error:
         restore_splits(folder(root), recorded, fix="put them back")
-    said = str(error.value)
-    assert "2 of the 40 samples" in said and f"{one} (missing)" in said and f"{two} (has other content)" in said
-    assert said.endswith("put them back")
+    message = str(error.value)
+    assert "2 of the 40 samples" in message
+    assert f"{one} (missing)" in message and f"{two} (has other content)" in message
+    assert message.endswith("put them back")
     with pytest.raises(DataError, match="1 of the 40 samples"):
         restore_splits(folder(root), recorded, compared=["test"])
     (root / two).write_bytes(b"")
@@ -68,9 +69,9 @@ def test_large_files_are_compared_by_both_ends(class_folders, tmp_path):
     file.write_bytes(content)
     before = fingerprint(file)
     assert before == fingerprint(content) == fingerprint(bytearray(content)) and fingerprint(tmp_path / "no") == ""
-    for place in (0, END - 1, len(content) - END, len(content) - 1):
+    for offset in (0, END - 1, len(content) - END, len(content) - 1):
         changed = bytearray(content)
-        changed[place] ^= 1
+        changed[offset] ^= 1
         file.write_bytes(changed)
         assert fingerprint(file) != before
     assert fingerprint(content[:-1]) != before != fingerprint(content + b"x")

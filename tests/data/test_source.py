@@ -61,11 +61,11 @@ def test_digits():
 
 def test_hold_out_is_stratified_and_leaves_every_class():
     labels = np.repeat([0, 1, 2, 3], [100, 50, 7, 1])
-    kept, held = hold_out(labels, 16, seed=0)
-    assert np.array_equal(np.sort(np.concatenate([kept, held])), np.arange(158))
+    remaining, held = hold_out(labels, 16, seed=0)
+    assert np.array_equal(np.sort(np.concatenate([remaining, held])), np.arange(158))
     assert np.bincount(labels[held], minlength=4).tolist() == [10, 5, 1, 0]
-    kept, held = hold_out(labels, 1000, seed=0)
-    assert np.bincount(labels[kept]).tolist() == [1, 1, 1, 1]
+    remaining, held = hold_out(labels, 1000, seed=0)
+    assert np.bincount(labels[remaining]).tolist() == [1, 1, 1, 1]
 
 
 def test_packed_strings():
@@ -280,32 +280,32 @@ def write_idx(path, array, zipped):
         path.write_bytes(data)
 
 
-@pytest.mark.parametrize("place", [".", "raw", "MNIST/raw"])
-def test_idx_files_in_all_locations(tmp_path, place):
-    (tmp_path / place).mkdir(parents=True, exist_ok=True)
+@pytest.mark.parametrize("directory", [".", "raw", "MNIST/raw"])
+def test_idx_files_in_all_locations(tmp_path, directory):
+    (tmp_path / directory).mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(0).integers(0, 256, (40, 28, 28), dtype=np.uint8)
     labels = np.arange(40, dtype=np.uint8) % 10
-    for stem, zipped in (("train", place == "."), ("t10k", True)):
-        write_idx(tmp_path / place / f"{stem}-images-idx3-ubyte", pixels, zipped)
-        write_idx(tmp_path / place / f"{stem}-labels-idx1-ubyte", labels, zipped)
+    for stem, zipped in (("train", directory == "."), ("t10k", True)):
+        write_idx(tmp_path / directory / f"{stem}-images-idx3-ubyte", pixels, zipped)
+        write_idx(tmp_path / directory / f"{stem}-labels-idx1-ubyte", labels, zipped)
     source = mnist(tmp_path, val=10)
     assert sizes(source) == {"train": 30, "val": 10, "test": 40}
     assert np.array_equal(source.splits["test"].pixels, pixels)
-    write_idx(tmp_path / place / "t10k-labels-idx1-ubyte", labels[:39], zipped=False)
+    write_idx(tmp_path / directory / "t10k-labels-idx1-ubyte", labels[:39], zipped=False)
     with pytest.raises(DataError, match="t10k has 40 images but 39 labels"):
         mnist(tmp_path)
-    (tmp_path / place / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x28abc")
+    (tmp_path / directory / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x28abc")
     with pytest.raises(DataError, match=r"has 3 bytes, but its header \(40,\) needs 40"):
         mnist(tmp_path)
 
 
 def test_cifar_pickles_are_read_without_running_code(tmp_path):
-    place = tmp_path / "cifar-10-batches-py"
-    place.mkdir()
+    directory = tmp_path / "cifar-10-batches-py"
+    directory.mkdir()
     pixels = np.random.default_rng(0).integers(0, 256, (10, 3, 32, 32), dtype=np.uint8)
     batch = {b"data": pixels.reshape(10, -1), b"labels": list(range(10)), b"filenames": [b"x"] * 10}
     for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
-        (place / name).write_bytes(pickle.dumps(batch, protocol=2))
+        (directory / name).write_bytes(pickle.dumps(batch, protocol=2))
     source = cifar10(tmp_path, val=10)
     assert sizes(source) == {"train": 40, "val": 10, "test": 10}
     assert np.array_equal(source.splits["test"].read(1), pixels[1].transpose(1, 2, 0))
@@ -314,7 +314,7 @@ def test_cifar_pickles_are_read_without_running_code(tmp_path):
         def __reduce__(self):
             return (print, ("this must not be printed",))
 
-    (place / "test_batch").write_bytes(pickle.dumps({b"data": Evil()}, protocol=2))
+    (directory / "test_batch").write_bytes(pickle.dumps({b"data": Evil()}, protocol=2))
     with pytest.raises(DataError, match="test_batch: .*the pickle calls .*print"):
         cifar10(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Confidence intervals: against scipy and brute force, and how often they hold the truth."""
+"""Confidence intervals: against scipy and brute force, and how often they contain the true value."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from vit.evaluation.intervals.text_bootstrap import TextStatistics
 
 
 def evaluation(labels, right, classes=3, top5=None):
-    """An evaluation whose first prediction is right where `right` says so."""
+    """An evaluation whose first prediction is correct where `right` is true."""
     count = min(classes, 5)
     predictions = (labels[:, None] + np.arange(count)[None]) % classes
     predictions[~right] = (predictions[~right] + 1) % classes
@@ -74,7 +74,7 @@ def test_resamples_are_draws_with_replacement_that_depend_on_the_seed_alone():
     assert (resampled_counts(cells, 4, 7, 0) == first[:7]).all()  # more resamples change no earlier one
 
 
-def test_the_intervals_hold_the_truth_95_times_in_100():
+def test_the_intervals_contain_the_true_value_95_times_in_100():
     rates, draws = (0.9, 0.8, 0.6), 1000
     accuracy, macro, last = np.mean(rates), np.mean(rates), rates[-1]
     held = np.zeros(3)

@@ -76,7 +76,7 @@ def test_few_samples_without_an_error_do_not_make_the_model_certain():
 
 
 def brute_force_set(probabilities, draw, limit, penalty, free):
-    """APS as its paper writes it: include labels by descending probability."""
+    """APS by the definition of its paper: include labels by descending probability."""
     chosen, before = set(), 0.0
     for rank, label in enumerate(sorted(range(len(probabilities)), key=lambda i: -probabilities[i]), start=1):
         if before + draw * probabilities[label] + penalty * max(0, rank - free) <= limit:
@@ -178,7 +178,7 @@ def test_an_error_rate_that_cannot_be_shown_is_refused_with_the_reason():
         probability_threshold(wrong, 0.2)
 
 
-def test_unknown_scores_rank_strange_inputs_above_known_ones():
+def test_unknown_scores_rank_out_of_distribution_inputs_above_known_ones():
     train, known = outputs(500, seed=1), outputs(200, seed=2)
     record = fit_calibration(CLASSES, known, train).unknown
     assert record.name == "cosine" and len(record.means) == 5

@@ -40,13 +40,13 @@ def test_numbers_agree_with_scikit_learn(evaluation, model, source):
     pixels = torch.stack([PREPROCESSING.image(split.read(i)) for i in range(len(split))])
     with torch.no_grad():
         probabilities = model.eval()(PREPROCESSING.normalize(pixels)).double().softmax(-1).numpy()
-    answers = probabilities.argmax(1)
+    predictions = probabilities.argmax(1)
     labels = split.labels
-    assert evaluation.metrics["accuracy"] == sk.accuracy_score(labels, answers)
+    assert evaluation.metrics["accuracy"] == sk.accuracy_score(labels, predictions)
     assert evaluation.metrics["top5"] == pytest.approx(sk.top_k_accuracy_score(labels, probabilities, k=5))
     assert evaluation.metrics["loss"] == pytest.approx(sk.log_loss(labels, probabilities), rel=1e-5)
-    np.testing.assert_array_equal(evaluation.confusion, sk.confusion_matrix(labels, answers))
-    precision, recall, f1, count = sk.precision_recall_fscore_support(labels, answers, zero_division=0)
+    np.testing.assert_array_equal(evaluation.confusion, sk.confusion_matrix(labels, predictions))
+    precision, recall, f1, count = sk.precision_recall_fscore_support(labels, predictions, zero_division=0)
     scores = evaluation.class_scores()
     np.testing.assert_allclose([score.precision for score in scores], precision)
     np.testing.assert_allclose([score.accuracy for score in scores], recall)

@@ -52,7 +52,7 @@ def test_labels_on_no_or_all_images_stay_as_they_are(caplog):
     assert "has the label 'bee', 'cow', or all have it" in caplog.text
 
 
-def test_thresholds_go_with_the_temperatures_and_back():
+def test_thresholds_are_converted_with_the_temperatures_and_back():
     raw, p = [0.3, 0.8, 0.5], np.random.default_rng(0).uniform(0.01, 0.99, (200, 3))
     ours = calibrated_thresholds(raw, RECORD)
     logits = np.log(p / (1 - p)) / np.array(RECORD.temperatures)
@@ -111,12 +111,12 @@ def test_an_ensemble_calibrates_each_member(folders, tmp_path):
         assert mean == pytest.approx({name: (one[name] + other[name]) / 2 for name in CLASSES}, abs=1e-5)
 
 
-@pytest.mark.parametrize(("key", "value", "says"), [
+@pytest.mark.parametrize(("key", "value", "message"), [
     ("temperatures", [1.0, 2.0], "has 2 temperatures; it must have 3"),
     ("temperatures", [1.0, -2.0, 1.0], "temperature is -2.0; it must be above 0"),
     ("loss", None, "calibration.loss is missing"),
 ])
-def test_a_damaged_calibration_is_named(folders, tmp_path, key, value, says):
+def test_a_damaged_calibration_is_named(folders, tmp_path, key, value, message):
     copy = shutil.copytree(folders[1], tmp_path / "copy")
     config = json.loads((copy / "config.json").read_text())
     del config["vit"][CHECKSUM]
@@ -124,7 +124,7 @@ def test_a_damaged_calibration_is_named(folders, tmp_path, key, value, says):
     if value is None:
         del config["vit"]["calibration"][key]
     (copy / "config.json").write_text(json.dumps(config))
-    with pytest.raises(BundleError, match=says):
+    with pytest.raises(BundleError, match=message):
         load_bundle(copy)
 
 

@@ -86,8 +86,8 @@ def write_texts(folder, texts, references):
 def test_translators_are_compared_by_the_paired_bootstrap_of_sacrebleu(tmp_path, capsys):
     random = np.random.default_rng(3)
     references = [" ".join(random.choice(["a", "the", "cat", "dog", "sat", "on", "it"], 9)) for _ in range(60)]
-    good, bad = ([" ".join(word for word in each.split() if random.random() < kept) for each in references]
-                 for kept in (0.95, 0.8))
+    good, bad = ([" ".join(word for word in each.split() if random.random() < share) for each in references]
+                 for share in (0.95, 0.8))
     runs = [write_texts(tmp_path / name, texts, references) for name, texts in (("good", good), ("bad", bad))]
     assert main(["compare", *runs, "--json", str(tmp_path / "n.json")]) == 0
     found = json.loads((tmp_path / "n.json").read_text())["compared"][runs[1]]["bleu"]
@@ -113,17 +113,17 @@ def test_a_few_texts_have_no_p_value_of_bleu_but_the_exact_test(tmp_path, capsys
     assert "need 50 or more" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(("change", "says"), [
+@pytest.mark.parametrize(("change", "message"), [
     ({"right": [1, 0]}, "1 samples are in only one of"),
     ({"true": "dog"}, "has the label 'cat' in"),
     ({"name": "same"}, "has 3 rows for 1 files"),
 ])
-def test_other_samples_are_one_line(tmp_path, capsys, change, says):
+def test_other_samples_are_one_line(tmp_path, capsys, change, message):
     first = write(tmp_path / "a", [1, 0, 1])
     second = write(tmp_path / "b", **({"right": [1, 0, 1]} | change))
     assert main(["compare", str(first), str(second)]) == 1
     error = capsys.readouterr().err
-    assert says in error and error.count("\n") == 1
+    assert message in error and error.count("\n") == 1
 
 
 def test_folders_without_predictions_of_a_classifier_are_named(tmp_path, capsys):
@@ -190,19 +190,19 @@ def test_label_sets_are_matched_by_image_and_class(tmp_path, capsys):
     assert all(each["low"] == each["high"] == 0 and each["p_value"] == 1 for each in found.values())
     name, label, rest = rows[4].split(",", 2)
     changed = [*rows[:4], f"{name},{'d' if label == 'a' else 'a'},{rest}", *rows[5:]]
-    for lines, says in ((rows[:-1], "1 samples are in only one of"), (changed, "'3.png' has other labels in"),
-                        ([row.replace("p(d)", "p(e)") for row in rows], "2 classes are in only one of"),
-                        ([rows[0], *(row.rpartition(",")[0] for row in rows[1:])], "is damaged"),
-                        ([*rows, rows[1]], "has 61 rows for 60 files")):
+    for lines, message in ((rows[:-1], "1 samples are in only one of"), (changed, "'3.png' has other labels in"),
+                           ([row.replace("p(d)", "p(e)") for row in rows], "2 classes are in only one of"),
+                           ([rows[0], *(row.rpartition(",")[0] for row in rows[1:])], "is damaged"),
+                           ([*rows, rows[1]], "has 61 rows for 60 files")):
         (second / "predictions.csv").write_text("\n".join(lines))
         assert main(["compare", first, str(second)]) == 1
-        assert says in " ".join(capsys.readouterr().err.split())
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_resamples_without_any_label_do_not_count():
     """A third of the resamples lack the only image with a label, so that mAP is undefined in them."""
     truth = np.zeros((60, 2), bool)
     truth[7, 0] = True
-    answers = LabelAnswers([str(i) for i in range(60)], ["a", "b"], truth, truth, truth.astype(float))
-    found = compare_label_sets(answers, answers, resamples=200)
+    predictions = LabelAnswers([str(i) for i in range(60)], ["a", "b"], truth, truth, truth.astype(float))
+    found = compare_label_sets(predictions, predictions, resamples=200)
     assert all(change.value == change.low == change.high == 0 and p_value == 1 for change, p_value in found.values())

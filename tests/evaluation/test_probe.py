@@ -29,12 +29,12 @@ TRAIN, VAL, TEST = blobs(200, 1), blobs(90, 2), blobs(100, 3)
 @pytest.mark.parametrize("temperature", [0.07, 1.0])
 def test_neighbours_are_those_of_scikit_learn(temperature):
     found = nearest_neighbours(TRAIN, TEST.features, [1, 4, 30, 200], temperature)
-    for k, answers in found.items():
+    for k, predictions in found.items():
         theirs = KNeighborsClassifier(k, metric="cosine", algorithm="brute",
                                       weights=lambda distance: np.exp((1 - distance) / temperature))
         expected = theirs.fit(TRAIN.features, TRAIN.labels).predict(TEST.features)
-        assert (answers == expected).mean() > 0.99  # in float32 a vote as good as even may fall either way
-    assert len({tuple(answers) for answers in found.values()}) == 4
+        assert (predictions == expected).mean() > 0.99  # in float32 a vote as good as even may fall either way
+    assert len({tuple(predictions) for predictions in found.values()}) == 4
 
 
 def test_many_queries_are_compared_piece_by_piece(monkeypatch):

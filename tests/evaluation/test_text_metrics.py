@@ -19,12 +19,12 @@ def distance(a: str, b: str) -> int:
 
 def test_character_errors_and_exact_matches():
     draw = random.Random(0)
-    answers = ["".join(draw.choices("ab1", k=draw.randrange(9))) for _ in range(50)]
+    generated = ["".join(draw.choices("ab1", k=draw.randrange(9))) for _ in range(50)]
     references = ["".join(draw.choices("ab1", k=draw.randrange(1, 9))) for _ in range(50)]
-    metrics = text_metrics(answers, references)
-    edits = sum(distance(a, r) for a, r in zip(answers, references, strict=True))
+    metrics = text_metrics(generated, references)
+    edits = sum(distance(a, r) for a, r in zip(generated, references, strict=True))
     assert metrics["cer"] == pytest.approx(edits / sum(map(len, references)))
-    assert metrics["exact_match"] == sum(a == r for a, r in zip(answers, references, strict=True)) / 50
+    assert metrics["exact_match"] == sum(a == r for a, r in zip(generated, references, strict=True)) / 50
 
 
 def test_bleu_of_one_changed_word():

@@ -163,14 +163,14 @@ def test_an_elastic_transform_moves_pixels_and_keeps_their_values():
     assert (corrupt(flat(90, 64), "elastic_transform", 5) == 90).all()
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     ((photo(), "rain", 1), "'rain' is not a kind of corruption: gaussian_noise"),
     ((photo(), "fog", 6), "severity 6 must be one of 1 to 5"),
     ((photo().astype(float), "fog", 1), "got float64"),
     ((photo()[..., :2], "fog", 1), r"\(96, 96, 2\)"),
 ])
-def test_bad_input_is_named(arguments, says):
-    with pytest.raises(ValueError, match=says):
+def test_bad_input_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
         corrupt(*arguments)
 
 

@@ -33,7 +33,7 @@ def images(n=3, height=14, width=18):
 
 
 class Fixed:
-    """Stands for `Draw`: the numbers are those of a function of the slots."""
+    """A replacement of `Draw` whose numbers are a function of the slots."""
 
     def __init__(self, numbers):
         self.numbers = self.on_host = numbers
@@ -61,9 +61,9 @@ def drawn(n=3, **amounts):
 )
 def test_single_amounts_equal_torchvision(step, amounts, angle, translate, scale, shear):
     before = images()
-    wanted = tv.affine(before.float(), angle, list(translate), scale, list(shear), InterpolationMode.BILINEAR)
+    expected = tv.affine(before.float(), angle, list(translate), scale, list(shear), InterpolationMode.BILINEAR)
     after = step(before, drawn(**amounts))
-    torch.testing.assert_close(after.float(), wanted, rtol=0, atol=1)
+    torch.testing.assert_close(after.float(), expected, rtol=0, atol=1)
 
 
 def test_all_amounts_together_equal_the_formula():
@@ -83,8 +83,8 @@ def test_all_amounts_together_equal_the_formula():
             left, top = math.floor(source_x), math.floor(source_y)
             u, v = source_x - left, source_y - top
             around = pixels[top + 50 : top + 52, left + 50 : left + 52]
-            wanted = np.array([1 - v, v]) @ around @ np.array([1 - u, u])
-            assert abs(after[row, column] - round(wanted)) <= 1
+            expected = np.array([1 - v, v]) @ around @ np.array([1 - u, u])
+            assert abs(after[row, column] - round(expected)) <= 1
 
 
 def test_the_fill_colour():
@@ -135,8 +135,8 @@ def test_elastic_equals_torchvision_for_the_same_displacement():
     draw = lambda slot: torch.tensor([0.37])  # noqa: E731
     field = step.field(draw, 14, 18)
     shares = torch.stack([field[:, 0] * (2 / 18), field[:, 1] * (2 / 14)], dim=-1)  # theirs: half sides
-    wanted = elastic(before.float(), shares, InterpolationMode.BILINEAR)
-    torch.testing.assert_close(step(before, draw).float(), wanted, rtol=0, atol=1)
+    expected = elastic(before.float(), shares, InterpolationMode.BILINEAR)
+    torch.testing.assert_close(step(before, draw).float(), expected, rtol=0, atol=1)
     assert (step(before, draw).float() - before.float()).abs().mean() > 20
 
 
@@ -156,8 +156,8 @@ def test_extreme_stroke_widths_equal_the_filters_of_pillow(drawn, filtered):
     before = images(2, 9, 11)
     after = RandomStrokeWidth(thicker=1, thinner=1)(before, lambda slot: torch.full((2,), drawn))
     for one, two in zip(before, after, strict=True):
-        wanted = np.asarray(Image.fromarray(one.permute(1, 2, 0).numpy()).filter(filtered))
-        assert np.array_equal(two.permute(1, 2, 0).numpy(), wanted)
+        expected = np.asarray(Image.fromarray(one.permute(1, 2, 0).numpy()).filter(filtered))
+        assert np.array_equal(two.permute(1, 2, 0).numpy(), expected)
     half = RandomStrokeWidth(thicker=0.5, thinner=0.5)(before, lambda slot: torch.full((2,), drawn))
     assert (half.float() - (before.float() + after.float()) / 2).abs().max() < 1  # rounded down
     assert torch.equal(RandomStrokeWidth()(before, lambda slot: torch.full((2,), 0.5)), before)
@@ -173,7 +173,7 @@ def test_channels_are_permuted_in_every_order():
 
 
 @pytest.mark.parametrize(
-    ("step", "options", "said"),
+    ("step", "options", "message"),
     [
         (RandomElastic, {"amount": 0.5}, r"amount=0.5 must be at least 0 and below 0.5"),
         (RandomElastic, {"cell": 1}, r"cell=1 must be at least 2 pixels"),
@@ -181,8 +181,8 @@ def test_channels_are_permuted_in_every_order():
         (RandomStrokeWidth, {"thinner": 1.5}, r"thicker=0.8 and thinner=1.5 must be weights in 0..1"),
     ],
 )
-def test_invalid_options_are_refused(step, options, said):
-    with pytest.raises(ValueError, match=said):
+def test_invalid_options_are_refused(step, options, message):
+    with pytest.raises(ValueError, match=message):
         step(**options)
 
 
@@ -221,7 +221,7 @@ def block_of(images):
     return dark.sum(1) * (12 * 16) / ((12 - 4) * (16 - 4))
 
 
-def test_line_augmentation_is_the_formula_of_its_amounts_where_there_is_room():
+def test_line_augmentation_equals_the_formula_of_its_amounts_away_from_the_borders():
     """A point in the middle of a small box of ink, far from the borders."""
     step = RandomLineAffine(degrees=4, scale=0.2, shear=10, shift=0.3)
     amounts = dict(zip(SLOTS, (0.7, -0.4, 0.9, -0.6, 0.5, -0.8), strict=True))

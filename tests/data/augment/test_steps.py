@@ -62,8 +62,8 @@ def test_half_of_the_samples_are_flipped():
     for step, dim in ((HorizontalFlip(), -1), (VerticalFlip(), -2)):
         result = Augment([step])(images, index, 0)
         flipped = torch.tensor([torch.equal(r, i.flip(dim)) for r, i in zip(result, images, strict=True)])
-        kept = torch.tensor([torch.equal(r, i) for r, i in zip(result, images, strict=True)])
-        assert (flipped | kept).all() and 150 < int(flipped.sum()) < 250
+        unchanged = torch.tensor([torch.equal(r, i) for r, i in zip(result, images, strict=True)])
+        assert (flipped | unchanged).all() and 150 < int(flipped.sum()) < 250
 
 
 @pytest.mark.parametrize("reflect", [False, True])
@@ -73,11 +73,11 @@ def test_pad_crop_equals_numpy_windows(reflect):
     padded = np.pad(images.numpy(), ((0, 0), (0, 0), (pad, pad), (pad, pad)), mode="reflect" if reflect else "constant")
     seen = set()
     for i in range(64):
-        places = [
+        windows = [
             (y, x) for y in range(7) for x in range(7) if (padded[i, :, y : y + 20, x : x + 16] == result[i]).all()
         ]
-        assert places
-        seen.update(places)
+        assert windows
+        seen.update(windows)
     assert len(seen) > 30  # of 49 shifts
 
 

@@ -24,7 +24,7 @@ def test_vectors_of_requested_words(tmp_path, header, zipped):
     matrix, found = read_vectors(path, ["dog", "cat", "straße", "", ". . .", "dog", "5"])
     assert found.tolist() == [True, False, True, False, True, True, False]
     assert matrix.dtype == np.float32 and matrix.shape == (7, 4)
-    assert np.array_equal(matrix[[0, 2, 4, 5]], VECTORS[[1, 2, 3, 1]]), "of a word twice in the file the first counts"
+    assert np.array_equal(matrix[[0, 2, 4, 5]], VECTORS[[1, 2, 3, 1]]), "the first vector of a repeated word is used"
     assert not matrix[[1, 3, 6]].any()
 
 

@@ -101,7 +101,7 @@ def test_a_changed_image_or_preprocessing_is_prepared_again(split, tmp_path):
         assert len(files(tmp_path)) == count + 3
 
 
-def test_a_damaged_or_deleted_file_costs_no_pixel(split, tmp_path):
+def test_a_damaged_or_deleted_file_changes_no_pixel(split, tmp_path):
     expected = images(dataset(split, tmp_path))
     first, second, third = files(tmp_path)
     first.write_bytes(first.read_bytes()[:-1])

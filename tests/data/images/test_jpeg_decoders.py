@@ -52,7 +52,7 @@ def test_scaled_decoding_is_that_of_pillow():
     assert [draft_factor((800, 400), least) for least in ((100, 50), (101, 50), (400, 1), (401, 1))] == [8, 4, 2, 1]
 
 
-def test_odd_files_are_left_to_pillow():
+def test_unusual_files_are_decoded_by_pillow():
     exif = Image.Exif()
     exif[0x0112] = 6
     turned, cmyk, png = jpeg(exif=exif), jpeg(mode="CMYK"), io.BytesIO()

@@ -74,7 +74,7 @@ def test_pixels_equal_those_of_preprocessing():
 
     stored = io.BytesIO()
     upright.save(stored, "PNG", exif=exif)
-    assert torch.equal(P.image(stored.getvalue()), image), "turned as its EXIF says"
+    assert torch.equal(P.image(stored.getvalue()), image), "rotated by its EXIF orientation"
 
 
 def test_arrays_that_need_no_resizing_are_unchanged():
@@ -248,7 +248,7 @@ def test_digit_strips():
             assert "".join(own[part] for part in parts) == split.targets[i]
     test = source.splits["test"]
     used = np.unique(test.read.rows)
-    assert len(used) > 350, "nearly all of the 360 test digits are met"
+    assert len(used) > 350, "nearly all of the 360 test digits occur"
     counts = np.bincount([int(c) for text in test.targets for c in text])
     assert len(counts) == 10 and counts.min() > 400
     again = digit_strips(train=10, val=0, test=20)

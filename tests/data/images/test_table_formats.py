@@ -59,13 +59,13 @@ def test_windows_and_absolute_paths(root):
     assert source.splits["train"].names[1] == "images/001.png"
 
 
-@pytest.mark.parametrize("spelled", [str.upper, lambda name: name.removesuffix(".png"), "{} ".format,
+@pytest.mark.parametrize("renamed", [str.upper, lambda name: name.removesuffix(".png"), "{} ".format,
                                      lambda name: unicodedata.normalize("NFC", name)])
-def test_files_with_similar_names_are_found(root, caplog, spelled):
+def test_files_with_similar_names_are_found(root, caplog, renamed):
     folder = unicodedata.normalize("NFD", "é")
     (root / "images").rename(root / folder)
     rows = [[f"{folder}/{i:03}.png", label] for i, (_, label) in enumerate(ROWS)]
-    (root / "t.csv").write_text(text([[spelled(name), label] for name, label in rows]), encoding="utf-8")
+    (root / "t.csv").write_text(text([[renamed(name), label] for name, label in rows]), encoding="utf-8")
     assert labels(table(root / "t.csv", **ALL)) == dict(rows)
     assert "10 of 10 files differ from their names in the table" in caplog.text
 

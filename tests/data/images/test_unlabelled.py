@@ -58,6 +58,6 @@ def test_masked_patches_depend_only_on_sample_and_epoch():
     for row, epoch in ((0, 0), (1, 0), (2, 1), (3, 2)):
         assert torch.equal(patch_noise(5, epoch, index[row : row + 1], 16)[0], noise[row])
     assert not torch.equal(noise[0], noise[2]) and not torch.equal(patch_noise(6, 0, index, 16)[0], noise[0])
-    chosen = patch_noise(0, 0, torch.arange(4000), 8).argsort(1)[:, :2]  # each patch is seen equally often
+    chosen = patch_noise(0, 0, torch.arange(4000), 8).argsort(1)[:, :2]  # each patch is visible equally often
     counts = torch.bincount(chosen.flatten(), minlength=8)
     assert (counts - 1000).abs().max() < 5 * (4000 * 0.25 * 0.75) ** 0.5

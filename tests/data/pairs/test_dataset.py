@@ -100,12 +100,13 @@ def test_buckets_have_little_padding():
 
 def test_epochs_have_different_batches():
     batches = PairTrainBatches(data(4000, 30), batch_tokens=500)
-    place = np.empty((2, 4000), dtype=int)
+    batch_of = np.empty((2, 4000), dtype=int)
     for epoch in (0, 1):
         for number, row in enumerate(batches.order(epoch)):
-            place[epoch, row] = number
+            batch_of[epoch, row] = number
     met = [
-        np.bincount(place[1, place[0] == number]).max() / (place[0] == number).sum() for number in range(len(batches))
+        np.bincount(batch_of[1, batch_of[0] == number]).max() / (batch_of[0] == number).sum()
+        for number in range(len(batches))
     ]
     assert np.mean(met) < 0.65, "with exact lengths it would be 0.9"
 
@@ -145,7 +146,7 @@ def test_ranks_share_the_same_global_batches(world):
 @pytest.mark.parametrize("world", [1, 2, 4])
 @pytest.mark.parametrize("limits", [{"batch_tokens": 100}, {"batch_size": 8}])
 @pytest.mark.parametrize("n", [1, 3, 23, 64])
-def test_evaluation_sees_every_row_once(n, limits, world):
+def test_evaluation_has_every_row_once(n, limits, world):
     dataset = data(n)
     ranks = [list(PairEvalBatches(dataset, **limits, rank=rank, world=world)) for rank in range(world)]
     assert len({len(r) for r in ranks}) == 1 and len(ranks[0]) == len(PairEvalBatches(dataset, **limits))

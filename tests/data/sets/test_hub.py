@@ -76,7 +76,7 @@ def test_images_are_decoded_by_vit(tmp_path):
     split = hub(tmp_path / "saved", fractions=(1, 0, 0)).splits["train"]
     upright, lying = (Preprocessing(size=(12, 8), resize="none").decode(split.read(i)) for i in (3, 4))
     assert lying.size == (12, 8) and upright.size == (8, 12)
-    assert upright.getpixel((7, 0)) == (255, 255, 255)  # turned by what EXIF says
+    assert upright.getpixel((7, 0)) == (255, 255, 255)  # rotated by its EXIF orientation
 
 
 def test_parquet_files_and_class_folders(tmp_path, class_folders):
@@ -119,25 +119,25 @@ def test_withheld_labels_and_splits_by_name(tmp_path):
     assert source.left_out == [("split test", "all of its 5 labels are -1, so they are withheld")]
 
 
-def two_labels(place):
+def two_labels(folder):
     data = made(12).add_column("coarse", [i % 2 for i in range(12)])
-    data.cast_column("coarse", datasets.ClassLabel(names=["x", "y"])).save_to_disk(place)
-    return place
+    data.cast_column("coarse", datasets.ClassLabel(names=["x", "y"])).save_to_disk(folder)
+    return folder
 
 
-def only(place):
-    datasets.DatasetDict({"all": made(12)}).save_to_disk(place)
-    return place
+def only(folder):
+    datasets.DatasetDict({"all": made(12)}).save_to_disk(folder)
+    return folder
 
 
-def nothing(place):
-    place.mkdir()
-    (place / "notes.txt").write_text("no data")
-    return place
+def nothing(folder):
+    folder.mkdir()
+    (folder / "notes.txt").write_text("no data")
+    return folder
 
 
 @pytest.mark.parametrize(
-    ("build", "options", "says"),
+    ("build", "options", "message"),
     [
         (two_labels, {}, "animal, coarse could each be the label column; set data.label=COLUMN"),
         (two_labels, {"label": "fine"}, "no column 'fine' for data.label; its columns are picture, animal, note, coa"),
@@ -145,12 +145,12 @@ def nothing(place):
          "column 'note' has the type Value, not images; data.image can be "),
         (only, {}, r"none of its splits \(all\) is called train; set data.splits=\{train: all\}"),
         (only, {"splits": {"train": "some"}}, r"data.splits=\{train: some\} must name one of its splits \(all\)"),
-        (lambda place: place, {}, "data.root: the folder .* does not exist"),
-        (lambda place: place, {"repo": "o/n"}, "set either data.repo"),
+        (lambda folder: folder, {}, "data.root: the folder .* does not exist"),
+        (lambda folder: folder, {"repo": "o/n"}, "set either data.repo"),
     ],
 )
-def test_errors_are_one_line(tmp_path, build, options, says):
-    with pytest.raises((DataError, FileNotFoundError), match=says) as caught:
+def test_errors_are_one_line(tmp_path, build, options, message):
+    with pytest.raises((DataError, FileNotFoundError), match=message) as caught:
         hub(build(tmp_path / "set"), **options)
     assert "\n" not in str(caught.value)
 
@@ -183,12 +183,13 @@ print(json.dumps(said))
 """
 
 
-def fetched(place, endpoint, *arguments):
+def fetched(folder, endpoint, *arguments):
     """The description or error of each repository (`REPO` or `REPO@REVISION`), all in one process, and its log."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-    more = {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_DISABLE_XET": "1", "PYTHONPATH": str(ROOT),
-            "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-    done = subprocess.run([sys.executable, "-c", FETCH, *arguments], cwd=place, capture_output=True, text=True,
+    more = {"HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1",
+            "PYTHONPATH": str(ROOT), "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1",
+            "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    done = subprocess.run([sys.executable, "-c", FETCH, *arguments], cwd=folder, capture_output=True, text=True,
                           env=clean | more)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
@@ -203,16 +204,16 @@ def test_the_hub_by_commit_and_offline(tmp_path):
         first = running.commit("datasets/me/pets", {"data/train.parquet": parquet(made(12), "a.parquet"),
                                                     "data/test.parquet": parquet(made(4, 12), "b.parquet")})
         second = running.commit("datasets/me/pets", {"data/train.parquet": parquet(made(20), "c.parquet")})
-        said, log = fetched(tmp_path, running.endpoint, "me/pets", f"me/pets@{first}", "me/nothing",
-                            f"me/nothing@{first}")
-    (names, newest, pinned, raw), (_, older, known, _), text, _ = said
+        loaded, log = fetched(tmp_path, running.endpoint, "me/pets", f"me/pets@{first}", "me/nothing",
+                              f"me/nothing@{first}")
+    (names, newest, pinned, raw), (_, older, known, _), text, _ = loaded
     assert names == NAMES and raw == encoded(12).hex() and newest + older == 18 + 11
     assert pinned == {"revision": second} and known == {"revision": first}
     assert f"data.repo=me/pets is commit {second}; set data.revision={second} to load the same" in log
     assert "data.repo=me/nothing" in text and "\n" not in text
     (again, gone, text), log = fetched(tmp_path, "http://127.0.0.1:1", f"me/pets@{first}", f"me/pets@{'0' * 40}",
                                      "me/other")
-    assert again == said[1]
+    assert again == loaded[1]
     assert "data.repo=me/pets: the hub cannot be reached" in log and "Retrying" not in log
     assert "data.repo=me/pets" in gone and "\n" not in gone
     assert "data.repo=me/other cannot be downloaded and is not in the cache" in text and "data.root=FOLDER" in text

@@ -52,15 +52,15 @@ def test_pairs_of_sentences():
     dataset = MaskedDataset(split, BYTES)
     assert len(dataset) == 30 * 3, "the last sentence of a document has none that follows"
     batch = epoch_of(dataset)
-    place = {text: i for i, text in enumerate(split.texts)}
+    index = {text: i for i, text in enumerate(split.texts)}
     seen = []
     for row, ids in enumerate(original(batch)):
         a, b = texts_of(ids)
-        assert place[a] == dataset.first_sentences[row]
-        follows = place[b] == place[a] + 1
+        assert index[a] == dataset.first_sentences[row]
+        follows = index[b] == index[a] + 1
         assert follows == (batch["next"][row] == 0), "0: follows, 1: any other"
         assert batch["segment"][row].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * int((ids == PAD).sum())
-        seen.append(place[b])
+        seen.append(index[b])
     assert torch.equal(batch["source_mask"], original(batch) != PAD)
     assert len(set(seen)) > 50
 
@@ -69,8 +69,8 @@ def test_half_of_the_second_sentences_are_random():
     dataset = MaskedDataset(toy(), BYTES)
     batches = [epoch_of(dataset, epoch) for epoch in range(20)]
     assert 0.45 < torch.cat([b["next"] for b in batches]).float().mean() < 0.55
-    place = {text: i for i, text in enumerate(toy().texts)}
-    drawn = [place[texts_of(ids)[1]] for batch in batches for ids in original(batch)[batch["next"] == 1]]
+    index = {text: i for i, text in enumerate(toy().texts)}
+    drawn = [index[texts_of(ids)[1]] for batch in batches for ids in original(batch)[batch["next"] == 1]]
     counts = np.bincount(drawn, minlength=120)
     assert counts.min() >= 1 and counts.max() < 25, "every sentence of the corpus is drawn, evenly"
     two = CorpusSplit(["a", "b"], ["1", "2"], np.zeros(2, int))
@@ -86,25 +86,25 @@ def test_fifteen_percent_are_selected_and_80_percent_of_them_masked():
     chosen = changed = masked = total = 0
     for epoch in range(40):
         batch = epoch_of(dataset, epoch)
-        asked, ids = batch["masked"] != -100, original(batch)
+        selected, ids = batch["masked"] != -100, original(batch)
         plain = ids >= 5
-        assert not (asked & ~plain).any(), "special tokens are never asked for"
-        per_row, room = asked.sum(1), plain.sum(1)
-        assert torch.equal(per_row, (room * 0.15).round().clamp(min=1).long())
-        assert torch.equal(batch["source"][~asked], ids[~asked])
-        assert ((batch["source"][asked] == MASK) | (batch["source"][asked] >= 5)).all()
+        assert not (selected & ~plain).any(), "special tokens are never selected"
+        per_row, maskable = selected.sum(1), plain.sum(1)
+        assert torch.equal(per_row, (maskable * 0.15).round().clamp(min=1).long())
+        assert torch.equal(batch["source"][~selected], ids[~selected])
+        assert ((batch["source"][selected] == MASK) | (batch["source"][selected] >= 5)).all()
         total += int(plain.sum())
-        chosen += int(asked.sum())
-        masked += int((batch["source"][asked] == MASK).sum())
-        changed += int((batch["source"] != ids).sum()) - int((batch["source"][asked] == MASK).sum())
+        chosen += int(selected.sum())
+        masked += int((batch["source"][selected] == MASK).sum())
+        changed += int((batch["source"] != ids).sum()) - int((batch["source"][selected] == MASK).sum())
     assert 0.13 < chosen / total < 0.17
     assert 0.78 < masked / chosen < 0.82 and 0.085 < changed / chosen < 0.115
 
 
 def test_positions_are_selected_uniformly():
     dataset = MaskedDataset(CorpusSplit(["abcdefghij"] * 2, ["1", "2"], np.zeros(2, int)), BYTES)
-    asked = torch.stack([(epoch_of(dataset, epoch)["masked"][0] != -100) for epoch in range(1000)]).sum(0)
-    letters = asked[asked > 0]
+    selected = torch.stack([(epoch_of(dataset, epoch)["masked"][0] != -100) for epoch in range(1000)]).sum(0)
+    letters = selected[selected > 0]
     assert len(letters) == 20 and letters.min() > 110 and letters.max() < 195  # 150 expected
 
 

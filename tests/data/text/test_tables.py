@@ -180,13 +180,13 @@ def test_long_texts():
 
 def test_the_longer_of_two_texts_is_cut_first():
     """Against removing one token at a time."""
-    for room in range(2, 12):
+    for limit in range(2, 12):
         for a in range(12):
             for b in range(12):
                 x, y = a, b
-                while x + y > room:
+                while x + y > limit:
                     x, y = (x - 1, y) if x > y else (x, y - 1)
-                assert truncated_lengths(np.array([[a], [b]]), room)[:, 0].tolist() == [x, y], (a, b, room)
+                assert truncated_lengths(np.array([[a], [b]]), limit)[:, 0].tolist() == [x, y], (a, b, limit)
     assert truncated_lengths(np.array([[3, 9]]), 5).tolist() == [[3, 5]]
     with pytest.raises(ValueError, match="max_len leaves 1 tokens for 2 texts"):
         truncated_lengths(np.zeros((2, 1), int), 1)

@@ -50,7 +50,7 @@ def test_special_ids():
 @pytest.mark.parametrize("text", ODD + LINES)
 def test_decoding_inverts_encoding(tokenizer, text):
     ids = tokenizer.encode(text)
-    assert all(5 <= i < tokenizer.vocab_size for i in ids), "a special id came out of a text"
+    assert all(5 <= i < tokenizer.vocab_size for i in ids), "a text was encoded to a special id"
     assert tokenizer.decode(ids) == text
     assert tokenizer.decode([BOS, *ids, EOS, *ids, PAD]) == text
     assert tokenizer.decode(i for i in [PAD, BOS, UNK, MASK, *ids]) == text
