@@ -1,10 +1,10 @@
-"""Random models of elsewhere, small, with every parameter large enough to matter."""
+"""Small random models of other libraries, with every parameter large enough to affect the outputs."""
 
 import torch
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
-        "image_size": 32, "patch_size": 8}  # in the words of transformers
+        "image_size": 32, "patch_size": 8}  # in the names of transformers
 
 
 def scramble(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:

@@ -1,6 +1,6 @@
 """A small Hugging Face hub in this process: repositories of models and data sets with commits, tokens, LFS uploads.
 
-It speaks the endpoints that huggingface_hub and datasets ask for; programs find it by HF_ENDPOINT.
+It implements the endpoints that huggingface_hub and datasets request; HF_ENDPOINT directs programs to it.
 """
 
 import base64
@@ -25,10 +25,10 @@ class Hub:
     def __enter__(self):
         hub = self
 
-        class Answers(Handler):
+        class HubHandler(Handler):
             shared = hub
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), HubHandler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
         return self
@@ -62,18 +62,18 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        self.answer("GET")
+        self.respond("GET")
 
     def do_HEAD(self):
-        self.answer("HEAD")
+        self.respond("HEAD")
 
     def do_POST(self):
-        self.answer("POST")
+        self.respond("POST")
 
     def do_PUT(self):
-        self.answer("PUT")
+        self.respond("PUT")
 
-    def answer(self, method):
+    def respond(self, method):
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         url = urlparse(self.path)
         self.shared.asked.append(f"{method} {url.path}")
@@ -90,9 +90,9 @@ class Handler(BaseHTTPRequestHandler):
             ("PUT", r"/blobs/([0-9a-f]+)", self.put_blob),
             ("GET", r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", self.resolve),
         ]
-        for wanted, pattern, handle in routes:
+        for accepted, pattern, handle in routes:
             found = re.fullmatch(pattern, unquote(url.path))
-            if found and wanted == ("GET" if method == "HEAD" else method):
+            if found and accepted == ("GET" if method == "HEAD" else method):
                 return handle(*found.groups())
         return self.error(404, "EntryNotFound")
 
@@ -146,9 +146,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def paths(self, kind, name, revision):
         if found := self.repo(kind, name, revision):
-            wanted = (json.loads(self.body) if self.body[:1] == b"{" else parse_qs(self.body.decode())).get("paths", [])
-            folders = [p for p in wanted if any(f.startswith(f"{p}/") for f in found[2])]
-            shown = [self.described(p, found[2][p]) for p in wanted if p in found[2]]
+            request = json.loads(self.body) if self.body[:1] == b"{" else parse_qs(self.body.decode())
+            requested = request.get("paths", [])
+            folders = [p for p in requested if any(f.startswith(f"{p}/") for f in found[2])]
+            shown = [self.described(p, found[2][p]) for p in requested if p in found[2]]
             shown += [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in folders]
             self.send(200, shown, Content_Type="application/json")
 
@@ -161,13 +162,13 @@ class Handler(BaseHTTPRequestHandler):
                       Content_Type="application/octet-stream")
 
     def create(self):
-        wanted = json.loads(self.body)
-        key = f"{wanted.get('type', 'model')}s/{wanted['organization']}/{wanted['name']}"
+        request = json.loads(self.body)
+        key = f"{request.get('type', 'model')}s/{request['organization']}/{request['name']}"
         if not self.known:
             return self.error(401, "Unauthorized")
         if key in self.shared.repos:
             return self.error(409, "RepoExists")
-        private = wanted.get("private") or wanted.get("visibility") == "private"
+        private = request.get("private") or request.get("visibility") == "private"
         self.shared.repos[key] = {"private": bool(private), "commits": []}
         self.send(200, {"url": f"{self.shared.endpoint}/{key.partition('/')[2]}"}, Content_Type="application/json")
 

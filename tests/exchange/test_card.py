@@ -1,4 +1,4 @@
-"""Cards of every kind of model: metadata that the hub library reads, lines that run as they stand."""
+"""Cards of every kind of model: metadata that the hub library reads, and code that runs unchanged."""
 
 import contextlib
 import json
@@ -40,7 +40,8 @@ def saved(folder, kind):
         "labels": ({**IMAGES, "num_classes": 3}, CLASSES, PLAIN, {"thresholds": [0.2, 0.5, 0.7]}),
         "conv": ({**IMAGES, "num_classes": 3, "stem": "conv"}, CLASSES, PLAIN, {}),
         "text": ({"kind": "text_classifier", "num_classes": 3, **TEXTS}, CLASSES, None, {"tokenizers": BYTES}),
-        "writer": ({"kind": "encoder_decoder", **TEXTS}, (), None, {"tokenizers": BYTES | {"target": ByteTokenizer()}}),
+        "translator": ({"kind": "encoder_decoder", **TEXTS}, (), None,
+                       {"tokenizers": BYTES | {"target": ByteTokenizer()}}),
         "mae": ({**IMAGES, "kind": "mae", **DECODER}, (), PLAIN, {}),
     }[kind]
     warning = pytest.warns(UserWarning, match="under vit's own names") if kind == "conv" else contextlib.nullcontext()
@@ -49,21 +50,21 @@ def saved(folder, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "task", "library", "says"),
+    ("kind", "task", "library", "sentence"),
     [
         ("image", "image-classification", "timm", "It assigns an image one of 3 classes."),
         ("labels", "image-classification", "timm", "It assigns an image any number of 3 labels, each above its own"),
         ("conv", "image-classification", "vit", "It assigns an image one of 3 classes."),
         ("text", "text-classification", "vit", "It assigns a text one of 3 classes."),
-        ("writer", "translation", "vit", "It generates text from a text."),
+        ("translator", "translation", "vit", "It generates text from a text."),
         ("mae", None, "vit", "It is pre-trained and makes no predictions"),
     ],
 )
-def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, says):
+def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, sentence):
     text = model_card(load_bundle(saved(tmp_path / "model", kind)), "me/thing", "other")
     card = ModelCard(text)
     assert (card.data.pipeline_tag, card.data.library_name, card.data.license) == (task, library, "other")
-    assert says in card.text and "hub:me/thing" in card.text and str(tmp_path) not in text
+    assert sentence in card.text and "hub:me/thing" in card.text and str(tmp_path) not in text
     if task:
         (result,) = card.data.eval_results
         assert (result.metric_name, result.metric_value, result.dataset_split) == ("accuracy", 0.75, "val")
@@ -71,8 +72,8 @@ def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, says):
         assert "multi-label" in card.data.tags and "| a\\|b | 0.2000 |" in text and "| &lt;c> | 0.5000 |" in text
 
 
-@pytest.mark.parametrize("kind", ["image", "two", "labels", "text", "writer"])
-def test_the_lines_of_a_card_run_as_they_stand(tmp_path, monkeypatch, capsys, kind):
+@pytest.mark.parametrize("kind", ["image", "two", "labels", "text", "translator"])
+def test_the_code_of_a_card_runs_unchanged(tmp_path, monkeypatch, capsys, kind):
     folder = saved(tmp_path / "FOLDER", kind)
     monkeypatch.chdir(tmp_path)
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 24, 3), np.uint8)).save("photo.jpg")
@@ -80,13 +81,13 @@ def test_the_lines_of_a_card_run_as_they_stand(tmp_path, monkeypatch, capsys, ki
     assert len(blocks) == (3 if kind in ("image", "two", "labels") else 1)
     for block in blocks:
         exec(block, {})
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     if kind in ("image", "two", "labels"):
         count = {"image": 3, "two": 2}.get(kind)
-        assert str(vit.load(folder).predict("photo.jpg", top_k=count)[0].names) in said
+        assert str(vit.load(folder).predict("photo.jpg", top_k=count)[0].names) in printed
 
 
-WORDS = {
+SHORTENED = {
     "data=folder": "data=folder",
     "data.root='/home/me/my, photos'": "data.root='my, photos'",
     "data.path=../x/labels.csv": "data.path=labels.csv",
@@ -107,11 +108,11 @@ WORDS = {
 
 
 def test_paths_in_overrides_are_left_out():
-    assert dict(zip(WORDS, overrides_without_folders(list(WORDS)), strict=True)) == WORDS
+    assert dict(zip(SHORTENED, overrides_without_folders(list(SHORTENED)), strict=True)) == SHORTENED
     assert escaped("a|b\n<script>") == "a\\|b &lt;script>"
 
 
-def test_what_is_published_says_no_place(tmp_path):
+def test_what_is_published_contains_no_path(tmp_path):
     extra = {"data": ["data=folder", "data.root=/home/me/pets"], "evaluation": {"batch_size": 8},
              "teachers": [{"from": "/srv/models/big", "alpha": 0.5}]}
     model = model_from_config({**IMAGES, "num_classes": 3})
@@ -128,7 +129,7 @@ def test_a_licence_is_an_identifier(tmp_path):
 
 
 def bash_commands(text):
-    """The words of every command in the bash blocks of a card, behind `python -m vit`."""
+    """The arguments of every command in the bash blocks of a card, after `python -m vit`."""
     commands = [shlex.split(block) for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)]
     assert all(command[:3] == ["python", "-m", "vit"] for command in commands)
     return [command[3:] for command in commands]
@@ -145,14 +146,14 @@ def test_the_command_of_a_pre_trained_model_runs(tmp_path, monkeypatch):
 
 
 def test_the_command_of_a_recipe_runs_beside_the_data(tmp_path, monkeypatch):
-    """Where the photos and the weights lie beside each other, whatever else the run was given."""
+    """In the folder of the photos and the weights; other paths of the run are omitted."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     write_photos(tmp_path / "my, photos (1)", {"cat": 10, "dog": 10})
     saved(tmp_path / "mae model", "mae")
     run = tmp_path / "first run"
-    words = [f"data.root={tmp_path / 'my, photos (1)'}", f"init_from={tmp_path / 'mae model'}", f"run_dir={run}"]
-    assert main(["train", "data=folder", *words, *QUICK]) == 0
+    overrides = [f"data.root={tmp_path / 'my, photos (1)'}", f"init_from={tmp_path / 'mae model'}", f"run_dir={run}"]
+    assert main(["train", "data=folder", *overrides, *QUICK]) == 0
     (command,) = bash_commands(model_card(load_bundle(run)))
     monkeypatch.chdir(tmp_path)
     assert main(command) == 0

@@ -1,4 +1,4 @@
-"""`vit convert`: what it writes opens elsewhere with the same answers, and comes back bit for bit."""
+"""`vit convert`: other libraries load its files with the same predictions, and they are converted back bit for bit."""
 
 import json
 import warnings
@@ -34,7 +34,7 @@ PREPARED = {
 
 @pytest.fixture(autouse=True)
 def quiet(recwarn):
-    """What is not said is warned of, and tested elsewhere."""
+    """Warnings about what a target cannot express are tested elsewhere."""
 
 
 def ours(**options) -> torch.nn.Module:
@@ -42,8 +42,8 @@ def ours(**options) -> torch.nn.Module:
     return scramble(vit.create_model("vit_tiny", **{**TINY, **options}))
 
 
-def bundle(place: Path, prepared: str = "squash", **options) -> Path:
-    return save_bundle(place, ours(**options), NAMES, PREPARED[prepared])
+def bundle(path: Path, prepared: str = "squash", **options) -> Path:
+    return save_bundle(path, ours(**options), NAMES, PREPARED[prepared])
 
 
 def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -51,9 +51,9 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 VARIANTS = {
-    # the class of transformers that computes the same, what is other than in TINY
+    # the class of transformers that computes the same, the values that differ from TINY
     "plain": ("ViT", {"norm_eps": 1e-12}),
-    "other words": ("ViT", {"activation": "gelu_tanh", "qkv_bias": False, "in_chans": 1, "norm_eps": 1e-5}),
+    "other activation": ("ViT", {"activation": "gelu_tanh", "qkv_bias": False, "in_chans": 1, "norm_eps": 1e-5}),
     "not square": ("ViT", {"image_size": (32, 16)}),
     "no rows for the class token": ("ViT", {"prefix_positions": False}),
     "fixed positions": ("ViT", {"positions": "sincos", "prefix_positions": False}),
@@ -77,7 +77,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_transformers_opens_it_as_its_own(variant: str, tmp_path) -> None:
+def test_transformers_loads_it_as_its_own_model(variant: str, tmp_path) -> None:
     name, options = VARIANTS[variant]
     model = ours(**options)
     size, channels = model.config.image_size, model.config.in_chans
@@ -85,8 +85,8 @@ def test_transformers_opens_it_as_its_own(variant: str, tmp_path) -> None:
     save_bundle(tmp_path / "ours", model, NAMES, Preprocessing(size=size, resize="squash", **colours))
     report = convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
     theirs, loading = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "theirs", output_loading_info=True)
-    taught = "WithTeacher" if model.config.dist_token else ""
-    assert type(theirs).__name__ == f"{name}ForImageClassification{taught}" and not any(loading.values())
+    distilled = "WithTeacher" if model.config.dist_token else ""
+    assert type(theirs).__name__ == f"{name}ForImageClassification{distilled}" and not any(loading.values())
     assert [theirs.config.id2label[i] for i in range(5)] == NAMES
     x = images(size, channels)
     with torch.no_grad():
@@ -96,7 +96,7 @@ def test_transformers_opens_it_as_its_own(variant: str, tmp_path) -> None:
 
 @pytest.mark.parametrize("variant", ["plain", "registers", "mean without a class token"])
 @pytest.mark.parametrize("prepared", PREPARED)
-def test_a_pipeline_answers_as_we_do(prepared: str, variant: str, tmp_path) -> None:
+def test_a_pipeline_predicts_the_same(prepared: str, variant: str, tmp_path) -> None:
     from PIL import Image
 
     convert(bundle(tmp_path / "ours", prepared, **VARIANTS[variant][1]), tmp_path / "theirs", "transformers")
@@ -105,9 +105,9 @@ def test_a_pipeline_answers_as_we_do(prepared: str, variant: str, tmp_path) -> N
     processor = hf.AutoImageProcessor.from_pretrained(tmp_path / "theirs", backend="pil")
     pipeline = hf.pipeline("image-classification", model=str(tmp_path / "theirs"), image_processor=processor)
     expected = pipeline(Image.fromarray(photo), top_k=5)
-    (answer,) = predictor.predict([photo], top_k=5)
-    assert answer.names == tuple(row["label"] for row in expected)
-    assert answer.probabilities == pytest.approx([row["score"] for row in expected], abs=1e-4)
+    (prediction,) = predictor.predict([photo], top_k=5)
+    assert prediction.names == tuple(row["label"] for row in expected)
+    assert prediction.probabilities == pytest.approx([row["score"] for row in expected], abs=1e-4)
     assert vit.load(tmp_path / "theirs").preprocessing == predictor.preprocessing
 
 
@@ -116,18 +116,18 @@ MEASURED = r"prepares? images differently: .*pixels of \d+ of 38 synthetic image
 
 @pytest.mark.parametrize("options", [{}, {"thresholds": (0.5,) * 5}])
 @pytest.mark.parametrize("prepared", PREPARED)
-def test_a_pipeline_differs_by_no_more_than_the_conversion_says(options: dict, prepared: str, tmp_path) -> None:
+def test_a_pipeline_differs_by_no_more_than_the_conversion_reports(options: dict, prepared: str, tmp_path) -> None:
     save_bundle(tmp_path / "ours", ours(), NAMES, PREPARED[prepared], **options)
-    with pytest.warns(UserWarning, match=f"transformers {MEASURED}, which moves probabilities by up to") as said:
+    with pytest.warns(UserWarning, match=f"transformers {MEASURED}, which moves probabilities by up to") as warned:
         convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
-    text = str(said[-1].message)
+    text = str(warned[-1].message)
     assert ("computes the same pixels" in text) == (prepared == "squash")
     limit = float(text.partition("probabilities by up to ")[2].partition(";")[0])
     pipeline = hf.pipeline("image-classification", model=str(tmp_path / "theirs"))
     photos = [str(each) for each in sorted(PHOTOS.rglob("*.jpg"))]
-    answers = vit.load(tmp_path / "ours").predict(photos, top_k=5)
-    far = [abs(answer.probabilities[answer.names.index(row["label"])] - row["score"])
-           for answer, rows in zip(answers, pipeline(photos, top_k=5), strict=True) for row in rows]
+    predictions = vit.load(tmp_path / "ours").predict(photos, top_k=5)
+    far = [abs(prediction.probabilities[prediction.names.index(row["label"])] - row["score"])
+           for prediction, rows in zip(predictions, pipeline(photos, top_k=5), strict=True) for row in rows]
     assert 0 < max(far) <= limit < 1 and len(photos) > 5
 
 
@@ -148,7 +148,7 @@ def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch) -> None
         convert(bundle(tmp_path / "ours", "cut"), tmp_path / "theirs", "transformers")
 
 
-# what a way in does not keep, because nothing that ours compute depends on it
+# tensors that an import omits, because no output of vit's model depends on them
 DINOV3 = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "patch_size": 8}
 BOTH_WAYS = {
     **CASES,
@@ -184,11 +184,11 @@ def test_from_transformers_and_back_bit_for_bit(case: str, tmp_path) -> None:
     what = {"CLIP, both towers": "image_embeds", "SigLIP, both towers": "pooler_output"}.get(case, what)
     x = images(channels=model_channels(config))
     with torch.no_grad():
-        wanted = expected(reference, x, "image features" if "both" in case else what)
-        torch.testing.assert_close(expected(again.eval(), x, what), wanted, **CLOSE)
+        before = expected(reference, x, "image features" if "both" in case else what)
+        torch.testing.assert_close(expected(again.eval(), x, what), before, **CLOSE)
     one, other = ({key.removeprefix("vision_model."): tensor for key, tensor in state.items()
                    if not any(part in f".{key}" for part in LOST.get(case, ()))}
-                  for state in (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "again")))
+                  for state in (load_file(tmp_path / folder / "model.safetensors") for folder in ("theirs", "again")))
     assert equal(one, other)
 
 
@@ -196,7 +196,7 @@ def model_channels(config: hf.PreTrainedConfig) -> int:
     return getattr(config, "num_channels", 3)
 
 
-def test_names_of_classes_go_and_come_back(tmp_path) -> None:
+def test_class_names_survive_the_round_trip(tmp_path) -> None:
     config = hf.ViTConfig(**SIZE, num_labels=5, id2label=dict(enumerate(NAMES)), hidden_act="gelu_new",
                           label2id={name: i for i, name in enumerate(NAMES)})
     scramble(hf.ViTForImageClassification(config)).save_pretrained(tmp_path / "theirs")
@@ -206,7 +206,7 @@ def test_names_of_classes_go_and_come_back(tmp_path) -> None:
     assert hf.AutoConfig.from_pretrained(tmp_path / "again").id2label == dict(enumerate(NAMES))
 
 
-def test_masked_pre_training_goes_on_in_transformers(tmp_path) -> None:
+def test_masked_pre_training_continues_in_transformers(tmp_path) -> None:
     torch.manual_seed(0)
     sizes = {key: value for key, value in TINY.items() if key != "num_classes"}
     decoder = {"decoder_dim": 24, "decoder_depth": 1, "decoder_num_heads": 2}
@@ -230,21 +230,22 @@ READ = {1: ["the cat sat", "The CAT\n déjà <eos> 猫"], 2: [("the mat", "sat o
 
 @pytest.mark.parametrize("columns", READ)
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-def test_a_pipeline_reads_texts_as_we_do(tokenizer: str, columns: int, tmp_path) -> None:
+def test_a_pipeline_predicts_the_same_for_texts(tokenizer: str, columns: int, tmp_path) -> None:
     torch.manual_seed(0)
-    kept = TOKENIZERS[tokenizer]
-    model = scramble(vit.create_model("text_tiny", **TEXTS, vocab_size=kept.vocab_size, num_classes=5, pool="pooler"))
-    save_bundle(tmp_path / "ours", model, NAMES, extra={"columns": columns}, tokenizers={"source": kept})
+    saved = TOKENIZERS[tokenizer]
+    model = scramble(vit.create_model("text_tiny", **TEXTS, vocab_size=saved.vocab_size, num_classes=5, pool="pooler"))
+    save_bundle(tmp_path / "ours", model, NAMES, extra={"columns": columns}, tokenizers={"source": saved})
     convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
     pipeline = hf.pipeline("text-classification", model=str(tmp_path / "theirs"))
-    for text, answer in zip(READ[columns], vit.load(tmp_path / "ours").predict(READ[columns], top_k=5), strict=True):
+    predictions = vit.load(tmp_path / "ours").predict(READ[columns], top_k=5)
+    for text, prediction in zip(READ[columns], predictions, strict=True):
         found = pipeline(text if columns == 1 else {"text": text[0], "text_pair": text[1]}, top_k=5)
-        assert answer.names == tuple(row["label"] for row in found)
-        assert answer.probabilities == pytest.approx([row["score"] for row in found], abs=1e-5)
+        assert prediction.names == tuple(row["label"] for row in found)
+        assert prediction.probabilities == pytest.approx([row["score"] for row in found], abs=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"segments": 0}])
-def test_texts_go_and_come_back_bit_for_bit(options: dict, tmp_path) -> None:
+def test_text_models_survive_the_round_trip_bit_for_bit(options: dict, tmp_path) -> None:
     torch.manual_seed(0)
     model = scramble(vit.create_model("bert_tiny", **{**TEXTS, **options}, vocab_size=50))
     convert(model, tmp_path / "theirs", "transformers")
@@ -276,7 +277,7 @@ def test_from_torchvision_and_back_bit_for_bit(ending: str, tmp_path) -> None:
     torchvision_vit().load_state_dict(again)  # every name, no other
 
 
-def test_torchvision_answers_as_we_do(tmp_path) -> None:
+def test_torchvision_predicts_the_same(tmp_path) -> None:
     convert(bundle(tmp_path / "ours", mlp_ratio=3.0), tmp_path / "theirs.pth", "torchvision")
     theirs = torchvision_vit()
     theirs.load_state_dict(torch.load(tmp_path / "theirs.pth", weights_only=True))
@@ -326,7 +327,7 @@ def test_several_labels_per_image(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "to", "words"),
+    ("options", "to", "message"),
     [
         ({"registers": 2, "qk_norm": True}, "transformers", "DINOv2 has qk_norm=False only, but this model has"),
         ({"mlp": "swiglu", "activation": "silu", "mlp_ratio": 2.5}, "transformers", "times 32, times two thirds"),
@@ -347,9 +348,9 @@ def test_several_labels_per_image(tmp_path) -> None:
         ({"image_size": (32, 16)}, "torchvision", r"has a square image_size only, not \(32, 16\)"),
     ],
 )
-def test_what_others_cannot_express_is_refused(options: dict, to: str, words: str, tmp_path) -> None:
+def test_what_others_cannot_express_is_refused(options: dict, to: str, message: str, tmp_path) -> None:
     model = ours(**options)
-    with pytest.raises(SourceError, match=words):
+    with pytest.raises(SourceError, match=message):
         convert(model, tmp_path / "theirs.pth", to)
     assert not list(tmp_path.iterdir())
 
@@ -365,7 +366,7 @@ def test_weights_that_differ_by_3e_5_are_another_model(tmp_path) -> None:
         check_same(tmp_path / "theirs.pth", "torchvision", model)
 
 
-def test_nothing_that_is_there_is_changed(tmp_path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("important")
     with pytest.raises(SourceError, match="exists and is not overwritten"):
@@ -377,14 +378,14 @@ def test_nothing_that_is_there_is_changed(tmp_path) -> None:
 def test_as_a_real_command(tmp_path) -> None:
     source = bundle(tmp_path / "ours")
     torch.save(torchvision_vit().state_dict(), tmp_path / "vit.pth")
-    words = ["convert", tmp_path / "vit.pth", tmp_path / "bundle", "--to", "bundle", "--num-heads", 4]
-    code, out, err = commands.run(commands.VIT, words, tmp_path)
+    arguments = ["convert", tmp_path / "vit.pth", tmp_path / "bundle", "--to", "bundle", "--num-heads", 4]
+    code, out, err = commands.run(commands.VIT, arguments, tmp_path)
     assert code == 0 and "format: torchvision" in out, err
     assert err.count("\n") == 2 and "does not name its 5 classes" in err
-    words = ["convert", source, tmp_path / "theirs", "--to", "transformers"]
-    code, out, err = commands.run(commands.VIT, words, tmp_path)
+    arguments = ["convert", source, tmp_path / "theirs", "--to", "transformers"]
+    code, out, err = commands.run(commands.VIT, arguments, tmp_path)
     assert code == 0, err
     assert "32 loaded, 0 resized, 0 new, 0 unused" in out and f"wrote {tmp_path / 'theirs'}" in out
     assert json.loads((tmp_path / "theirs" / "config.json").read_text())["model_type"] == "vit"
-    code, _, err = commands.run(commands.VIT, words, tmp_path)
+    code, _, err = commands.run(commands.VIT, arguments, tmp_path)
     assert code == 1 and err.count("\n") == 1 and "exists and is not overwritten" in err

@@ -1,4 +1,4 @@
-"""Google's `.npz` files as ours, equal to timm's model after timm's own reader took the same random file."""
+"""Imported `.npz` files of Google, equal to timm's model that has loaded the same random file."""
 
 from pathlib import Path
 
@@ -53,11 +53,11 @@ def npz(path: Path, root: str = "", big_vision: bool = False, token: bool = True
     arrays.add("pos_embedding" if big_vision else "Transformer/posembed_input/pos_embedding", 1, rows, D)
     arrays.norm("Transformer/encoder_norm")
     for block in ["encoderblock"] if stacked else [f"encoderblock_{i}" for i in range(DEPTH)]:
-        place, stack = f"Transformer/{block}", (DEPTH,) if stacked else ()
-        arrays.norm(f"{place}/LayerNorm_0", *stack)
-        arrays.attention(f"{place}/MultiHeadDotProductAttention_{0 if big_vision else 1}", *stack)
-        arrays.norm(f"{place}/LayerNorm_{1 if big_vision else 2}", *stack)
-        arrays.mlp(f"{place}/MlpBlock_{0 if big_vision else 3}", *stack)
+        block_name, stack = f"Transformer/{block}", (DEPTH,) if stacked else ()
+        arrays.norm(f"{block_name}/LayerNorm_0", *stack)
+        arrays.attention(f"{block_name}/MultiHeadDotProductAttention_{0 if big_vision else 1}", *stack)
+        arrays.norm(f"{block_name}/LayerNorm_{1 if big_vision else 2}", *stack)
+        arrays.mlp(f"{block_name}/MlpBlock_{0 if big_vision else 3}", *stack)
     if map_head:
         arrays.add("MAPHead_0/probe", 1, 1, D)
         arrays.attention("MAPHead_0/MultiHeadDotProductAttention_0")
@@ -97,7 +97,7 @@ def test_logits_equal_timm(case: str, tmp_path) -> None:
     model, report = import_weights(path)
     with torch.no_grad():
         torch.testing.assert_close(model(images()), reference(images()), **CLOSE)
-    assert not unplaced(report) and model.config.num_heads == H  # heads are an axis: nobody needs to say them
+    assert not unplaced(report) and model.config.num_heads == H  # the number of heads is the size of an axis
     assert len(report.named("excluded")) == len(written.get("extra", ()))
 
 

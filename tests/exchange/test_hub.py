@@ -1,4 +1,4 @@
-"""Models go to a hub and come back: real commands and programs against a hub that runs beside them."""
+"""Models are pushed to a hub and loaded from it: commands and programs with a local hub server."""
 
 import contextlib
 import io
@@ -18,26 +18,26 @@ from vit.cli import main
 from vit.exchange.hub import fetch
 from vit.exchange.importing import import_weights
 
-NOWHERE = "http://127.0.0.1:1"  # nobody answers here
+NOWHERE = "http://127.0.0.1:1"  # no server listens here
 
 
 SERVERS = {}
 
 
-def server(place, endpoint, **more):
+def server(folder, endpoint, **more):
     """A process that has imported the libraries with the variables of this hub."""
     if found := SERVERS.get((endpoint, *more)):
         return found
     clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_DISABLE_XET": "1",
+    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1",
                 "HF_HUB_DISABLE_TELEMETRY": "1"}
     return SERVERS.setdefault((endpoint, *more), Forks(clean | settings | more))
 
 
-def session(place, endpoint, *steps, **more):
-    """(result, standard output, standard error) of each step, all in one process that knows this hub."""
+def session(folder, endpoint, *steps, **more):
+    """(result, standard output, standard error) of each step, all in one process with this hub as its endpoint."""
     plain = json.loads(json.dumps(steps, default=str))
-    done = server(place, endpoint, **more).run("tests.exchange.test_hub:perform", plain, folder=place)
+    done = server(folder, endpoint, **more).run("tests.exchange.test_hub:perform", plain, folder=folder)
     assert done.code == 0, done.output
     return json.loads(done.output.splitlines()[-1])
 
@@ -59,15 +59,15 @@ def perform(steps):
 
 
 def load(name, photo):
-    answer = vit.load(name).predict(photo, top_k=3)[0]
-    return [answer.names, answer.probabilities]
+    prediction = vit.load(name).predict(photo, top_k=3)[0]
+    return [prediction.names, prediction.probabilities]
 
 
 STEPS = {
-    "vit": lambda *words: main(list(words)),
+    "vit": lambda *arguments: main(list(arguments)),
     "load": load,
     "fetch": lambda name: str(fetch(name)),
-    "forget": lambda name, file: os.remove(fetch(name) / file),
+    "remove": lambda name, file: os.remove(fetch(name) / file),
     "import": lambda name: import_weights(name)[0].head.weight.double().sum().item(),
 }
 
@@ -83,29 +83,29 @@ def hub():
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("hub")
 
 
 @pytest.fixture(scope="module")
-def photos(place):
-    """Pictures in a folder whose place is nobody's business."""
-    return write_photos(place / "private disk" / "pets", {"cat": 12, "dog": 12, "emu|bird": 12})
+def photos(folder):
+    """Pictures in a folder whose path must not be published."""
+    return write_photos(folder / "private disk" / "pets", {"cat": 12, "dog": 12, "emu|bird": 12})
 
 
 @pytest.fixture(scope="module")
-def run(place, photos):
-    words = ["data=folder", f"data.root='{photos}'", "recipe.mixup=null", "recipe.ema=null"]
-    path = vit.train([*QUICK, *SMALL, *words, f"run_dir={place / 'run'}"]).path
+def run(folder, photos):
+    overrides = ["data=folder", f"data.root='{photos}'", "recipe.mixup=null", "recipe.ema=null"]
+    path = vit.train([*QUICK, *SMALL, *overrides, f"run_dir={folder / 'run'}"]).path
     (path / "model" / "diary.txt").write_text("mine")
     return path
 
 
 @pytest.fixture(scope="module")
-def pushed(hub, place, run):
+def pushed(hub, folder, run):
     """hub:OWNER/NAME@COMMIT, as the command prints it."""
-    words = ["push", run, "me/pets", "--private", "--licence", "cc0-1.0", "--message", "First"]
-    ((code, out, err),) = session(place, hub.endpoint, ["vit", TOKEN, *map(str, words)])
+    arguments = ["push", run, "me/pets", "--private", "--licence", "cc0-1.0", "--message", "First"]
+    ((code, out, err),) = session(folder, hub.endpoint, ["vit", TOKEN, *map(str, arguments)])
     assert code == 0, err
     return out.strip()
 
@@ -122,10 +122,10 @@ def test_the_three_files_are_there_and_nothing_of_this_machine(hub, pushed, run)
     assert local["vit"].pop("config_sha256") != there["vit"].pop("config_sha256")
     assert there == local
     for text in (files["config.json"].decode(), files["README.md"].decode()):
-        assert not [word for word in ("private disk", str(run.parent), f"{Path.home()}/", "127.0.0.1") if word in text]
+        assert not [each for each in ("private disk", str(run.parent), f"{Path.home()}/", "127.0.0.1") if each in text]
 
 
-def test_the_card_is_valid_and_says_what_was_done(pushed, hub, run):
+def test_the_card_is_valid_and_describes_the_run(pushed, hub, run):
     card = ModelCard(hub.repos["models/me/pets"]["commits"][0][1]["README.md"].decode())
     metrics = json.loads((run / "metrics.json").read_text())
     assert card.data.license == "cc0-1.0" and card.data.library_name == "timm"
@@ -136,19 +136,19 @@ def test_the_card_is_valid_and_says_what_was_done(pushed, hub, run):
     splits = {name: (run / "splits" / f"{name}.tsv").read_text().splitlines() for name in ("train", "val", "test")}
     birds = sum("emu|bird" in line for line in splits["train"])
     sizes = " / ".join(f"{len(lines)} {name}" for name, lines in splits.items())
-    for said in ('vit.load("hub:me/pets")', "hf-hub:me/pets", f"| emu\\|bird | {birds} |", "2 (best: ", sizes,
+    for part in ('vit.load("hub:me/pets")', "hf-hub:me/pets", f"| emu\\|bird | {birds} |", "2 (best: ", sizes,
                  "adamw, lr 0.001", "data.root=pets", "python -m vit train recipe.epochs=2"):
-        assert said in card.text, said
+        assert part in card.text, part
 
 
-def test_a_model_comes_back_as_it_was_pinned_or_not(hub, pushed, place, run, photos):
+def test_a_pushed_model_is_loaded_unchanged_pinned_or_not(hub, pushed, folder, run, photos):
     photo, commit = str(next((run / "samples").iterdir())), pushed.partition("@")[2]
     here = vit.load(run).predict(photo, top_k=3)[0]
     train = ["train", "data=folder", f"data.root='{photos}'", f"init_from='{pushed}'", "recipe.epochs=1",
              "recipe.optimizer.lr=0.0", "recipe.ema=null", "recipe.batch_size=8", "data.audit_seconds=1",
              "logger=csv", "report=false", "run_dir=next"]
     pinned, newest, weights, trained, _, predicted = session(
-        place, hub.endpoint, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
+        folder, hub.endpoint, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
         ["import", TOKEN, pushed], ["vit", TOKEN, *train], ["vit", TOKEN, "card", "next"],
         ["vit", TOKEN, "predict", pushed, photo, "-o", "answers.csv"])
     for (names, probabilities), _, _ in (pinned, newest):
@@ -157,20 +157,20 @@ def test_a_model_comes_back_as_it_was_pinned_or_not(hub, pushed, place, run, pho
     assert f"hub:me/pets is commit {commit}; to load the same again, use {pushed}" in newest[2]
     assert weights[0] == vit.load(run).model.head.weight.double().sum().item()
     assert trained[0] == 0 and predicted[0] == 0, (trained, predicted)
-    assert here.label in (place / "answers.csv").read_text()
-    started, finished = vit.load(run).model.state_dict(), vit.load(place / "next").model.state_dict()
+    assert here.label in (folder / "answers.csv").read_text()
+    started, finished = vit.load(run).model.state_dict(), vit.load(folder / "next").model.state_dict()
     assert all(torch.equal(tensor, finished[name]) for name, tensor in started.items())
-    card = ModelCard.load(place / "next" / "model" / "README.md")
+    card = ModelCard.load(folder / "next" / "model" / "README.md")
     assert card.data.base_model == "me/pets" and "trained from the weights of `me/pets`" in card.text
     assert card.data.license is None and "private disk" not in str(card)
 
 
-def test_what_was_fetched_is_there_without_a_network(hub, pushed, place, run):
+def test_a_fetched_model_is_loaded_without_a_network(hub, pushed, folder, run):
     photo, commit = str(next((run / "samples").iterdir())), pushed.partition("@")[2]
     here = vit.load(run).predict(photo, top_k=3)[0]
-    session(place, hub.endpoint, ["fetch", TOKEN, "hub:me/pets"])
+    session(folder, hub.endpoint, ["fetch", TOKEN, "hub:me/pets"])
     pinned, newest, other, push, card, again = session(
-        place, NOWHERE, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
+        folder, NOWHERE, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
         ["fetch", TOKEN, "hub:me/other"], ["vit", TOKEN, "push", str(run), "me/pets"],
         ["vit", TOKEN, "card", str(run), "--licence", "mit"],
         ["vit", TOKEN, "push", str(run), "a/b", "--licence", "mit"])
@@ -184,23 +184,23 @@ def test_what_was_fetched_is_there_without_a_network(hub, pushed, place, run):
     (run / "model" / "README.md").unlink()
 
 
-def test_what_was_broken_off_is_fetched_again(hub, pushed, place, run):
+def test_files_missing_from_the_cache_are_fetched_again(hub, pushed, folder, run):
     """Weights in pieces, of which one is gone from the cache, at a pinned commit."""
     index = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
     pieces = {name: f"weights {name}".encode() for name in index["weight_map"].values()}
     commit = hub.commit("models/me/pieces", {**pieces, "model.safetensors.index.json": json.dumps(index).encode(),
                                              "config.json": b"{}", "pytorch_model.bin": b"the same again"})
     name = f"hub:me/pieces@{commit}"
-    first, _, again = session(place, hub.endpoint, ["fetch", "", name],
-                              ["forget", "", name, "model-2-of-2.safetensors"], ["fetch", "", name])
+    first, _, again = session(folder, hub.endpoint, ["fetch", "", name],
+                              ["remove", "", name, "model-2-of-2.safetensors"], ["fetch", "", name])
     there = {file.name: file.read_bytes() for file in Path(again[0]).iterdir()}
     assert again[0] == first[0] and there.items() >= pieces.items()
     assert there.keys() == {*pieces, "model.safetensors.index.json", "config.json"}
 
 
-def test_an_offline_error_names_the_cause(hub, place):
-    ((said, *_),) = session(place, hub.endpoint, ["fetch", TOKEN, "hub:me/other"], HF_HUB_OFFLINE="1")
-    assert "hub:me/other: it cannot be fetched and is not in the cache: HF_HUB_OFFLINE=1 forbids requests" in said
+def test_an_offline_error_names_the_cause(hub, folder):
+    ((message, *_),) = session(folder, hub.endpoint, ["fetch", TOKEN, "hub:me/other"], HF_HUB_OFFLINE="1")
+    assert "hub:me/other: it cannot be fetched and is not in the cache: HF_HUB_OFFLINE=1 forbids requests" in message
 
 
 FETCHED = [
@@ -220,20 +220,20 @@ PUSHED = [
 ]
 
 
-def test_invalid_values_are_errors_of_one_line(hub, pushed, place, run):
-    found = session(place, hub.endpoint, *(["fetch", token, name] for name, token, _ in FETCHED),
-                    *(["vit", token, "push", str(run), *words] for words, token, _ in PUSHED))
-    for (result, *_), (*_, says) in zip(found[: len(FETCHED)], FETCHED, strict=True):
-        assert says in result and "\n" not in result
-    for (code, _, err), (*_, says) in zip(found[len(FETCHED) :], PUSHED, strict=True):
-        assert code != 0 and says in err and len(err.strip().splitlines()) == 1, err
+def test_invalid_values_are_errors_of_one_line(hub, pushed, folder, run):
+    found = session(folder, hub.endpoint, *(["fetch", token, name] for name, token, _ in FETCHED),
+                    *(["vit", token, "push", str(run), *arguments] for arguments, token, _ in PUSHED))
+    for (result, *_), (*_, message) in zip(found[: len(FETCHED)], FETCHED, strict=True):
+        assert message in result and "\n" not in result
+    for (code, _, err), (*_, message) in zip(found[len(FETCHED) :], PUSHED, strict=True):
+        assert code != 0 and message in err and len(err.strip().splitlines()) == 1, err
     assert len(hub.repos["models/me/pets"]["commits"]) == 1 and not hub.repos["models/me/open"]["commits"][0][1]
 
 
-def test_a_card_that_somebody_wrote_is_not_overwritten(run, capsys):
+def test_a_card_written_by_hand_is_not_overwritten(run, capsys):
     readme = run / "model" / "README.md"
-    readme.write_text("# My own words\n")
-    assert main(["card", str(run)]) == 1 and readme.read_text() == "# My own words\n"
+    readme.write_text("# My own text\n")
+    assert main(["card", str(run)]) == 1 and readme.read_text() == "# My own text\n"
     assert "was not generated by this command; choose another --output, or add --overwrite" in capsys.readouterr().err
     assert main(["card", str(run), "--overwrite"]) == 0 and "## Metrics" in readme.read_text()
     assert "the card has no licence" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Models of torchvision, vit-pytorch and OpenCLIP as ours, equal to what these compute with the same random weights."""
+"""Imported models of torchvision, vit-pytorch and OpenCLIP: the same outputs with the same random weights."""
 
 import pytest
 import torch
@@ -56,14 +56,14 @@ def test_torchvision_at_another_resolution_is_what_torchvision_interpolates() ->
     assert report.named("resized") == ["embed.pos_embed"]
 
 
-WORDS = {"patch_size": 8, "num_classes": 5, "dim": 32, "depth": 2, "heads": 3, "mlp_dim": 96}
+OPTIONS = {"patch_size": 8, "num_classes": 5, "dim": 32, "depth": 2, "heads": 3, "mlp_dim": 96}
 VIT_PYTORCH = {
-    "ViT": lambda: vit_pytorch.ViT(image_size=32, **WORDS),
-    "ViT, wider heads, mean": lambda: vit_pytorch.ViT(image_size=32, **WORDS, dim_head=24, pool="mean"),
-    "ViT, one colour": lambda: vit_pytorch.ViT(image_size=32, **WORDS, channels=1),
-    "ViT, one head without projection": lambda: vit_pytorch.ViT(image_size=32, **{**WORDS, "heads": 1}, dim_head=32),
-    "SimpleViT": lambda: vit_pytorch.SimpleViT(image_size=32, **WORDS),
-    "SimpleViT, not square": lambda: vit_pytorch.SimpleViT(image_size=(32, 64), **WORDS),
+    "ViT": lambda: vit_pytorch.ViT(image_size=32, **OPTIONS),
+    "ViT, wider heads, mean": lambda: vit_pytorch.ViT(image_size=32, **OPTIONS, dim_head=24, pool="mean"),
+    "ViT, one colour": lambda: vit_pytorch.ViT(image_size=32, **OPTIONS, channels=1),
+    "ViT, one head without projection": lambda: vit_pytorch.ViT(image_size=32, **{**OPTIONS, "heads": 1}, dim_head=32),
+    "SimpleViT": lambda: vit_pytorch.SimpleViT(image_size=32, **OPTIONS),
+    "SimpleViT, not square": lambda: vit_pytorch.SimpleViT(image_size=(32, 64), **OPTIONS),
 }
 
 
@@ -77,7 +77,7 @@ def test_vit_pytorch(case: str) -> None:
     assert not unplaced(report)
 
 
-def test_vit_pytorch_in_memory_knows_its_heads() -> None:
+def test_vit_pytorch_in_memory_states_its_number_of_heads() -> None:
     reference = scramble(VIT_PYTORCH["ViT, wider heads, mean"]())
     model, _ = import_weights(reference)
     assert model.config.num_heads == 3

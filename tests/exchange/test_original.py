@@ -1,4 +1,4 @@
-"""State dicts as the papers' repositories save them, equal to timm's models with them through timm's own converters."""
+"""State dicts as the papers' repositories save them: the same outputs as timm's models, which timm has converted."""
 
 import argparse
 import re

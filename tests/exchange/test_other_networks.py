@@ -1,4 +1,4 @@
-"""What looks like a network of ours and is another, or is said in two ways: refused, or taken as its config says."""
+"""Networks that resemble those of vit, and contradictory sources: refused, or loaded as their config states."""
 
 import json
 
@@ -21,7 +21,7 @@ from vit.exchange.convert import convert
 from vit.run.parts.init_from import load_initial
 
 TINY = {"img_size": 28, "patch_size": 7, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 3}
-WORDS = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+SIZES = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
 def tiny(name: str = "vit_base_patch16_224", **options) -> torch.nn.Module:
@@ -29,11 +29,11 @@ def tiny(name: str = "vit_base_patch16_224", **options) -> torch.nn.Module:
     return scramble(timm.create_model(name, **{**TINY, **options}))
 
 
-def refused(source, *said: str, **arguments) -> None:
+def refused(source, *texts: str, **arguments) -> None:
     with pytest.raises(SourceError) as error:
         import_weights(source, **arguments)
-    for words in said:
-        assert words in str(error.value), error.value
+    for text in texts:
+        assert text in str(error.value), error.value
     assert "\n" not in str(error.value)
 
 
@@ -43,7 +43,7 @@ def same(model: torch.nn.Module, reference: torch.nn.Module) -> None:
 
 
 def test_roberta_is_not_bert() -> None:
-    model = hf.RobertaModel(hf.RobertaConfig(**WORDS, max_position_embeddings=34, type_vocab_size=1))
+    model = hf.RobertaModel(hf.RobertaConfig(**SIZES, max_position_embeddings=34, type_vocab_size=1))
     refused(model, "model_type=roberta", "supported are bert")
     refused(model.state_dict(), "RoBERTa", "34 positions", num_heads=2)
 
@@ -60,7 +60,7 @@ def test_an_activation_that_contradicts_the_config() -> None:
     import_weights(model, activation="gelu")
 
 
-@pytest.mark.parametrize(("change", "said"), [
+@pytest.mark.parametrize(("change", "message"), [
     (lambda t: torch.zeros(32), "cls_token is (32,), but must be (1, tokens, 32)"),
     (lambda t: t.to_sparse(), "cls_token has the layout torch.sparse_coo"),
     (lambda t: t.to("meta"), "cls_token is on the meta device"),
@@ -68,30 +68,30 @@ def test_an_activation_that_contradicts_the_config() -> None:
     (lambda t: t.to(torch.complex64), "cls_token is of complex64"),
     (lambda t: t * torch.nan, "cls_token holds numbers that are not finite"),
 ])
-def test_a_tensor_that_is_no_weight(change, said: str) -> None:
+def test_a_tensor_that_is_no_weight(change, message: str) -> None:
     state = dict(tiny().state_dict())
-    refused({**state, "cls_token": change(state["cls_token"])}, said, num_heads=4)
+    refused({**state, "cls_token": change(state["cls_token"])}, message, num_heads=4)
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     ({"image_size": 32.0}, "image_size=32.0 must be"), ({"image_size": "64"}, "image_size='64' must be"),
     ({"image_size": 0}, "image_size=0 must be"), ({"patch_size": (7, 0)}, "patch_size=(7, 0) must be"),
     ({"num_classes": 2.5}, "num_classes=2.5 must be a whole number of 0"), ({"num_heads": 0}, "num_heads=0 must be"),
 ])
-def test_arguments_that_are_no_sizes(arguments: dict, said: str) -> None:
-    refused(tiny(), said, **arguments)
+def test_arguments_that_are_no_sizes(arguments: dict, message: str) -> None:
+    refused(tiny(), message, **arguments)
 
 
-@pytest.mark.parametrize(("change", "said"), [
+@pytest.mark.parametrize(("change", "message"), [
     ({"id2label": {"a": "cat"}}, "the class names cannot be understood"),
     ({"pretrained_cfg": {"input_size": [3, 28, 28], "mean": "no", "std": [1, 1, 1]}}, "the preprocessing of images"),
 ])
-def test_a_config_that_makes_no_sense(tmp_path, change: dict, said: str) -> None:
+def test_a_config_with_invalid_values(tmp_path, change: dict, message: str) -> None:
     save_file(dict(tiny().state_dict()), tmp_path / "model.safetensors")
-    words = {key: value for key, value in TINY.items() if key != "num_classes"}
-    config = {"architecture": "vit_base_patch16_224", "model_args": words, "num_classes": 3}
+    arguments = {key: value for key, value in TINY.items() if key != "num_classes"}
+    config = {"architecture": "vit_base_patch16_224", "model_args": arguments, "num_classes": 3}
     (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
-    refused(tmp_path, str(tmp_path), said)
+    refused(tmp_path, str(tmp_path), message)
 
 
 def test_a_config_of_other_weights(tmp_path) -> None:
@@ -101,7 +101,7 @@ def test_a_config_of_other_weights(tmp_path) -> None:
 
 
 def test_only_images_and_their_classes_go_to_timm(tmp_path) -> None:
-    texts = hf.BertForSequenceClassification(hf.BertConfig(**WORDS))
+    texts = hf.BertForSequenceClassification(hf.BertConfig(**SIZES))
     masked = vit.create_model("mae_tiny", image_size=16, patch_size=4, dim=32, depth=1, num_heads=2)
     for model in (texts, masked):
         with pytest.raises(SourceError, match="timm's models classify images, and this is one of kind"):
@@ -120,10 +120,10 @@ def test_several_labels_go_to_transformers_and_back(tmp_path) -> None:
     assert loaded.thresholds.tolist() == [0.5] * 3
     x = loaded.preprocessing.normalize(loaded.preprocessing.image(picture)[None])
     with torch.no_grad():
-        wanted = model(x).logits.sigmoid()[0]
+        expected = model(x).logits.sigmoid()[0]
     found = loaded.predict([picture], top_k=3)[0]
     assert dict(zip(found.names, found.probabilities, strict=True)) == pytest.approx(
-        {name: wanted[i].item() for i, name in labels.items()}, abs=1e-5)
+        {name: expected[i].item() for i, name in labels.items()}, abs=1e-5)
 
 
 def test_thresholds_go_to_transformers_and_back(tmp_path) -> None:
@@ -137,18 +137,18 @@ def test_thresholds_go_to_transformers_and_back(tmp_path) -> None:
 @pytest.fixture
 def clip_folder(tmp_path):
     """OpenCLIP's folder with an average instead of the class token; the tower in it."""
-    words = {"layers": 2, "width": 32, "head_width": 8, "patch_size": 7, "image_size": 28, "pool_type": "avg"}
-    model = scramble(open_clip.CLIP(6, open_clip.CLIPVisionCfg(**words),
+    vision = {"layers": 2, "width": 32, "head_width": 8, "patch_size": 7, "image_size": 28, "pool_type": "avg"}
+    model = scramble(open_clip.CLIP(6, open_clip.CLIPVisionCfg(**vision),
                                     open_clip.CLIPTextCfg(width=16, heads=2, layers=1, vocab_size=40)))
     prepared = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "interpolation": "bilinear", "resize_mode": "squash"}
-    config = {"model_cfg": {"embed_dim": 6, "vision_cfg": words, "text_cfg": {}}, "preprocess_cfg": prepared}
+    config = {"model_cfg": {"embed_dim": 6, "vision_cfg": vision, "text_cfg": {}}, "preprocess_cfg": prepared}
     (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
     save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()},
               tmp_path / "open_clip_model.safetensors")
     return tmp_path, model
 
 
-def test_openclip_pools_and_prepares_as_its_config_says(clip_folder, tmp_path) -> None:
+def test_openclip_pools_and_prepares_as_its_config_states(clip_folder, tmp_path) -> None:
     folder, reference = clip_folder
     model, _ = import_weights(folder)
     same(model, reference.visual)
@@ -163,7 +163,7 @@ def test_openclip_pools_and_prepares_as_its_config_says(clip_folder, tmp_path) -
     refused(folder, "final_ln_after_pool=True", "no model of vit")
 
 
-def test_a_projection_is_no_answer(clip_folder) -> None:
+def test_a_projection_has_no_classes_to_predict(clip_folder) -> None:
     tower = hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**SIZE, projection_dim=6))
     for source in (clip_folder[0], tower):
         with pytest.raises(SourceError, match="has no classes to predict"):
@@ -185,9 +185,9 @@ def test_tensors_without_a_config_are_recognized_by_their_width_or_refused() -> 
 
 
 def test_another_aspect_and_other_classes_by_the_command_line(tmp_path, capsys) -> None:
-    words = {key: value for key, value in TINY.items() if key != "num_classes"}
+    arguments = {key: value for key, value in TINY.items() if key != "num_classes"}
     save_file(dict(tiny().state_dict()), tmp_path / "model.safetensors")
-    config = {"architecture": "vit_base_patch16_224", "model_args": words, "num_classes": 3}
+    config = {"architecture": "vit_base_patch16_224", "model_args": arguments, "num_classes": 3}
     (tmp_path / "config.json").write_text(json.dumps(config))
     changed = ["--to", "bundle", "--image-size", "28x42", "--patch-size", "14", "--num-classes", "2"]
     assert vit.cli.main(["convert", str(tmp_path), str(tmp_path / "out"), *changed]) == 0

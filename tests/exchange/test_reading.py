@@ -1,4 +1,4 @@
-"""Sources as people have them, and what is refused: one line that says what was seen and what is accepted."""
+"""Sources of all usual kinds; a refusal is one line that names what was found and what is accepted."""
 
 import json
 import os
@@ -50,16 +50,16 @@ def photo() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
 
 
-def test_load_answers_as_transformers_does(folder) -> None:
+def test_load_predicts_the_same_as_transformers(folder) -> None:
     from PIL import Image
 
     predictor = vit.load(folder)
     pillow = hf.ViTImageProcessorPil.from_pretrained(folder)  # the other one resizes with torch, to other pixels
     pipeline = hf.pipeline("image-classification", model=str(folder), image_processor=pillow, device="cpu")
     expected = pipeline(Image.fromarray(photo()), top_k=5)
-    (answer,) = predictor.predict([photo()], top_k=5)
-    assert answer.names == tuple(row["label"] for row in expected)
-    assert answer.probabilities == pytest.approx([row["score"] for row in expected], abs=1e-5)
+    (prediction,) = predictor.predict([photo()], top_k=5)
+    assert prediction.names == tuple(row["label"] for row in expected)
+    assert prediction.probabilities == pytest.approx([row["score"] for row in expected], abs=1e-5)
 
 
 def test_load_a_timm_folder(tmp_path) -> None:
@@ -77,28 +77,28 @@ def test_load_a_model_in_memory() -> None:
     theirs = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5)).eval()
     with pytest.warns(UserWarning, match="does not name its 5 classes; numbers are used as names"):
         predictor = vit.load(theirs)
-    (answer,) = predictor.predict([photo()], top_k=5)
+    (prediction,) = predictor.predict([photo()], top_k=5)
     pixels = predictor.preprocessing.image(photo(), "photo")
     with torch.inference_mode():
         expected = theirs(predictor.preprocessing.normalize(pixels[None])).softmax(-1)[0]
-    assert answer.probabilities == pytest.approx(expected.sort(descending=True).values.tolist(), abs=1e-5)
-    assert answer.names == tuple(map(str, expected.argsort(descending=True).tolist()))
+    assert prediction.probabilities == pytest.approx(expected.sort(descending=True).values.tolist(), abs=1e-5)
+    assert prediction.names == tuple(map(str, expected.argsort(descending=True).tolist()))
 
 
-def test_what_a_file_does_not_say_is_warned_of(tmp_path) -> None:
+def test_what_a_file_does_not_state_is_a_warning(tmp_path) -> None:
     model = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5))
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
     with pytest.warns(UserWarning) as warned:
         predictor = vit.load(tmp_path / "weights.safetensors")
-    said = " ".join(str(each.message) for each in warned)
-    assert "does not state its preprocessing" in said and "does not name its 5 classes" in said
+    printed = " ".join(str(each.message) for each in warned)
+    assert "does not state its preprocessing" in printed and "does not name its 5 classes" in printed
     assert predictor.classes == ["0", "1", "2", "3", "4"] and predictor.preprocessing.size == (32, 32)
 
 
 def test_training_begins_with_a_folder_of_transformers(folder, tmp_path) -> None:
-    words = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "recipe.optimizer.lr=1e-30",
-             "recipe.ema=null"]
-    run = vit.train([*words, f"init_from={folder}", "data.image_size=32", f"run_dir={tmp_path / 'run'}"])
+    overrides = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "recipe.optimizer.lr=1e-30",
+                 "recipe.ema=null"]
+    run = vit.train([*overrides, f"init_from={folder}", "data.image_size=32", f"run_dir={tmp_path / 'run'}"])
     source, _ = vit.import_weights(folder)
     trained = vit.load(run.path)
     assert trained.model.config.dim == 32 and trained.preprocessing.mean == (0.3,) * 3
@@ -110,17 +110,17 @@ def test_training_begins_with_a_folder_of_transformers(folder, tmp_path) -> None
 
 
 @pytest.mark.parametrize("stated", ["model.num_heads=4", ""])
-def test_training_asks_for_what_tensors_cannot_tell(folder, tmp_path, stated, capsys) -> None:
-    words = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false",
-             f"init_from={folder / 'model.safetensors'}"]
+def test_training_requires_what_tensors_do_not_determine(folder, tmp_path, stated, capsys) -> None:
+    overrides = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false",
+                 f"init_from={folder / 'model.safetensors'}"]
     (folder / "config.json").unlink()
-    code = vit.run.main([*words, *([stated] if stated else []), f"run_dir={tmp_path / 'run'}"])
-    said = capsys.readouterr().err
-    assert code == (0 if stated else 2), said
-    assert stated or "give num_heads=" in said
+    code = vit.run.main([*overrides, *([stated] if stated else []), f"run_dir={tmp_path / 'run'}"])
+    printed = capsys.readouterr().err
+    assert code == (0 if stated else 2), printed
+    assert stated or "give num_heads=" in printed
 
 
-def test_of_ours_nothing_is_changed(tmp_path) -> None:
+def test_a_bundle_is_loaded_unchanged(tmp_path) -> None:
     model = scramble(vit.create_model("vit_tiny", **TINY))
     preprocessing = Preprocessing(size=(16, 16))
     save_bundle(tmp_path / "bundle", model, NAMES, preprocessing)
@@ -132,7 +132,7 @@ def test_of_ours_nothing_is_changed(tmp_path) -> None:
     assert 0.01 < wider.head.weight.std() < 0.03 and not wider.head.bias.any()
 
 
-def test_tensors_of_a_living_model_are_copied() -> None:
+def test_tensors_of_a_model_in_memory_are_copied() -> None:
     theirs = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5))
     before = theirs.head.bias.detach().clone()
     model, _ = vit.import_weights(theirs)
@@ -159,8 +159,8 @@ def test_another_size_aspect_channels_and_classes_in_one_call() -> None:
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "pth", "npz"])
-def test_a_model_outlives_its_file(tmp_path, ending: str) -> None:
-    """Saving over the file that a model came from is what people do; a mapped file would break the model."""
+def test_a_model_does_not_depend_on_its_file_after_loading(tmp_path, ending: str) -> None:
+    """The file of a model is often overwritten; a mapped file would change the model."""
     from tests.exchange.test_google import npz
 
     state = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5)).state_dict()
@@ -179,7 +179,7 @@ def test_a_model_outlives_its_file(tmp_path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("others", [1, 8], ids=["mostly weights", "mostly an optimizer's memory"])
-def test_a_checkpoint_outlives_its_file_too(tmp_path, others: int) -> None:
+def test_a_checkpoint_does_not_depend_on_its_file_after_loading(tmp_path, others: int) -> None:
     state = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5)).state_dict()
     numbers = sum(tensor.numel() for tensor in state.values())
     torch.save({"state_dict": state, "optimizer": {"state": {0: torch.zeros(numbers * others // 2)}}},
@@ -190,26 +190,26 @@ def test_a_checkpoint_outlives_its_file_too(tmp_path, others: int) -> None:
     assert torch.equal(model.head.weight, state["head.weight"])
 
 
-def test_the_command_line_takes_the_same_sources(folder, tmp_path, capsys) -> None:
+def test_the_command_line_accepts_the_same_sources(folder, tmp_path, capsys) -> None:
     from PIL import Image
 
     Image.fromarray(photo()).save(tmp_path / "photo.png")
     assert vit_main(["predict", str(folder), str(tmp_path / "photo.png")]) == 0
-    answer = capsys.readouterr().out.splitlines()[1].split(",")
+    row = capsys.readouterr().out.splitlines()[1].split(",")
     (expected,) = vit.load(folder).predict([photo()])
-    assert answer[0].endswith("photo.png") and answer[1] == expected.label
+    assert row[0].endswith("photo.png") and row[1] == expected.label
     assert vit_main(["predict", "timm:vit_tiny_patch16_224.augreg_in21k", str(tmp_path / "photo.png")]) == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "could not be fetched" in said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and "could not be fetched" in printed
 
 
 def refused(source, *texts: str, **arguments) -> str:
     """One line with all of these texts."""
     with pytest.raises(SourceError) as error:
         vit.import_weights(source, **arguments)
-    said = str(error.value)
-    assert "\n" not in said and all(text in said for text in texts), said
-    return said
+    message = str(error.value)
+    assert "\n" not in message and all(text in message for text in texts), message
+    return message
 
 
 @pytest.mark.parametrize("names", [("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train")])
@@ -235,8 +235,8 @@ def test_a_pickle_that_runs_a_program_is_refused_and_does_not_run(tmp_path, prot
             np.lib.format.write_array(stream, np.array([Marks(str(mark))], dtype=object), allow_pickle=True)
     else:
         torch.save(content, file, _use_new_zipfile_serialization=protocol == "zip")
-    said = refused(file, str(file), "could be any program", "only")
-    assert protocol in ("npz", "plain pickle") or "mkdir" in said
+    message = refused(file, str(file), "could be any program", "only")
+    assert protocol in ("npz", "plain pickle") or "mkdir" in message
     assert not mark.exists()
     if protocol == "npz":
         np.load(file, allow_pickle=True)["a"]
@@ -288,10 +288,11 @@ def test_a_resnet_whose_architecture_is_known(tmp_path) -> None:
 
 def test_shapes_that_contradict_each_other(folder) -> None:
     config = json.loads((folder / "config.json").read_text())
-    for key, value, said in (("image_size", 48, "image_size"), ("hidden_size", 64, "(32, 3, 8, 8), but must be (64,"),
-                             ("num_hidden_layers", 3, "depth is 3"), ("num_attention_heads", 5, "num_heads 5")):
+    for key, value, message in (("image_size", 48, "image_size"),
+                                ("hidden_size", 64, "(32, 3, 8, 8), but must be (64,"),
+                                ("num_hidden_layers", 3, "depth is 3"), ("num_attention_heads", 5, "num_heads 5")):
         (folder / "config.json").write_text(json.dumps({**config, key: value}))
-        refused(folder, str(folder), said)
+        refused(folder, str(folder), message)
     (folder / "config.json").write_text(json.dumps(config))
     refused(folder, "num_heads=8 was given, but the source's config has 4", num_heads=8)
     state = vit.import_weights(folder)[0].state_dict()
@@ -313,18 +314,18 @@ def test_tensors_left_over_or_missing(folder) -> None:
     refused(missing, "block 3 is missing, but block 11 is there")
 
 
-def test_other_things(tmp_path, monkeypatch) -> None:
+def test_files_of_other_kinds_are_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     refused("nowhere.pth", "nowhere.pth: no such file or folder", "accepted: ", ".safetensors", "timm:NAME")
     refused("google/vit-base-patch16-224", "for a model of the hub, write hub:google/vit-base-patch16-224")
     refused(3.5, "float is not a source of weights", "accepted")
     refused({}, "holds no tensors by name, but nothing")
     refused({"model": {"lr": 0.1}}, "holds no tensors by name, but lr")
-    for content, said in ((b"", "is empty"), (b"hello, I am a text", "is of no known format"),
-                          (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
-                          (b"<!DOCTYPE html><html>", "is a web page")):
+    for content, message in ((b"", "is empty"), (b"hello, I am a text", "is of no known format"),
+                             (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+                             (b"<!DOCTYPE html><html>", "is a web page")):
         (tmp_path / "thing.pth").write_bytes(content)
-        refused("thing.pth", "thing.pth", said)
+        refused("thing.pth", "thing.pth", message)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "tf_model.h5").write_bytes(b"1")
     refused("folder", "holds no known file of weights", "tf_model.h5")
@@ -347,7 +348,7 @@ def test_a_small_file_whose_tensors_would_fill_the_memory(tmp_path, zipped: bool
     refused(file, "made to fill the memory", "its tensors need")
 
 
-def test_pieces_that_are_not_there(folder) -> None:
+def test_missing_shards_are_named(folder) -> None:
     (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "../vit/model-00001-of-00001.safetensors"}}))

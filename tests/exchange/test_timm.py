@@ -1,4 +1,4 @@
-"""timm's folders, modules and state dicts through `import_weights`, and out again as folders that others load."""
+"""timm's folders, modules and state dicts through `import_weights`, exported as folders that other libraries load."""
 
 import json
 import warnings
@@ -22,7 +22,7 @@ def images(config) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_folder_of_timm_comes_in_and_goes_out(case: str, tmp_path) -> None:
+def test_a_timm_folder_is_imported_and_exported(case: str, tmp_path) -> None:
     from transformers import AutoModelForImageClassification
 
     reference = foreign(case)
@@ -45,10 +45,10 @@ def test_a_folder_of_timm_comes_in_and_goes_out(case: str, tmp_path) -> None:
     assert again.config == model.config
 
 
-def test_a_module_and_its_state_dict_with_what_only_the_caller_knows() -> None:
+def test_a_module_and_its_state_dict_with_values_from_the_caller() -> None:
     reference = foreign("CLIP quick")
-    for source, told in ((reference, {}), (reference.state_dict(), {"num_heads": 4, "activation": "quick_gelu"})):
-        model, _ = import_weights(source, **told)
+    for source, hints in ((reference, {}), (reference.state_dict(), {"num_heads": 4, "activation": "quick_gelu"})):
+        model, _ = import_weights(source, **hints)
         x = images(model.config)
         with torch.no_grad():
             torch.testing.assert_close(model(x), reference(x), **CLOSE)
@@ -87,7 +87,7 @@ def test_a_config_that_contradicts_the_tensors(tmp_path) -> None:
         import_weights(tmp_path)
 
 
-def test_a_part_that_ours_lack_is_named(tmp_path) -> None:
+def test_an_unsupported_part_is_named(tmp_path) -> None:
     name = "vit_small_patch16_18x2_224"
     model = timm.create_model(name, **{key: FAMILIES["DeiT"][1].get(key, 64) for key in ("img_size", "embed_dim")},
                               depth=1, num_heads=4)

@@ -1,4 +1,4 @@
-"""`timm:NAME` and every other form of a timm network give the same network from every entrance."""
+"""`timm:NAME` and every other form of a timm network give the same network through every interface."""
 
 from types import SimpleNamespace
 
@@ -55,7 +55,7 @@ def started(source: str, node: dict | None = None) -> torch.nn.Module:
 
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.filterwarnings("ignore")
-def test_every_entrance_gives_the_same_network(name: str, tmp_path) -> None:
+def test_every_interface_builds_the_same_network(name: str, tmp_path) -> None:
     reference, source = timm.create_model(name, pretrained=True), f"timm:{name}"
     convert(source, tmp_path / "converted")
     models = {
@@ -74,10 +74,10 @@ def test_every_entrance_gives_the_same_network(name: str, tmp_path) -> None:
             torch.testing.assert_close(model(x), expected, **CLOSE, msg=entrance)
 
 
-@pytest.mark.parametrize("spelling", ["test_vit", "timm/test_vit", "timm:test_vit"])
-def test_a_named_timm_model_stays_timms_own(spelling: str) -> None:
+@pytest.mark.parametrize("name", ["test_vit", "timm/test_vit", "timm:test_vit"])
+def test_a_named_timm_model_remains_a_timm_network(name: str) -> None:
     """`model=timm model.name=NAME init_from=timm:NAME`, as in runs of earlier versions."""
-    node = {"library": "timm", "name": spelling, "drop_path": 0.0}
+    node = {"library": "timm", "name": name, "drop_path": 0.0}
     model = started("timm:test_vit.r160_in1k", node)
     reference = timm.create_model("test_vit.r160_in1k", pretrained=True)
     assert model.config.kind == "timm"
@@ -92,7 +92,7 @@ def test_a_run_that_recorded_timms_network_keeps_it() -> None:
     assert model.config == model_from_config(recorded).config and model.config.kind == "timm"
 
 
-def test_both_spellings_of_a_name_are_one_source() -> None:
+def test_both_forms_of_a_name_are_one_source() -> None:
     one, other = (read_checkpoint(f"timm{sign}test_vit.r160_in1k") for sign in ":/")
     assert one.name == other.name == "timm:test_vit.r160_in1k"
     assert one.format.name == other.format.name == "timm" and one.config == other.config

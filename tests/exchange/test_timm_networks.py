@@ -1,4 +1,4 @@
-"""Models of timm with parts that ours lack: they stay timm's, and all else works with them."""
+"""Models of timm with parts that vit lacks remain timm networks, and all functions work with them."""
 
 import json
 
@@ -58,7 +58,7 @@ def test_a_folder_goes_through_a_bundle_and_back(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"embed_dim": 96}, {"act_layer": torch.nn.ReLU}, {"global_pool": "avg"}])
-def test_one_that_its_name_does_not_build_is_refused(options: dict, tmp_path) -> None:
+def test_a_network_that_its_name_does_not_build_is_refused(options: dict, tmp_path) -> None:
     reference = foreign("vit_tiny_r_s16_p8_224", **options)
     with pytest.raises(ValueError, match="a stem of the class HybridEmbed, which no vit model has"):
         import_weights(reference)

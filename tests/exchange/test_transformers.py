@@ -1,4 +1,4 @@
-"""Folders and models of transformers as ours, equal to what transformers computes with the same random weights."""
+"""Imported folders and models of transformers: the same outputs with the same random weights."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "in
 DINO = {key: value for key, value in SIZE.items() if key != "intermediate_size"} | {"mlp_ratio": 3}
 TOWERS = {"text_config": TEXT, "vision_config": SIZE, "num_labels": 5, "projection_dim": 6}
 CASES = {
-    # class, config, what of the output ours must equal
+    # class, config, the output that must be equal
     "ViT": (hf.ViTForImageClassification, hf.ViTConfig(**SIZE, num_labels=5), "logits"),
     "ViT, other options": (
         hf.ViTForImageClassification,

@@ -81,7 +81,7 @@ def test_sets_grow_with_the_level_and_do_not_depend_on_the_batch(folder):
     assert [each.set for each in backwards[::-1]] == sets
 
 
-def test_a_model_abstains_for_improbable_and_strange_inputs(folder):
+def test_a_model_abstains_for_improbable_and_out_of_distribution_inputs(folder):
     found = vit.load(folder).predict(pictures(), abstain=0.3)
     for each in found:
         assert (each.label == "unsure") is bool(each.unsure)
@@ -91,15 +91,15 @@ def test_a_model_abstains_for_improbable_and_strange_inputs(folder):
     assert certain == sorted(certain) and found[0].names[0] in CLASSES
 
 
-@pytest.mark.parametrize(("asked", "message"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"set": 1.0}, "set=1 must be between 0 and 1"),
     ({"abstain": 0.0}, "abstain=0 must be between"),
     ({"set": 0.999}, "set=0.999: a level of 0.999 needs 999 validation samples or more.*calibrated on 300"),
     ({"abstain": 0.001}, "abstain=0.001: .* can be shown with 5296 validation samples or more"),
 ])
-def test_statements_that_the_validation_samples_do_not_allow_are_refused(folder, asked, message):
+def test_statements_that_the_validation_samples_do_not_allow_are_refused(folder, options, message):
     with pytest.raises(ValueError, match=message):
-        vit.load(folder).predict(pictures(1), **asked)
+        vit.load(folder).predict(pictures(1), **options)
 
 
 def test_models_without_a_calibration_refuse_statements(tmp_path):

@@ -58,7 +58,7 @@ def test_a_model_computes_nearly_the_same_and_then_the_same_again(options):
 
     names, expected = list(model.state_dict()), compute()
     layers = quantize_layers(model, compute)
-    assert torch.equal(compute(), expected)  # measuring the ranges leaves no trace
+    assert torch.equal(compute(), expected)  # measuring the ranges changes nothing
     for precision in (torch.float32, torch.bfloat16):
         apply(model, Mode(int8=True), layers)
         found = compute(precision)

@@ -24,7 +24,7 @@ CLASSES = ["ant", "bee", "cow", "dog"]
 def saved(tmp_path_factory):
     torch.manual_seed(0)
     model = vit.create_model("vit_tiny", image_size=(24, 32), patch_size=8, num_classes=4, depth=1)
-    torch.nn.init.normal_(model.head.weight, std=0.5)  # answers that differ from image to image
+    torch.nn.init.normal_(model.head.weight, std=0.5)  # predictions that differ between images
     preprocessing = Preprocessing(size=(24, 32), resize="shorter", mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
     return save_bundle(tmp_path_factory.mktemp("run") / "model", model, CLASSES, preprocessing)
 
@@ -40,7 +40,7 @@ def picture(seed=0, height=40, width=60):
 
 @pytest.fixture
 def photos(tmp_path):
-    """Seven PNGs in nested folders, beside a text file; the names in walking order."""
+    """Seven PNGs in nested folders, beside a text file; the names in the order of the predictions."""
     names = ["a.png", "b.PNG", "c.png", "deep/d.png", "deep/er/e.png", "f/1.png", "f/2.png"]
     for seed, name in enumerate(names):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def photos(tmp_path):
     return tmp_path / "photos", [str(tmp_path / "photos" / name) for name in names]
 
 
-def test_every_kind_of_input_gives_the_same_answer(predictor, tmp_path):
+def test_every_kind_of_input_gives_the_same_prediction(predictor, tmp_path):
     image = picture()
     path = tmp_path / "image.png"
     image.save(path)
@@ -58,38 +58,38 @@ def test_every_kind_of_input_gives_the_same_answer(predictor, tmp_path):
     array = np.asarray(image)
     tensor = torch.from_numpy(array.copy()).permute(2, 0, 1)
     kinds = [path, str(path), image, stream.getvalue(), array, array / 255, tensor, tensor / 255]
-    answers = [predictor.predict(kind, top_k=4)[0] for kind in kinds]
-    assert {answer.probabilities for answer in answers} == {answers[0].probabilities}
-    assert {answer.names for answer in answers} == {answers[0].names}
-    assert answers[0].source == str(path) and answers[4].source == "image 0"
+    predictions = [predictor.predict(kind, top_k=4)[0] for kind in kinds]
+    assert {prediction.probabilities for prediction in predictions} == {predictions[0].probabilities}
+    assert {prediction.names for prediction in predictions} == {predictions[0].names}
+    assert predictions[0].source == str(path) and predictions[4].source == "image 0"
 
 
-def test_the_answer_is_the_evaluation_paths_bit_for_bit(predictor):
+def test_predictions_equal_those_of_the_evaluation_bit_for_bit(predictor):
     pictures = [picture(seed) for seed in range(5)]
     pixels = torch.stack([predictor.preprocessing.image(image) for image in pictures])
     with torch.no_grad():
         probabilities = predictor.model(predictor.preprocessing.normalize(pixels)).softmax(-1)
     best, index = probabilities.max(-1)
-    answers = predictor.predict(pictures)
-    assert [answer.probability for answer in answers] == best.tolist()
-    assert [answer.label for answer in answers] == [CLASSES[i] for i in index]
+    predictions = predictor.predict(pictures)
+    assert [prediction.probability for prediction in predictions] == best.tolist()
+    assert [prediction.label for prediction in predictions] == [CLASSES[i] for i in index]
 
 
 def test_probabilities_are_sorted_and_add_up(predictor):
-    answer = predictor.predict(picture(), top_k=4)[0]
-    assert sorted(answer.names) == CLASSES
-    assert list(answer.probabilities) == sorted(answer.probabilities, reverse=True)
-    assert sum(answer.probabilities) == pytest.approx(1)
-    assert (answer.label, answer.probability) == (answer.names[0], answer.probabilities[0])
+    prediction = predictor.predict(picture(), top_k=4)[0]
+    assert sorted(prediction.names) == CLASSES
+    assert list(prediction.probabilities) == sorted(prediction.probabilities, reverse=True)
+    assert sum(prediction.probabilities) == pytest.approx(1)
+    assert (prediction.label, prediction.probability) == (prediction.names[0], prediction.probabilities[0])
 
 
 def test_a_folder_is_read_with_all_folders_inside_in_the_order_of_names(predictor, photos):
     folder, names = photos
-    answers = predictor.predict(folder, batch_size=2)
-    assert [answer.source for answer in answers] == names
+    predictions = predictor.predict(folder, batch_size=2)
+    assert [prediction.source for prediction in predictions] == names
     one_by_one = [predictor.predict(name)[0].label for name in names]
-    assert [answer.label for answer in answers] == one_by_one
-    assert [answer.source for answer in predictor.predict([folder / "f", names[0]])] == [*names[5:], names[0]]
+    assert [prediction.label for prediction in predictions] == one_by_one
+    assert [prediction.source for prediction in predictor.predict([folder / "f", names[0]])] == [*names[5:], names[0]]
 
 
 def test_batches_of_arrays_and_tensors_are_split(predictor):
@@ -111,17 +111,17 @@ def test_other_types_of_the_same_pixels(predictor):
     assert exact == half
 
 
-def test_an_endless_iterator_is_answered_as_it_comes(predictor):
-    taken = []
+def test_an_endless_iterator_is_predicted_item_by_item(predictor):
+    consumed = []
 
     def camera():
         for count in itertools.count():
-            taken.append(count)
+            consumed.append(count)
             yield picture(count)
 
-    answers = list(itertools.islice(predictor.stream(camera(), batch_size=2), 5))
-    assert [answer.source for answer in answers] == [f"image {i}" for i in range(5)]
-    assert len(taken) <= 12
+    predictions = list(itertools.islice(predictor.stream(camera(), batch_size=2), 5))
+    assert [prediction.source for prediction in predictions] == [f"image {i}" for i in range(5)]
+    assert len(consumed) <= 12
 
 
 def test_unreadable_images_raise_by_default_and_are_collected_on_request(predictor, photos):
@@ -131,14 +131,14 @@ def test_unreadable_images_raise_by_default_and_are_collected_on_request(predict
     cut.write_bytes(cut.read_bytes()[:200])
     with pytest.raises(BadImage, match=r"a\.png: cannot be opened"):
         predictor.predict(folder)
-    answers = predictor.predict([folder, folder / "missing.jpg"], batch_size=3, on_error="skip")
-    assert [answer.source for answer in answers] == [names[i] for i in (1, 2, 3, 5, 6)]
-    assert [error.name for error in answers.unreadable] == [names[0], names[4], str(folder / "missing.jpg")]
+    predictions = predictor.predict([folder, folder / "missing.jpg"], batch_size=3, on_error="skip")
+    assert [prediction.source for prediction in predictions] == [names[i] for i in (1, 2, 3, 5, 6)]
+    assert [error.name for error in predictions.unreadable] == [names[0], names[4], str(folder / "missing.jpg")]
 
 
 def test_a_batch_of_unreadable_images_only(predictor):
-    answers = predictor.predict([b"x", b"y", picture()], batch_size=2, on_error="skip")
-    assert len(answers) == 1 and len(answers.unreadable) == 2
+    predictions = predictor.predict([b"x", b"y", picture()], batch_size=2, on_error="skip")
+    assert len(predictions) == 1 and len(predictions.unreadable) == 2
     assert predictor.predict([]) == []
 
 
@@ -146,16 +146,16 @@ def test_nasty_images(predictor):
     if "VIT_TEST_DATA" not in os.environ:
         pytest.skip("VIT_TEST_DATA is not set")
     folder = Path(os.environ["VIT_TEST_DATA"]) / "nasty_images" / "images"
-    answers = predictor.predict(folder, batch_size=8, on_error="skip")
-    bad = {Path(error.name).name for error in answers.unreadable}
+    predictions = predictor.predict(folder, batch_size=8, on_error="skip")
+    bad = {Path(error.name).name for error in predictions.unreadable}
     assert {"broken.png", "empty_file.jpg", "text_renamed.jpg", "photo_cut_in_half.jpg"} <= bad
     assert "huge_1bit_30000x30000.png" in bad
-    good = {Path(answer.source).name for answer in answers}
+    good = {Path(prediction.source).name for prediction in predictions}
     assert {"pil_sample_cmyk.jpg", "16bit.cropped.tif", "one_pixel.png", "png_renamed.jpg", "avif_hopper.avif"} <= good
-    assert all(np.isfinite(answer.probability) for answer in answers)
+    assert all(np.isfinite(prediction.probability) for prediction in predictions)
 
 
-@pytest.mark.parametrize(("call", "error", "says"), [
+@pytest.mark.parametrize(("call", "error", "message"), [
     (lambda p: p.predict(picture(), top_k=0), ValueError, "top_k=0 must be at least 1"),
     (lambda p: p.predict(picture(), batch_size=0), ValueError, "batch_size=0 must be at least 1"),
     (lambda p: p.predict(picture(), top_k=1.5), ValueError, "top_k=1.5 must be at least 1, and a whole number"),
@@ -167,8 +167,8 @@ def test_nasty_images(predictor):
     (lambda p: p.predict(np.zeros((4, 4, 7), np.uint8)), BadImage, r"shape \(4, 4, 7\)"),
     (lambda p: p.predict(torch.randn(3, 24, 32) * 9), BadImage, r"outside 0\.\.1"),
 ])
-def test_invalid_arguments_are_rejected(predictor, call, error, says):
-    with pytest.raises(error, match=says):
+def test_invalid_arguments_are_rejected(predictor, call, error, message):
+    with pytest.raises(error, match=message):
         call(predictor)
 
 
@@ -194,7 +194,7 @@ def test_a_run_folder_and_a_config_file_load(saved):
 def test_half_precision_is_near(saved, predictor):
     half = vit.load(saved, precision="bf16-mixed").predict(picture(), top_k=4)[0]
     full = predictor.predict(picture(), top_k=4)[0]
-    pairs = [dict(zip(answer.names, answer.probabilities, strict=True)) for answer in (half, full)]
+    pairs = [dict(zip(prediction.names, prediction.probabilities, strict=True)) for prediction in (half, full)]
     assert pairs[0] == pytest.approx(pairs[1], abs=0.05)
     with pytest.raises(ValueError, match="precision='64-true' is not one of"):
         autocast(torch.device("cpu"), "64-true")
@@ -219,7 +219,7 @@ def tuples(values):
     return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
-def test_an_archive_is_answered_as_its_folder_is(predictor, photos, tmp_path):
+def test_an_archive_gives_the_predictions_of_its_folder(predictor, photos, tmp_path):
     folder, names = photos
     path = tmp_path / "photos.zip"
     with zipfile.ZipFile(path, "w") as archive:
@@ -228,20 +228,20 @@ def test_an_archive_is_answered_as_its_folder_is(predictor, photos, tmp_path):
         archive.writestr("photos/broken.png", b"no image")
     plain = predictor.predict(folder)
     found = predictor.predict([path], on_error="skip")
-    assert [answer.source for answer in found] == [f"{path}{name.removeprefix(str(tmp_path))}" for name in names]
-    assert [answer.probabilities for answer in found] == [answer.probabilities for answer in plain]
+    assert [each.source for each in found] == [f"{path}{name.removeprefix(str(tmp_path))}" for name in names]
+    assert [prediction.probabilities for prediction in found] == [prediction.probabilities for prediction in plain]
     assert [error.name for error in found.unreadable] == [f"{path}/photos/broken.png"]
     assert found.left_out == [(f"{path}/photos/notes.txt", "not an image (.txt)")]
 
 
-def test_an_archive_that_was_changed_is_read_anew(predictor, tmp_path):
-    path, answers = tmp_path / "photos.zip", []
+def test_an_archive_that_was_changed_is_read_again(predictor, tmp_path):
+    path, predictions = tmp_path / "photos.zip", []
     for seed in range(2):
         picture(seed).save(tmp_path / "a.png")
         with zipfile.ZipFile(path, "w") as archive:
             archive.write(tmp_path / "a.png", "more/" * seed + "a.png")
-        answers.append(predictor.predict(path)[0].probabilities)
-    assert answers == [predictor.predict(picture(seed))[0].probabilities for seed in range(2)]
+        predictions.append(predictor.predict(path)[0].probabilities)
+    assert predictions == [predictor.predict(picture(seed))[0].probabilities for seed in range(2)]
 
 
 def test_arrays_are_named_as_such(predictor, tmp_path):

@@ -21,7 +21,7 @@ CLASSES = ["ant", "bee", "cow"]
 def saved(tmp_path_factory):
     torch.manual_seed(0)
     model = vit.create_model("vit_tiny", image_size=16, patch_size=8, dim=24, num_heads=2, num_classes=3, depth=1)
-    torch.nn.init.normal_(model.head.weight, std=1.0)  # answers that differ from image to image
+    torch.nn.init.normal_(model.head.weight, std=1.0)  # predictions that differ between images
     return save_bundle(tmp_path_factory.mktemp("run") / "model", model, CLASSES, Preprocessing(size=(16, 16)))
 
 
@@ -36,7 +36,7 @@ def probabilities(predictor, images, **options):
     return np.array([[dict(zip(p.names, p.probabilities, strict=True))[name] for name in CLASSES] for p in found])
 
 
-def test_an_image_and_its_mirror_image_have_one_answer(saved, pictures):
+def test_an_image_and_its_mirror_image_have_the_same_prediction(saved, pictures):
     predictor = vit.load(saved)
     mirrored = pictures[:, :, ::-1].copy()
     plain, other = (np.log(probabilities(predictor, each)) for each in (pictures, mirrored))

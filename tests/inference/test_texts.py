@@ -44,11 +44,11 @@ def predictor(request):
     return request.getfixturevalue(request.param)
 
 
-def near(answers, expected):
-    """The same answers, up to the rounding of other batches."""
-    assert [answer.source for answer in answers] == [answer.source for answer in expected]
-    for answer, other in zip(answers, expected, strict=True):
-        values = [each.probabilities if hasattr(each, "probabilities") else each.scores for each in (answer, other)]
+def near(predictions, expected):
+    """Checks that predictions are equal up to the rounding of other batches."""
+    assert [prediction.source for prediction in predictions] == [prediction.source for prediction in expected]
+    for prediction, other in zip(predictions, expected, strict=True):
+        values = [each.probabilities if hasattr(each, "probabilities") else each.scores for each in (prediction, other)]
         assert values[0] == pytest.approx(values[1], abs=1e-5)
 
 
@@ -56,14 +56,14 @@ def test_other_texts_are_predicted_beside_a_bad_one(predictor):
     good = ["ab", "c", "defg", "hi"]
     items = [good[0], LONG, *good[1:3], Line(b"\xff", 7, Path("in.txt")), good[3]]
     for size in (1, 2, 64):
-        answers = list(predictor.stream(items, batch_size=size))
-        assert [isinstance(answer, BadText) for answer in answers] == [False, True, False, False, True, False]
-        near([answer for answer in answers if not isinstance(answer, BadText)], predictor.predict(good))
-        assert str(answers[1]).startswith("text 2: has 1")  # 10 or 11 tokens
-        assert str(answers[4]) == "in.txt line 7: byte 1 is not UTF-8; save the file as UTF-8"
+        predictions = list(predictor.stream(items, batch_size=size))
+        assert [isinstance(each, BadText) for each in predictions] == [False, True, False, False, True, False]
+        near([prediction for prediction in predictions if not isinstance(prediction, BadText)], predictor.predict(good))
+        assert str(predictions[1]).startswith("text 2: has 1")  # 10 or 11 tokens
+        assert str(predictions[4]) == "in.txt line 7: byte 1 is not UTF-8; save the file as UTF-8"
     with pytest.raises(BadText, match="text 2: has 1"):
         predictor.predict(items)
-    assert [type(answer) for answer in predictor.stream([LONG, LONG])] == [BadText] * 2
+    assert [type(prediction) for prediction in predictor.stream([LONG, LONG])] == [BadText] * 2
 
 
 def test_a_text_alone_is_one_text(predictor):
@@ -76,44 +76,44 @@ def test_a_line_is_equal_to_its_text(predictor):
 
 
 def test_lines_without_text(translator, classifier):
-    assert [answer.text for answer in translator.predict(["", " "])] == ["", ""]  # outputs stay aligned with lines
+    assert [each.text for each in translator.predict(["", " "])] == ["", ""]  # outputs stay aligned with lines
     with pytest.raises(BadText, match="text 2: is empty"):
         classifier.predict(["a", "  "])  # training rejects empty texts
 
 
 def test_pairs_are_tuples_or_lines_with_a_tab(pairs):
     near(pairs.predict([Line(b"ab\tc\n", 1)]), pairs.predict([("ab", "c")]))
-    answers = list(pairs.stream(["ab", ("a", "b", "c"), ("a", ""), ("a", "b")]))
-    assert [str(answer) for answer in answers[:3]] == [
+    predictions = list(pairs.stream(["ab", ("a", "b", "c"), ("a", ""), ("a", "b")]))
+    assert [str(prediction) for prediction in predictions[:3]] == [
         "text 1: has 1 texts, but the model expects two texts separated by a tab",
         "text 2: has 3 texts, but the model expects two texts separated by a tab",
         "text 3: one of its texts is empty",
     ]
-    assert answers[3].source == "a\tb"
+    assert predictions[3].source == "a\tb"
 
 
-def test_an_endless_iterator_is_answered_as_it_comes(predictor):
-    taken = []
+def test_an_endless_iterator_is_predicted_item_by_item(predictor):
+    consumed = []
 
     def typing():
         while True:
-            taken.append(1)
+            consumed.append(1)
             yield "ab"
 
-    answers = predictor.stream(typing(), batch_size=1)
+    predictions = predictor.stream(typing(), batch_size=1)
     for count in range(1, 4):
-        assert next(answers).source == "ab" and len(taken) == count
+        assert next(predictions).source == "ab" and len(consumed) == count
 
 
-@pytest.mark.parametrize(("sources", "says"), [
+@pytest.mark.parametrize(("sources", "message"), [
     (5, "int is not a text; pass a str or a list of str"),
     (b"ab", "bytes is not a text"),
     ({"a": 1}, "dict is not a text"),
     (["a", 5], "text 2 is int, but the model reads texts; pass a str"),
     ([None], "text 1 is NoneType, but the model reads texts"),
 ])
-def test_other_types_are_rejected(predictor, sources, says):
-    with pytest.raises(TypeError, match=says):
+def test_other_types_are_rejected(predictor, sources, message):
+    with pytest.raises(TypeError, match=message):
         predictor.predict(sources)
 
 
@@ -132,10 +132,10 @@ def test_a_model_that_was_trained_on_truncated_texts_truncates_and_warns(folder,
         predictor = vit.load(path, device="cpu")
         message = "2 of 3 texts are longer than the model's limit of 9 tokens and were truncated, such as text 1"
         with pytest.warns(UserWarning, match=message):
-            answers = predictor.predict([LONG, "ab", LONG * 2], batch_size=2)
-        assert [answer.source for answer in answers] == [LONG, "ab", LONG * 2]
+            predictions = predictor.predict([LONG, "ab", LONG * 2], batch_size=2)
+        assert [prediction.source for prediction in predictions] == [LONG, "ab", LONG * 2]
         (expected,) = strict.predict([beginning])
-        got = [getattr(answers[0], name) for name in ("scores", "probabilities") if hasattr(answers[0], name)]
+        got = [getattr(predictions[0], name) for name in ("scores", "probabilities") if hasattr(predictions[0], name)]
         assert got[0] == pytest.approx(getattr(expected, "scores", None) or expected.probabilities, abs=1e-5)
 
 
@@ -144,12 +144,12 @@ def test_images_have_the_names_that_an_image_classifier_gives_them(image_to_text
         pixels = np.random.default_rng(i).integers(0, 255, (8, 12 + 4 * i), np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{i}.png")
     (tmp_path / "1.png").write_bytes(b"no image")
-    answers = list(image_to_text.stream(tmp_path))  # a folder is opened
-    assert [isinstance(answer, BadImage) for answer in answers] == [False, True, False]
-    assert [getattr(answer, "source", "") or answer.name for answer in answers] == sorted(map(str, tmp_path.iterdir()))
+    predictions = list(image_to_text.stream(tmp_path))  # a folder is opened
+    assert [isinstance(prediction, BadImage) for prediction in predictions] == [False, True, False]
+    assert [getattr(each, "source", "") or each.name for each in predictions] == sorted(map(str, tmp_path.iterdir()))
     with pytest.raises(BadImage, match=r"1\.png: cannot be opened"):
         image_to_text.predict(tmp_path)
-    near(image_to_text.predict(str(tmp_path / "0.png")), answers[:1])
+    near(image_to_text.predict(str(tmp_path / "0.png")), predictions[:1])
     assert image_to_text.predict([pixels])[0].source == "image 0"
     with pytest.raises(TypeError, match="int is not an image"):
         image_to_text.predict([5])

@@ -52,7 +52,7 @@ def test_back_from_a_grid_that_is_not_square() -> None:
     assert statuses(report)["embed.pos_embed"] == "resized"
 
 
-def test_a_turned_grid_of_equal_length_is_resampled() -> None:
+def test_a_transposed_grid_of_equal_length_is_resampled() -> None:
     source, model = tiny(0, image_size=(8, 24)), tiny(1, image_size=(24, 8))
     load_weights(model, source.state_dict(), source_grid=(2, 6))
     expected = resample_abs_pos_embed(source.embed.pos_embed, [6, 2], [2, 6], num_prefix_tokens=1)

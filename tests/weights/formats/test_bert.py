@@ -118,12 +118,12 @@ def test_transformers_loads_the_export(kind: str, name: str, options: dict) -> N
     bert.load_state_dict(written)  # every name, no other
     inputs = batch(values)
     with torch.no_grad():
-        answers, expected = model(**inputs), bert(**theirs(inputs))
+        scores, expected = model(**inputs), bert(**theirs(inputs))
     if name == "bert_tiny":
         real = inputs["mask"]
-        torch.testing.assert_close(expected.prediction_logits[real], answers[0][real], **CLOSE)
+        torch.testing.assert_close(expected.prediction_logits[real], scores[0][real], **CLOSE)
     else:
-        torch.testing.assert_close(expected.logits, answers, **CLOSE)
+        torch.testing.assert_close(expected.logits, scores, **CLOSE)
     again = from_bert(written)
     assert set(again) == set(model.state_dict())
     assert all(torch.equal(again[name], tensor) for name, tensor in model.state_dict().items())

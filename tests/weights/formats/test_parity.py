@@ -13,7 +13,7 @@ CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
 def scramble(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
-    """Every parameter random and large enough to matter: fresh models have zero biases and nearly zero tokens."""
+    """Every parameter random and large enough to have an effect: new models have zero biases and nearly zero tokens."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -121,7 +121,7 @@ def test_timm_builds_the_same_model_from_the_arguments(case: str) -> None:
     x = images(config)
     with torch.no_grad():
         torch.testing.assert_close(reference(x), model(x), **CLOSE)
-    model.load_state_dict(from_timm(written, config))  # and back, nothing missing, nothing left
+    model.load_state_dict(from_timm(written, config))  # and back, with no missing and no unused tensor
 
 
 @pytest.mark.parametrize(

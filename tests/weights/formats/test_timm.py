@@ -14,7 +14,7 @@ from vit.weights.formats.timm import timm_config_values
 
 SMALL = {"embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 7}
 FAMILIES = {
-    # what it has that the ones before have not: an architecture of timm, and what makes it small
+    # the first family with a feature -> an architecture of timm, and what makes it small
     "AugReg": ("vit_base_patch16_224", {"img_size": 32, "patch_size": 8}),
     "MAE": ("vit_base_patch16_224", {"img_size": 32, "global_pool": "avg"}),
     "not square": ("vit_base_patch16_224", {"img_size": (32, 48), "patch_size": (8, 16), "in_chans": 1}),
@@ -70,8 +70,8 @@ FAMILIES = {
     "DINOv3 qkvb": ("vit_base_patch16_dinov3_qkvb", {"img_size": 48, "global_pool": "token"}),
     "DINOv3 plus": ("vit_huge_plus_patch16_dinov3", {"img_size": 48}),
 }
-# timm keeps queries, keys and values, or gate and value, apart here, or one part for all blocks, which ours and so what
-# is written back do not
+# timm stores queries, keys and values, or gate and value, separately here, or one part for all blocks; vit and its
+# exports do not
 REFORMED = ("EVA-02", "EVA-02 CLIP", "EVA-02 CLIP 16", "DINOv3 plus", "relative shared")
 
 
@@ -172,7 +172,7 @@ def test_rotary_positions_are_not_guessed(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["res-post-norm", "relative rpn"])
-def test_the_place_of_the_norms_is_not_guessed(case: str) -> None:
+def test_the_position_of_the_norms_is_not_guessed(case: str) -> None:
     state = foreign(case).state_dict()
     message = "do not determine whether the norms of these blocks come before attention and MLP or after"
     with pytest.raises(ValueError, match=message):
