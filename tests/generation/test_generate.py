@@ -1,4 +1,4 @@
-"""Searching and drawing against brute force, plain loops and transformers, and what settings promise."""
+"""Beam search and sampling against brute force, plain loops and transformers, and the guarantees of the settings."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ V, S, EOS = 150, 6, 2
 
 
 def model(seed: int = 0, sharp: float = 0.25, **options) -> Transformer:
-    """Random weights, large enough that the model has opinions; the end is neither rare nor frequent."""
+    """Random weights, large enough for uneven distributions; EOS is neither rare nor frequent."""
     torch.manual_seed(seed)
     sizes = {"vocab_size": V, "max_len": 24, "dim": 16, "depth": 1, "decoder_depth": 2, "num_heads": 2}
     made = Transformer(EncoderDecoderConfig(**{**sizes, "mlp_ratio": 2.0, "norm_eps": 1e-5, **options})).eval()
@@ -65,7 +65,7 @@ def log_probabilities(made: nn.Module, row: int, ids: tuple[int, ...], source=No
 def score_of(made: nn.Module, row: int, hypothesis, penalty: float = 1.0, forced: int = 0) -> float:
     whole = [*hypothesis.ids, *([EOS] if hypothesis.ended else [])]
     table = log_probabilities(made, row, tuple(whole[:-1]))
-    total = sum(float(table[place, token]) for place, token in enumerate(whole) if place >= forced)
+    total = sum(float(table[position, token]) for position, token in enumerate(whole) if position >= forced)
     return total / (len(whole) - forced) ** penalty
 
 
@@ -90,7 +90,7 @@ def test_cached_equals_uncached(name: str) -> None:
         same(generate(made, *sources(), settings), generate(Uncached(made), *sources(), settings))
 
 
-def test_each_text_is_written_with_the_weights_of_now(monkeypatch) -> None:
+def test_generation_uses_the_current_weights(monkeypatch) -> None:
     made, settings = model(), Generation(beam=4, n_best=3, max_len=12)
     before = generate(made, *sources(), settings)
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
@@ -103,7 +103,7 @@ def test_each_text_is_written_with_the_weights_of_now(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_alone_and_in_any_batch_the_same(name: str) -> None:
+def test_texts_do_not_depend_on_the_batch(name: str) -> None:
     made, (source, mask) = model(), sources(9)
     settings = Generation(**{"max_len": 12, **SETTINGS[name]})
     whole = generate(made, source, mask, settings)
@@ -116,7 +116,7 @@ def test_alone_and_in_any_batch_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_scores_are_what_the_model_says_of_the_text(name: str) -> None:
+def test_scores_are_the_log_probabilities_of_the_text(name: str) -> None:
     made, settings = model(), Generation(**{"max_len": 9, **SETTINGS[name]})
     found = generate(made, *sources(), settings)
     for row, hypotheses in enumerate(found):
@@ -145,7 +145,7 @@ def test_greedy_equals_a_plain_loop_and_a_beam_of_one() -> None:
 
 @pytest.mark.parametrize("penalty", [-1.0, 0.0, 0.6, 1.0, 2.0])
 def test_a_beam_as_wide_as_the_tree_equals_brute_force(penalty: float) -> None:
-    """Every text over a vocabulary of 5 of at most 5 tokens: padding, the end, and three ids that are written."""
+    """Every text over a vocabulary of 5 of at most 5 tokens: padding, EOS, and three other ids."""
     made, length = model(vocab_size=5, sharp=0.5), 5
     source = torch.tensor([[3, 4, 4], [4, 3, 3]])
     settings = Generation(bos=0, beam=3**length, n_best=20, max_len=length, length_penalty=penalty)
@@ -155,7 +155,7 @@ def test_a_beam_as_wide_as_the_tree_equals_brute_force(penalty: float) -> None:
         for size in range(length + 1):
             for ids in itertools.product((1, 3, 4), repeat=size):
                 table = log_probabilities(made, row, ids, (source, torch.ones_like(source).bool()), bos=0)
-                total = sum(float(table[place, token]) for place, token in enumerate(ids))
+                total = sum(float(table[position, token]) for position, token in enumerate(ids))
                 if size < length:
                     complete.append(((total + float(table[-1, EOS])) / (size + 1) ** penalty, ids, True))
                 else:
@@ -166,8 +166,8 @@ def test_a_beam_as_wide_as_the_tree_equals_brute_force(penalty: float) -> None:
 
 
 @pytest.mark.parametrize("penalty", [-0.5, 0.0, 1.0, 1.5])
-def test_stopping_early_loses_nothing(penalty: float) -> None:
-    """The best texts of a search that keeps as many as its beam is wide begin with those of one that keeps fewer."""
+def test_early_stopping_does_not_change_the_result(penalty: float) -> None:
+    """The best texts of a search for as many as its beam width begin with those of a search for fewer."""
     made = model()
     for sharp in range(3):
         made = model(sharp)
@@ -184,10 +184,10 @@ class Table(nn.Module):
     def __init__(self, logits: Tensor) -> None:
         super().__init__()
         self.logits, self.vocab_size = logits, logits.shape[-1]
-        self.asked: list[Tensor] = []  # ids, step by step
+        self.steps: list[Tensor] = []  # ids, step by step
 
     def start(self, source: Tensor, mask: Tensor | None, capacity: int) -> "Table":
-        self.asked.clear()
+        self.steps.clear()
         return self
 
     def select_rows(self, rows: Tensor) -> None:
@@ -197,12 +197,12 @@ class Table(nn.Module):
         pass
 
     def advance(self, ids: Tensor, cache: "Table", beam_mask: Tensor | None = None) -> Tensor:
-        self.asked.append(ids)
-        return self.logits[len(self.asked) - 1, ids if beam_mask is not None else ids[:, -1:]].clone()
+        self.steps.append(ids)
+        return self.logits[len(self.steps) - 1, ids if beam_mask is not None else ids[:, -1:]].clone()
 
 
-def test_a_line_that_is_behind_may_still_win_by_its_length() -> None:
-    """An end comes early with a fair score; the mean of a longer text is better: nobody may stop before it is seen."""
+def test_a_beam_with_a_lower_score_may_still_win_by_its_length() -> None:
+    """EOS comes early with a fair score, but a longer text has a better mean: the search may not stop before it."""
     probabilities = torch.full((9, 5, 5), 1e-9)
     probabilities[0, 1, EOS], probabilities[0, 1, 3] = 0.6, 0.4
     probabilities[1:8, 3, 3] = 0.999
@@ -215,8 +215,8 @@ def test_a_line_that_is_behind_may_still_win_by_its_length() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_row_ends_as_soon_as_nothing_can_beat_what_it_has(beam: int) -> None:
-    """The end has probability 1/2, the best other id 0.3: no sum of it is better, but for a while its mean may be.
+def test_a_row_ends_as_soon_as_no_beam_can_exceed_its_best_text(beam: int) -> None:
+    """EOS has probability 1/2, the best other id 0.3: no sum of it is better, but for a while its mean may be.
 
     At most 20 tokens make a mean of n log(0.3) / 20, which is below log(1/2) from n = 12 on.
     """
@@ -224,9 +224,9 @@ def test_a_row_ends_as_soon_as_nothing_can_beat_what_it_has(beam: int) -> None:
     probabilities[..., EOS], probabilities[..., 3] = 0.5, 0.3
     table, source = Table(probabilities.log()), torch.zeros(1, 1).long()
     (best,) = generate(table, source, None, Generation(beam=beam, max_len=20, length_penalty=0.0))
-    assert best[0].ids == () and len(table.asked) == 1
+    assert best[0].ids == () and len(table.steps) == 1
     (best,) = generate(table, source, None, Generation(beam=beam, max_len=20, length_penalty=1.0))
-    assert best[0].ids == () and len(table.asked) == (1 if beam == 1 else 12)
+    assert best[0].ids == () and len(table.steps) == (1 if beam == 1 else 12)
 
 
 def test_equal_continuations_are_ordered_by_token() -> None:
@@ -237,7 +237,7 @@ def test_equal_continuations_are_ordered_by_token() -> None:
     assert generate(table, source, None, Generation(max_len=2, min_len=2))[0][0].ids == (3, 3)
 
 
-@pytest.mark.parametrize("size", [5, 150, 1000, 1024])  # few, and so many that they are looked for in groups
+@pytest.mark.parametrize("size", [5, 150, 1000, 1024])  # few, and so many that they are searched in groups
 @pytest.mark.parametrize("ties", [False, True])
 def test_candidates_equal_a_sort_of_everything(size: int, ties: bool) -> None:
     torch.manual_seed(size)
@@ -253,14 +253,14 @@ def test_candidates_equal_a_sort_of_everything(size: int, ties: bool) -> None:
     assert found == indices[:, :8].tolist()
 
 
-def test_no_run_of_tokens_comes_twice() -> None:
+def test_no_ngram_is_repeated() -> None:
     made = model(sharp=0.6)
     for size in (1, 2, 3):
         settings = {"max_len": 20, "min_len": 18, "prefix": (9, 8, 9)}
         free = generate(made, *sources(), Generation(**settings, beam=3))
         bound = generate(made, *sources(), Generation(**settings, beam=3, no_repeat_ngram=size, n_best=3))
         assert any(repeats(h.ids, size) for row in free for h in row) and texts(free) != texts(bound)
-        beginning = size == 1  # what is forced is not checked against itself
+        beginning = size == 1  # the prefix is not checked against itself
         assert not any(repeats(h.ids[2:] if beginning else h.ids, size) for row in bound for h in row)
 
 
@@ -270,7 +270,7 @@ def repeats(ids: tuple, size: int) -> bool:
 
 
 @pytest.mark.parametrize("more", [{}, {"beam": 3, "n_best": 3}, {"sample": True, "n_best": 3}])
-def test_lengths_are_kept(more: dict) -> None:
+def test_length_limits_are_respected(more: dict) -> None:
     made = model()
     for fewest, most in ((0, 4), (6, 8), (5, 5)):
         found = generate(made, *sources(), Generation(min_len=fewest, max_len=most, **more))
@@ -278,7 +278,7 @@ def test_lengths_are_kept(more: dict) -> None:
         assert all(h.ended or len(h.ids) == most for row in found for h in row)
 
 
-def test_where_nothing_may_follow_the_text_is_cut() -> None:
+def test_a_text_without_an_allowed_continuation_is_truncated() -> None:
     made = model(vocab_size=5)
     for more in ({}, {"beam": 2, "n_best": 2}, {"sample": True}):
         settings = Generation(min_len=6, max_len=8, no_repeat_ngram=1, **more)
@@ -286,7 +286,7 @@ def test_where_nothing_may_follow_the_text_is_cut() -> None:
         assert all(sorted(h.ids) == [3, 4] and not h.ended and math.isfinite(h.score) for h in found[0]) and found[0]
 
 
-def test_an_ensemble_writes_by_the_mean_of_probabilities() -> None:
+def test_an_ensemble_generates_from_the_mean_of_probabilities() -> None:
     models = [model(seed) for seed in range(3)]
     found = generate(models, *sources(), Generation(beam=4, n_best=2, max_len=8))
     for row, hypotheses in enumerate(found):
@@ -302,7 +302,7 @@ def test_an_ensemble_writes_by_the_mean_of_probabilities() -> None:
 
 
 def by_scipy(images: Tensor, degrees: float, stretch: float) -> Tensor:
-    """A view: sheared, and exp(-stretch) times as high, about the middle row; outside lies the outermost pixel."""
+    """The images sheared, and exp(-stretch) times as high, about the middle row; outside lies the outermost pixel."""
     y, x = np.indices(images.shape[2:])
     middle = (images.shape[2] - 1) / 2
     coordinates = [middle + math.exp(stretch) * (y - middle), x + math.tan(math.radians(degrees)) * (y - middle)]
@@ -315,33 +315,33 @@ def image_model(**options) -> Transformer:
     return model(source="image", image_size=(8, 20), patch_size=4, tied="target", **options)
 
 
-class Seeing(nn.Module):
-    """A model that sees another view of what it is given."""
+class Transformed(nn.Module):
+    """A model whose images are transformed first."""
 
     def __init__(self, model: Transformer, degrees: float, stretch: float) -> None:
         super().__init__()
-        self.model, self.view = model, (degrees, stretch)
+        self.model, self.transform = model, (degrees, stretch)
         self.vocab_size, self.max_len, self.advance = model.vocab_size, model.max_len, model.advance
 
     def start(self, images: Tensor, *options) -> Cache:
-        return self.model.start(by_scipy(images, *self.view), *options)
+        return self.model.start(by_scipy(images, *self.transform), *options)
 
     def ctc_log_probs(self, images: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.model.ctc_log_probs(by_scipy(images, *self.view), mask)
+        return self.model.ctc_log_probs(by_scipy(images, *self.transform), mask)
 
     def forward(self, images: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
-        return self.model(by_scipy(images, *self.view), ids, mask)
+        return self.model(by_scipy(images, *self.transform), ids, mask)
 
 
 @pytest.mark.parametrize("settings", [{}, {"beam": 3}, {"beam": 3, "ctc": 0.4}], ids=str)
 @pytest.mark.parametrize("count", [1, 2], ids=["one model", "two"])
-def test_versions_of_an_image_count_as_models_that_see_it(count: int, settings: dict) -> None:
+def test_versions_of_an_image_are_an_ensemble(count: int, settings: dict) -> None:
     """Five versions: the image, and both ways sheared while it is higher and lower."""
     made, images = [image_model(seed=seed) for seed in range(count)], torch.randn(4, 3, 8, 20)
     shear, stretch = 8.5 / 2**0.5, 0.14 / 2**0.5
     corners = [(0, 0), (shear, stretch), (-shear, stretch), (-shear, -stretch), (shear, -stretch)]
     found = generate(made, images, None, Generation(tta=5, max_len=5, **settings))
-    models = [Seeing(each, *corner) for each in made for corner in corners]
+    models = [Transformed(each, *corner) for each in made for corner in corners]
     same(found, generate(models, images, None, Generation(max_len=5, **settings)))
     plain = generate(made, images, None, Generation(max_len=5, **settings))
     assert not torch.allclose(scores(found), scores(plain), atol=1e-3)
@@ -385,7 +385,7 @@ def test_draws_follow_the_distribution() -> None:
     torch.testing.assert_close(shares(temperature=0.5), cold / cold.sum(), rtol=0, atol=0.025)
 
 
-def test_draws_never_take_what_is_impossible() -> None:
+def test_samples_never_contain_impossible_tokens() -> None:
     logits = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]]).expand(3, -1)
     edges = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
     for settings in ({}, {"top_p": 0.99}, {"top_k": 4}):
@@ -408,14 +408,14 @@ def test_numbers_from_counters_are_spread_evenly() -> None:
     assert len(set(numbers.tolist())) == 4000 and counts.min() > 330 and counts.max() < 470
 
 
-def test_a_model_in_training_writes_without_dropout_and_trains_on() -> None:
+def test_a_model_in_training_mode_generates_without_dropout_and_stays_in_it() -> None:
     made = model(dropout=0.5)
     expected = generate(made, *sources(), Generation(beam=3, max_len=6))
     same(generate(made.train(), *sources(), Generation(beam=3, max_len=6)), expected)
     assert made.training and made.decoder.training
 
 
-def test_every_module_is_left_in_the_mode_it_was_in(monkeypatch) -> None:
+def test_every_module_keeps_its_mode(monkeypatch) -> None:
     made = model().train()
     made.encoder.eval()
     made.decoder.blocks[1].mlp.eval()
@@ -455,7 +455,7 @@ PARTS = ["", "encoder", "decoder", "decoder.blocks.0", "decoder.blocks.1.attn", 
 @pytest.mark.parametrize("settings", [{}, {"beam": 3}], ids=["greedy", "beam"])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("part", PARTS)
-def test_another_forward_of_any_part_counts(part: str, change: str, settings: dict) -> None:
+def test_a_replaced_forward_of_any_part_is_used(part: str, change: str, settings: dict) -> None:
     made, chosen = model(pre_norm=True), Generation(max_len=9, **settings)
     before = generate(made, *sources(), chosen)
     CHANGES[change](made.get_submodule(part))
@@ -464,7 +464,7 @@ def test_another_forward_of_any_part_counts(part: str, change: str, settings: di
     assert scores(after).tolist() != scores(before).tolist()
 
 
-def test_a_class_that_gets_another_forward_later_counts(monkeypatch) -> None:
+def test_a_forward_that_is_replaced_later_in_the_class_is_used(monkeypatch) -> None:
     made = model()
     before = generate(made, *sources(), Generation(max_len=9))
     forward = type(made.decoder.blocks[0]).forward
@@ -485,7 +485,7 @@ def test_a_quantised_copy_has_every_layer_quantised_and_generates() -> None:
     torch.testing.assert_close(scores(found), scores(exact), rtol=0, atol=0.1)
 
 
-def test_images_are_read_out() -> None:
+def test_texts_of_images() -> None:
     made = model(source="image", image_size=(8, 24), patch_size=4, tied="target", stem="masked_conv")
     images, mask = torch.randn(2, 3, 8, 24), torch.ones(2, 2, 6, dtype=torch.bool)
     mask[1, :, 3:] = False
@@ -493,8 +493,8 @@ def test_images_are_read_out() -> None:
     same(found[1:], generate(made, images[1:, :, :, :12], None, Generation(beam=3, max_len=6)))
 
 
-def ways_to_write(likely: Tensor) -> dict[tuple[int, ...], float]:
-    """Log-probabilities (columns,V) -> what each text has over all ways to write it along the columns."""
+def alignment_sums(likely: Tensor) -> dict[tuple[int, ...], float]:
+    """Log-probabilities (columns,V) -> the log-probability of each text, summed over its alignments."""
     columns, ids = likely.shape
     found: dict[tuple[int, ...], float] = {}
     for path in itertools.product(range(ids), repeat=columns):
@@ -506,8 +506,8 @@ def ways_to_write(likely: Tensor) -> dict[tuple[int, ...], float]:
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one model", "two"])
 @pytest.mark.parametrize("more", [{}, {"min_len": 2}, {"prefix": (4,)}, {"no_repeat_ngram": 1}], ids=str)
-def test_columns_have_their_share_of_a_score_and_texts_of_their_own(count: int, more: dict) -> None:
-    """Against the sum over all ways to write a text, and a search that is wide enough to find them all."""
+def test_ctc_is_part_of_the_score_and_adds_candidates(count: int, more: dict) -> None:
+    """Against the sum over all alignments of a text, and a search that is wide enough to find all texts."""
     options = {"source": "image", "image_size": (8, 20), "patch_size": 4, "tied": "target", "vocab_size": 7,
                "stem": "pooled_conv", "positions": "learned", "class_token": True}
     made = [model(seed, **options) for seed in range(count)]
@@ -522,7 +522,7 @@ def test_columns_have_their_share_of_a_score_and_texts_of_their_own(count: int, 
         for each in made:
             columns, widths = each.ctc_log_probs(images, mask.flatten(1))
             assert widths.tolist() == [5, 3]
-            ways.append(ways_to_write(columns[row, :width].detach()))
+            ways.append(alignment_sums(columns[row, :width].detach()))
             signs = itertools.groupby(columns[row, :width].argmax(-1).tolist())
             candidates.add((tuple(sign for sign, _ in signs if sign), True))
         expected = []
@@ -537,7 +537,7 @@ def test_columns_have_their_share_of_a_score_and_texts_of_their_own(count: int, 
         assert [text.score for text in found[row]] == pytest.approx([score for score, _ in expected], abs=1e-4)
 
 
-def test_columns_decide_which_text_is_the_best() -> None:
+def test_ctc_decides_which_text_is_the_best() -> None:
     made = model(source="image", image_size=(8, 20), patch_size=4, tied="target", vocab_size=7, stem="pooled_conv")
     images, settings = torch.randn(8, 3, 8, 20), {"beam": 3, "max_len": 4}
     plain = texts(generate(made, images, None, Generation(**settings)))
@@ -547,13 +547,13 @@ def test_columns_decide_which_text_is_the_best() -> None:
     assert any(own not in beam for (own,), beam in zip(by_ctc, beams, strict=True))  # which no search had found
 
 
-def test_greedy_search_has_the_text_of_the_columns_as_a_second_candidate() -> None:
+def test_greedy_search_has_the_text_of_ctc_as_a_second_candidate() -> None:
     made = model(source="image", image_size=(8, 20), patch_size=4, tied="target", vocab_size=7, stem="pooled_conv")
     images = torch.randn(8, 3, 8, 20)
     (columns, widths), plain = made.ctc_log_probs(images), texts(generate(made, images, None, Generation(max_len=6)))
     found = texts(generate(made, images, None, Generation(max_len=6, ctc=1.0)))
     for row, ((text,), (greedy,)) in enumerate(zip(found, plain, strict=True)):
-        ways = ways_to_write(columns[row, : widths[row]].detach())
+        ways = alignment_sums(columns[row, : widths[row]].detach())
         signs = itertools.groupby(columns[row].argmax(-1).tolist())
         candidates = [greedy, tuple(sign for sign, _ in signs if sign)]
         allowed = [each for each in candidates if each == greedy or len(each) < 6 and not {1, 2} & set(each)]
@@ -561,7 +561,7 @@ def test_greedy_search_has_the_text_of_the_columns_as_a_second_candidate() -> No
     assert found != plain
 
 
-def test_columns_are_asked_of_images_and_of_several_texts_only() -> None:
+def test_ctc_is_for_images_and_several_texts_only() -> None:
     with pytest.raises(ValueError, match="ctc is for images, but this model reads texts"):
         generate(model(), *sources(), Generation(beam=2, max_len=4, ctc=0.5))
     with pytest.raises(ValueError, match=r"ctc=0.5 selects the best text of a search, but sample is true; use ctc=0"):
@@ -582,7 +582,7 @@ def test_no_text_is_longer_than_the_model_has_positions() -> None:
 
 @pytest.mark.parametrize("penalty", [0.6, 1.0])
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("size", [V, 1500])  # few ids, and so many that the best are looked for in groups
+@pytest.mark.parametrize("size", [V, 1500])  # few ids, and so many that the best are searched in groups
 def test_texts_equal_marians(size: int, beam: int, penalty: float) -> None:
     made = model(vocab_size=size)
     with torch.no_grad():
@@ -626,7 +626,7 @@ def test_texts_equal_marians(size: int, beam: int, penalty: float) -> None:
         ({"prefix": (0,)}, "has 0, which is pad"),
     ],
 )
-def test_wrong_settings_are_one_clear_line(settings: dict, message: str) -> None:
+def test_invalid_settings_are_errors_of_one_line(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         Generation(**settings)
     assert "\n" not in str(error.value)
@@ -650,8 +650,8 @@ def test_a_prefix_may_be_of_any_type_of_numbers() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"beam": 3}, {"sample": True, "n_best": 2}])
-def test_half_precision_writes_too(more: dict) -> None:
-    """Kept keys and values have the type that the layers compute with."""
+def test_generation_in_half_precision(more: dict) -> None:
+    """Cached keys and values have the type that the layers compute with."""
     for options in POSITIONS:
         made = model(**options, qk_norm=True)
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -40,7 +40,7 @@ def test_the_leaves_are_the_best_texts_and_recording_changes_nothing(name: str) 
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_each_step_has_the_best_continuations_of_all_beams(beam: int) -> None:
-    """Each step anew from the model's probabilities: of the beams' continuations the best, the first of which live."""
+    """Each step computed again from the model's probabilities: the best continuations, the first of which remain."""
     made = model()
     _, (tree, *_) = recorded(made, sources(1), Generation(beam=beam, max_len=5))
     beams, shown = [((), 0.0)], {1: 5, 3: 6}[beam]

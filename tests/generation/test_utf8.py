@@ -28,10 +28,10 @@ def test_every_sequence_of_two_bytes_and_many_of_four_are_as_in_python() -> None
     edges = [0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED, 0xEE, 0xEF,
              0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF]
     for data in [*itertools.product(range(256), repeat=2), *itertools.product(edges, repeat=4)]:
-        wanted, found = incomplete(bytes(data)), following((), bytes(data))
-        if wanted is not None and wanted[:1] == b"\xed" and wanted[1:] >= b"\xa0":
-            wanted = None  # a surrogate, which Python rejects at its third byte
-        assert (found is None) == (wanted is None) and (found == ()) == (wanted == b"")
+        expected, found = incomplete(bytes(data)), following((), bytes(data))
+        if expected is not None and expected[:1] == b"\xed" and expected[1:] >= b"\xa0":
+            expected = None  # a surrogate, which Python rejects at its third byte
+        assert (found is None) == (expected is None) and (found == ()) == (expected == b"")
 
 
 def byte_model(vocab_size: int, seed: int = 0) -> Transformer:
@@ -56,7 +56,7 @@ def test_texts_are_utf8_and_end_between_characters(settings: dict, tokenizer) ->
     assert any("\ufffd" in tokenizer.decode(text.ids) for text in itertools.chain(*free))
 
 
-def test_greedy_search_takes_the_best_of_the_allowed_tokens() -> None:
+def test_greedy_search_selects_the_best_of_the_allowed_tokens() -> None:
     model, pieces, source = byte_model(261), ByteTokenizer().pieces, torch.randint(5, 200, (1, 7))
     ((found,),) = generate(model, source, None, Generation(max_len=12), utf8=Utf8(pieces))
     ids = [1]

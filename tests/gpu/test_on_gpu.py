@@ -1,6 +1,6 @@
 """Training and inference on a CUDA GPU: `CUDA_VISIBLE_DEVICES=0 python -m pytest -m gpu`.
 
-All other tests see no GPU, and the default suite leaves these out.
+All other tests have no GPU, and the default suite leaves these out.
 """
 
 import copy

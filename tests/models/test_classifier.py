@@ -1,4 +1,4 @@
-"""The whole model: its variants, its promises about compilation, precision, features and work."""
+"""The whole model: its variants, its guarantees about compilation, precision, features and FLOPs."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_the_sum_is_the_mean_times_the_number_of_tokens(prefix: bool, tokens: in
     with torch.no_grad():
         torch.testing.assert_close(total(pixels()), mean(pixels()), rtol=1e-4, atol=1e-4)
     same, mean = (small(pool=pool, final_norm="pooled").eval() for pool in ("sum", "mean"))
-    with torch.no_grad():  # a norm of the pooled vector does not see a factor, except through its eps
+    with torch.no_grad():  # a norm of the pooled vector is invariant to a factor, except through its eps
         torch.testing.assert_close(same(pixels()), mean(pixels()), rtol=1e-3, atol=1e-3)
 
 
@@ -74,12 +74,12 @@ def test_half_precision_stays_close(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_an_image_does_not_depend_on_its_neighbours(variant: str) -> None:
+def test_an_image_does_not_depend_on_the_rest_of_the_batch(variant: str) -> None:
     model, x = small(**VARIANTS[variant]).eval(), pixels(6)
     torch.testing.assert_close(model(x)[4:5], model(x[4:5]), rtol=0, atol=1e-5)
 
 
-def test_without_positions_patches_are_a_bag() -> None:
+def test_without_positions_the_order_of_patches_has_no_influence() -> None:
     model, x = small(positions="none").eval(), pixels()
     top, bottom = x[:, :, :8], x[:, :, 8:]
     torch.testing.assert_close(model(x), model(torch.cat([bottom, top], dim=2)), rtol=0, atol=1e-5)
@@ -94,7 +94,7 @@ def test_names_of_the_parameters() -> None:
         assert name in names
 
 
-def test_a_new_model_is_unsure() -> None:
+def test_a_new_model_has_small_logits() -> None:
     """Logits of fresh weights are small and their spread does not grow with depth."""
     torch.manual_seed(0)
     logits = create_model("vit_tiny", image_size=32, patch_size=8, num_classes=10).eval()(torch.randn(8, 3, 32, 32))

@@ -44,7 +44,7 @@ def test_logits_are_those_of_timm(options):
     assert model(images()).shape == (3, 5)
 
 
-def test_the_architecture_is_read_off_the_tensors():
+def test_the_architecture_is_inferred_from_the_tensors():
     state = from_timm(VisionTransformerDistilled(**SIZES).state_dict())
     values = infer_config(state, {"num_heads": 4, "norm_eps": 1e-6, "activation": "gelu"})
     assert values["dist_token"] and values["pool"] == "class" and values["prefix_positions"]
@@ -81,7 +81,7 @@ def test_what_timm_cannot_express_keeps_our_names(options, reason, tmp_path):
     assert torch.equal(again(images()), model(images())) and again.config == model.config
 
 
-def test_names_go_there_and_back():
+def test_names_survive_the_round_trip():
     model = random(create_model("vit_tiny", **OURS))
     there = to_timm(model.state_dict(), model.config)
     assert {"dist_token", "head_dist.weight"} <= set(there)

@@ -1,4 +1,4 @@
-"""A masked autoencoder: what it promises by itself; its numbers are compared in tests/weights/formats/test_mae.py."""
+"""A masked autoencoder: its properties; its numbers are compared in tests/weights/formats/test_mae.py."""
 
 import json
 import math
@@ -29,28 +29,28 @@ def batch(rows: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("options", FORMS)
-def test_what_is_hidden_changes_nothing(options: dict) -> None:
-    """The pixels of hidden patches may be anything; those of a visible one may not."""
+def test_masked_patches_have_no_influence(options: dict) -> None:
+    """The outputs do not depend on the pixels of masked patches, but on those of each visible one."""
     model, (images, noise) = small(**options), batch()
-    pixels, hidden = model(images, noise)
-    assert pixels.shape == (3, 24, 48) and hidden.sum(1).tolist() == [18, 18, 18]
+    pixels, masked = model(images, noise)
+    assert pixels.shape == (3, 24, 48) and masked.sum(1).tolist() == [18, 18, 18]
     patches = to_patches(images, (4, 4))
-    other = from_patches(torch.where(hidden[..., None], torch.randn_like(patches), patches), (4, 4), (4, 6))
+    other = from_patches(torch.where(masked[..., None], torch.randn_like(patches), patches), (4, 4), (4, 6))
     assert torch.equal(model(other, noise)[0], pixels)
-    row = int((~hidden[0]).nonzero()[0])
+    row = int((~masked[0]).nonzero()[0])
     patches[0, row] += 1
     assert not torch.allclose(model(from_patches(patches, (4, 4), (4, 6)), noise)[0][0], pixels[0])
 
 
-def test_the_smallest_noise_is_seen() -> None:
+def test_the_patches_with_the_smallest_noise_are_visible() -> None:
     model, (images, noise) = small(), batch()
-    _, hidden = model(images, noise)
-    for row, own in zip(noise, hidden, strict=True):
+    _, masked = model(images, noise)
+    for row, own in zip(noise, masked, strict=True):
         assert set((~own).nonzero()[:, 0].tolist()) == set(row.argsort()[:6].tolist())
 
 
 def test_the_encoder_works_on_a_quarter_of_the_patches() -> None:
-    """Operations of a deep encoder beside a decoder of nothing: a bit over a quarter of those of all patches."""
+    """Operations of a deep encoder with a minimal decoder: slightly more than a quarter of those of all patches."""
     deep = {"depth": 8, "decoder_dim": 4, "decoder_num_heads": 1}
     masked = flops(small(**deep))
     whole = flops(create_model("vit_tiny", **{**SMALL, "depth": 8, "num_classes": 0}))
@@ -58,8 +58,8 @@ def test_the_encoder_works_on_a_quarter_of_the_patches() -> None:
 
 
 @pytest.mark.parametrize("options", FORMS)
-def test_a_classifier_takes_the_encoder_over(options: dict) -> None:
-    """`config.classifier()` is of the same form; fed nothing but the visible patches, it computes the same tokens."""
+def test_a_classifier_has_the_same_encoder(options: dict) -> None:
+    """`config.classifier()` has the same encoder; from the visible patches alone it computes the same tokens."""
     model, (images, _) = small(**options), batch()
     classifier = model_from_config({**model.config.classifier(), "num_classes": 5}).eval()
     report = load_weights(classifier, model.state_dict())
@@ -77,15 +77,15 @@ def test_patches_and_back() -> None:
 
 
 @pytest.mark.parametrize("norm_pixels", [True, False])
-def test_perfect_answers_have_no_error_and_reconstruct_the_image(norm_pixels: bool) -> None:
+def test_perfect_predictions_have_no_error_and_reconstruct_the_image(norm_pixels: bool) -> None:
     model, (images, noise) = small(norm_pixels=norm_pixels), batch()
-    targets, (_, hidden) = model.targets(images), model(images, noise)
-    assert torch.equal(masked_error(targets, targets, hidden), torch.zeros(3))
-    torch.testing.assert_close(model.reconstruct(images, targets, hidden), images, rtol=0, atol=1e-5)
-    wrong = torch.where(hidden[..., None], targets, targets + 7)  # what was seen is not asked for
-    assert torch.equal(masked_error(wrong, targets, hidden), torch.zeros(3))
-    same = from_patches(torch.where(hidden[..., None], 0, to_patches(images, (4, 4))), (4, 4), (4, 6))
-    black = model.reconstruct(images, torch.zeros_like(targets), hidden) if not norm_pixels else same
+    targets, (_, masked) = model.targets(images), model(images, noise)
+    assert torch.equal(masked_error(targets, targets, masked), torch.zeros(3))
+    torch.testing.assert_close(model.reconstruct(images, targets, masked), images, rtol=0, atol=1e-5)
+    wrong = torch.where(masked[..., None], targets, targets + 7)  # visible patches have no loss
+    assert torch.equal(masked_error(wrong, targets, masked), torch.zeros(3))
+    same = from_patches(torch.where(masked[..., None], 0, to_patches(images, (4, 4))), (4, 4), (4, 6))
+    black = model.reconstruct(images, torch.zeros_like(targets), masked) if not norm_pixels else same
     assert torch.equal(black, same)
 
 
@@ -95,8 +95,8 @@ def test_gradients_reach_every_parameter_with_checkpointing_too() -> None:
     for checkpointing in (False, True):
         model = small(class_token=False)
         model.set_grad_checkpointing(checkpointing)
-        pixels, hidden = model(images, noise)
-        masked_error(pixels, model.targets(images), hidden).mean().backward()
+        pixels, masked = model(images, noise)
+        masked_error(pixels, model.targets(images), masked).mean().backward()
         assert all(p.grad is not None and p.grad.abs().max() > 0 for p in model.parameters())
         gradients.append([parameter.grad for parameter in model.parameters()])
     torch.testing.assert_close(gradients[0], gradients[1])
@@ -132,7 +132,7 @@ def test_a_config_survives_json_and_builds_the_model_again() -> None:
     assert torch.equal(again(images, noise)[0], model(images, noise)[0])
 
 
-@pytest.mark.parametrize(("options", "said"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"mask_ratio": 0.99}, r"mask_ratio 0.99 leaves 0 of 24 patches"),
     ({"mask_ratio": 0.0}, r"mask_ratio 0.0 leaves 24 of 24 patches"),
     ({"decoder_dim": 30}, r"decoder_dim 30 is not divisible by 4.*nearest: 28, 32"),
@@ -140,20 +140,20 @@ def test_a_config_survives_json_and_builds_the_model_again() -> None:
     ({"stem": "conv"}, r"stem=conv is unknown.*linear"),
     ({"mask_rate": 0.5}, r"no option 'mask_rate'; nearest: mask_ratio"),
 ])
-def test_what_cannot_be(options: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         small(**options)
 
 
-def test_it_learns_to_go_on_with_a_pattern() -> None:
-    """Images that are one random colour throughout: a visible patch tells all others."""
+def test_it_learns_to_continue_a_pattern() -> None:
+    """Images that are one random colour throughout: a visible patch determines all others."""
     torch.manual_seed(0)
     model = small(norm_pixels=False, class_token=False).train()
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=3e-3), []
     for _ in range(80):
         images = torch.randn(16, 3, 1, 1).expand(-1, -1, 16, 24)
-        pixels, hidden = model(images)
-        loss = masked_error(pixels, model.targets(images), hidden).mean()
+        pixels, masked = model(images)
+        loss = masked_error(pixels, model.targets(images), masked).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -161,7 +161,7 @@ def test_it_learns_to_go_on_with_a_pattern() -> None:
     assert math.isfinite(losses[-1]) and losses[-1] < 0.25 * losses[0]
 
 
-def test_half_precision_tells_nearly_the_same() -> None:
+def test_half_precision_is_close_to_float32() -> None:
     model, (images, noise) = small(), batch()
     with torch.no_grad():
         expected = model(images, noise)[0]

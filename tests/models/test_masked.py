@@ -1,4 +1,4 @@
-"""BERT in pre-training: what it promises by itself; its logits are compared in tests/weights/formats/test_bert.py."""
+"""BERT in pre-training: its properties; its logits are compared in tests/weights/formats/test_bert.py."""
 
 import json
 
@@ -31,8 +31,8 @@ def test_logits_at_some_positions_equal_those_at_all() -> None:
     tokens, pair = model(**batch)
     assert tokens.shape == (3, 12, 30) and pair.shape == (3, 2)
     chosen = torch.rand(3, 12, generator=torch.Generator().manual_seed(2)) < 0.3
-    asked, same_pair = model(**batch, positions=chosen.flatten().nonzero().squeeze(1))
-    torch.testing.assert_close(asked, tokens[chosen], rtol=0, atol=1e-5)
+    selected, same_pair = model(**batch, positions=chosen.flatten().nonzero().squeeze(1))
+    torch.testing.assert_close(selected, tokens[chosen], rtol=0, atol=1e-5)
     assert torch.equal(same_pair, pair)
     none, _ = model(**batch, positions=torch.zeros(0, dtype=torch.long))
     assert none.shape == (0, 30)
@@ -49,13 +49,13 @@ def test_padding_never_changes_the_result(options: dict) -> None:
         torch.testing.assert_close(alone_pair[0], pair[row], rtol=0, atol=1e-5)
 
 
-def test_one_matrix_reads_and_writes() -> None:
+def test_the_input_and_output_matrices_are_tied() -> None:
     model, batch = small().eval(), pairs()
     names = [name for name, parameter in model.named_parameters() if parameter.shape == (30, 32)]
     assert names == ["embed.token.weight"]
     model(**batch)[0].square().mean().backward()
     unread = sorted(set(range(30)) - set(batch["source"].flatten().tolist()))
-    assert unread and model.embed.token.weight.grad[unread].abs().amax(1).min() > 0  # ids that are only written
+    assert unread and model.embed.token.weight.grad[unread].abs().amax(1).min() > 0  # ids that are only predicted
 
 
 def test_gradients_reach_every_parameter_with_checkpointing_too() -> None:
@@ -86,7 +86,7 @@ def test_compiles_as_one_graph_for_any_number_of_positions() -> None:
     torch.testing.assert_close(compiled(**batch), model(**batch), rtol=0, atol=1e-5)
 
 
-def test_it_learns_what_is_hidden_and_what_belongs_together() -> None:
+def test_it_learns_masked_tokens_and_sentence_pairs() -> None:
     """Texts count upwards; the second half goes on counting or starts anywhere else."""
     generator, model = torch.Generator().manual_seed(0), small(dropout=0.0, attention_dropout=0.0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

@@ -96,12 +96,12 @@ def test_padding_has_no_influence_on_texts(name: str) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"beam": 3, "n_best": 3}], ids=["greedy", "beams"])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_translators_generate_from_their_cache_what_they_generate_without(name: str, settings: dict) -> None:
+def test_translators_generate_the_same_with_and_without_their_cache(name: str, settings: dict) -> None:
     model = made("translation", name).eval()
     source, mask = torch.randint(3, 11, (3, 5)), torch.arange(5) < torch.tensor([[5], [2], [4]])
-    wanted = Generation(max_len=24, min_len=18, **settings)
+    generation = Generation(max_len=24, min_len=18, **settings)
     with torch.inference_mode():
-        fast, slow = (generate(each, source, mask, wanted) for each in (model, Uncached(model)))
+        fast, slow = (generate(each, source, mask, generation) for each in (model, Uncached(model)))
     for row, other in zip(fast, slow, strict=True):
         assert [each.ids for each in row] == [each.ids for each in other]
         assert [each.score for each in row] == pytest.approx([each.score for each in other], abs=1e-4)
@@ -126,7 +126,7 @@ def test_local_attention_that_covers_all_tokens_is_full_attention(model: str, si
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name not in ("scaled", "interleaved", "relative")])
-def test_timm_and_marian_refuse_by_the_name_of_the_part(name: str) -> None:
+def test_timm_and_marian_exports_name_the_unsupported_part(name: str) -> None:
     from vit.weights.formats.marian import marian_arguments
 
     parts = {"full heads, narrow values": "value_dim=", "sliced input": "projection=", "batch norm": "norm=",
@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_named(model: str, options: dict, message: str) -> 
         model_from_config({**MODELS[model], **options})
 
 
-def test_configs_from_before_these_keys_build_the_models_of_then() -> None:
+def test_configs_without_these_keys_build_the_same_models() -> None:
     """The stored values of an old bundle have no such key."""
     new = {"mixer", "kernel", "attention", "window", "dilation", "global_tokens", "heads", "value_dim", "projection",
            "residual", "sincos_channels", "decoder_mixer"}

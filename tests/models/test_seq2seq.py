@@ -1,4 +1,4 @@
-"""The encoder-decoder: against torch.nn.Transformer, its forms, its promises, and its start from a classifier."""
+"""The encoder-decoder: against torch.nn.Transformer, its variants and properties, and its start from a classifier."""
 
 import copy
 import json
@@ -57,7 +57,7 @@ def test_equal_to_torch(pre_norm: bool) -> None:
     theirs.load_state_dict(as_torch(made.state_dict()))
     source, target, mask = inputs(made)
     future = torch.ones(T, T, dtype=torch.bool).triu(1)
-    with torch.enable_grad():  # keeps torch off its fused path, which puts zeros at padded places
+    with torch.enable_grad():  # avoids torch's fused path, which writes zeros at padded positions
         x = theirs(made.embed(source), made.target_embed(target), tgt_mask=future, src_key_padding_mask=~mask,
                    memory_key_padding_mask=~mask)
     torch.testing.assert_close(made(source, target, mask), x @ made.embed.token.weight.T, **CLOSE)
@@ -82,7 +82,7 @@ def as_torch(state: dict) -> dict:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_steps_equal_the_whole(form: str) -> None:
-    """The logits of every position, whether written one by one, after a forced beginning, or read at once."""
+    """The logits of every position, whether computed one by one, after a prefix, or at once."""
     made = model(**FORMS[form])
     source, target, mask = inputs(made)
     whole = made(source, target, mask)
@@ -93,7 +93,7 @@ def test_steps_equal_the_whole(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_token_sees_the_future(form: str) -> None:
+def test_no_token_depends_on_later_ones(form: str) -> None:
     made = model(**FORMS[form])
     source, target, mask = inputs(made)
     changed = torch.cat([target[:, :3], (target[:, 3:] + 1) % V], dim=1)
@@ -103,7 +103,7 @@ def test_no_token_sees_the_future(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_padding_changes_no_answer(form: str) -> None:
+def test_padding_changes_no_logit(form: str) -> None:
     made = model(**FORMS[form])
     source, target, mask = inputs(made)
     batch = made(source, target, mask)
@@ -118,7 +118,7 @@ def test_padding_changes_no_answer(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_patches_spell_without_the_tokens_before_them(form: str) -> None:
+def test_logits_of_the_source_are_those_of_its_patches_without_prefix_tokens(form: str) -> None:
     made = model(**FORMS[form])
     source, target, mask = inputs(made)
     logits, patches = made(source, target, mask, source_logits=True)
@@ -217,7 +217,7 @@ def test_a_captioner_starts_from_a_classifier(how: str) -> None:
         ({**IMAGE, "image_size": 30}, "image_size 30 is not divisible by patch_size 4; nearest valid: 28, 32"),
     ],
 )
-def test_wrong_values_are_one_clear_line(options: dict, message: str) -> None:
+def test_invalid_values_are_errors_of_one_line(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         EncoderDecoderConfig(**{**SMALL, **options})
     assert "\n" not in str(error.value)

@@ -39,7 +39,7 @@ def texts(lengths: tuple[int, ...] = (12, 3, 7, 2), segments: int = 2) -> dict[s
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_text_alone_and_in_any_batch_has_the_same_answer(variant: str) -> None:
+def test_a_text_alone_and_in_any_batch_has_the_same_logits(variant: str) -> None:
     model, batch = small(**VARIANTS[variant]).eval(), texts()
     logits = model(**batch)
     assert logits.shape == (4, 3)
@@ -96,7 +96,7 @@ def test_a_text_longer_than_max_len(positions: str) -> None:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_each_pool_learns_which_of_two_words_is_there(pool: str) -> None:
-    """The word stands at a random place of a text of a random length."""
+    """The word is at a random position of a text of a random length."""
     generator = torch.Generator().manual_seed(0)
     model = small(pool=pool, num_classes=2, depth=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -114,8 +114,8 @@ def two_words(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Te
     length = torch.randint(3, 13, (rows, 1), generator=generator)
     source = torch.randint(5, 18, (rows, 12), generator=generator)
     label = torch.randint(2, (rows,), generator=generator)
-    place = 1 + (torch.rand(rows, 1, generator=generator) * (length - 1)).long()
-    source.scatter_(1, place, 18 + label[:, None])
+    position = 1 + (torch.rand(rows, 1, generator=generator) * (length - 1)).long()
+    source.scatter_(1, position, 18 + label[:, None])
     source[:, 0] = 1
     mask = torch.arange(12) < length
     return source * mask, mask, label
@@ -164,7 +164,7 @@ def test_published_parameter_count() -> None:
         ({"vocab_size": None}, "needs a value for vocab_size"),
     ],
 )
-def test_wrong_values_are_one_clear_line(options: dict, message: str) -> None:
+def test_invalid_values_are_errors_of_one_line(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         create_model("text_tiny", **{**SMALL, **options})
     assert "\n" not in str(error.value)

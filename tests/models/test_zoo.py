@@ -47,7 +47,7 @@ def test_every_size_has_as_many_parameters_as_timms(name: str, theirs: str, opti
         assert count(create_model(name)) == count(timm.create_model(theirs, num_classes=1000, **options))
 
 
-def test_names_mean_what_they_say() -> None:
+def test_names_determine_patch_and_image_size() -> None:
     config = create_model("vit_tiny_patch8_64", num_classes=3, depth=1).config
     assert (config.image_size, config.patch_size, config.dim, config.depth) == ((64, 64), (8, 8), 192, 1)
     with torch.device("meta"):
@@ -91,7 +91,7 @@ def test_list_models_by_pattern() -> None:
         ("vit_tiny", {"layer_scale": 0.0}, "layer_scale is 0.0"),
     ],
 )
-def test_wrong_names_and_values_are_one_clear_line(name: str, options: dict, message: str) -> None:
+def test_invalid_names_and_values_are_errors_of_one_line(name: str, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         create_model(name, **options)
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Attention against torch's own, and the properties that masks and positions promise."""
+"""Attention against torch's own, and the properties of masks and positions."""
 
 from functools import partial
 
@@ -58,10 +58,11 @@ def test_training_in_bfloat16_follows_the_formula(tokens: int, autocast: bool) -
     assert heads.dtype == torch.bfloat16
     exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
     scores = exact[0] @ exact[1].mT / 4 + added.bfloat16().double()
-    wanted = scores.softmax(-1) @ exact[2]
+    exact_heads = scores.softmax(-1) @ exact[2]
     weight = torch.randn(shape).bfloat16()
     slopes = torch.autograd.grad((heads * weight).sum(), (q, k, v))
-    for one, two in zip([heads, *slopes], [wanted, *torch.autograd.grad((wanted * weight).sum(), exact)], strict=True):
+    exact_slopes = torch.autograd.grad((exact_heads * weight).sum(), exact)
+    for one, two in zip([heads, *slopes], [exact_heads, *exact_slopes], strict=True):
         assert (one - two).norm() / two.norm() < 0.01  # bfloat16 has 8 binary digits
 
 
@@ -85,7 +86,7 @@ def test_self_attention_equals_the_formula(rank: int, causal: bool) -> None:
     shapes = {0: None, 2: (B, N), 3: (B, N, N), 4: (B, H, N, N)}
     mask = None if rank == 0 else torch.rand(shapes[rank]) < 0.6
     if mask is not None:
-        mask[..., 0] = True  # nobody is left without anything to look at
+        mask[..., 0] = True  # each query may attend to at least one key
     q, k, v = (part.transpose(1, 2) for part in ours.qkv(x).view(B, N, 3, H, 10).unbind(2))
     scores = ours.q_norm(q) @ ours.k_norm(k).transpose(-2, -1) / 10**0.5
     allowed = torch.ones(B, H, N, N, dtype=torch.bool)
@@ -115,7 +116,7 @@ def test_values_of_another_width_than_keys(cross: bool) -> None:
     torch.testing.assert_close(ours(x, memory if cross else None), expected, **CLOSE)
 
 
-def test_each_of_the_stacked_matrices_begins_as_a_matrix_of_its_own() -> None:
+def test_each_of_the_stacked_matrices_is_initialized_by_itself() -> None:
     """Xavier's bound follows from the widths of one matrix, not of the three in one."""
     ours = attention(Heads(H, D // H, 2))
     init_weights(ours)
@@ -183,7 +184,7 @@ def test_a_token_that_may_attend_to_nothing_gives_no_nan() -> None:
 
 
 def test_fewer_queries_than_keys_are_aligned_at_the_end() -> None:
-    """The last query sees all keys, as when a decoder goes on from what it has kept."""
+    """The last query attends to all keys, as in a decoder with a cache."""
     from vit.nn.masks import attention_mask
 
     mask, causal = attention_mask(None, True, torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 5, 4))
@@ -197,7 +198,7 @@ def test_rotated_products_depend_on_the_offset_alone() -> None:
     q, k = torch.randn(1, 1, 1, width), torch.randn(1, 1, 1, width)
     tokens = 1 + rows * columns
     turned_q, turned_k = (rotary()(x.expand(1, 1, tokens, width)) for x in (q, k))
-    assert torch.equal(turned_q[:, :, 0], q[:, :, 0])  # the class token stands nowhere
+    assert torch.equal(turned_q[:, :, 0], q[:, :, 0])  # the class token has no position
     products = (turned_q @ turned_k.transpose(-2, -1))[0, 0, 1:, 1:].view(rows, columns, rows, columns)
     torch.testing.assert_close(products[1, 2, 3, 1], products[2, 5, 4, 4], **CLOSE)
     assert abs(products[1, 2, 3, 1] - products[1, 2, 1, 3]) > 1e-3
@@ -234,7 +235,7 @@ def test_a_mask_of_numbers_is_refused() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", [ScaledDotProduct, Additive, Cosine, partial(Local, window=2)])
-def test_numbers_for_pairs_are_added_to_the_scores(kind, causal: bool) -> None:
+def test_an_additive_mask_is_added_to_the_scores(kind, causal: bool) -> None:
     torch.manual_seed(0)
     length = 80  # more than a block of local attention
     ours, x = Attention(D, H, score=kind).eval(), torch.randn(B, length, D)
@@ -248,7 +249,7 @@ def test_numbers_for_pairs_are_added_to_the_scores(kind, causal: bool) -> None:
     bias = torch.randn(1, H, length, length)
     with attention_maps(ours) as maps:
         biased, plain = ours(x, mask=bias, causal=causal), ours(x, causal=causal)
-    weights = (maps[""][1].log() + bias).softmax(-1)  # a factor on each weight, shared out anew
+    weights = (maps[""][1].log() + bias).softmax(-1)  # a factor on each weight, normalized again
     torch.testing.assert_close(maps[""][0], weights, **CLOSE)
     values = ours.qkv(x).view(B, length, 3, H, D // H)[:, :, 2].transpose(1, 2)
     torch.testing.assert_close(biased, ours.proj((weights @ values).transpose(1, 2).flatten(2)), **CLOSE)
@@ -271,7 +272,7 @@ def test_norm_on_the_joined_heads_and_keys_without_bias_equal_timms_eva() -> Non
     torch.testing.assert_close(ours(x), theirs(x), **CLOSE)
 
 
-def test_neighbours_are_halves_in_another_order() -> None:
+def test_interleaved_is_rotate_half_in_another_order() -> None:
     x, order = torch.randn(1, 2, 15, 16), torch.arange(16).view(8, 2).T.flatten()  # even channels, then odd ones
     halves, neighbours = Rotary((3, 5), 16)(), Rotary((3, 5), 16, pairs=Interleaved)()
     torch.testing.assert_close(neighbours(x)[..., order], halves(x[..., order]))

@@ -1,4 +1,4 @@
-"""Writing step by step gives what reading the whole text gives."""
+"""Decoding step by step gives the outputs of the whole text."""
 
 import pytest
 import torch
@@ -28,21 +28,21 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return torch.randn(B, T, D), torch.randn(B, S, D), torch.arange(S) < torch.tensor([[3], [5]])
 
 
-@pytest.mark.parametrize("room", [1, 4, 64], ids=lambda room: f"room {room}")
+@pytest.mark.parametrize("capacity", [1, 4, 64], ids=lambda capacity: f"capacity {capacity}")
 @pytest.mark.parametrize("pieces", [(1,) * 6, (3, 1, 2), (6,), (1, 5)], ids=str)
 @pytest.mark.parametrize("options", [{}, {"pre_norm": False, "values": 5}, {"rotary": True, "qk_norm": RMSNorm}],
                          ids=["plain", "post-norm, narrow values", "rotary, QK-norm"])
-def test_steps_of_any_length_equal_the_whole(options: dict, pieces: tuple, room: int) -> None:
+def test_steps_of_any_length_equal_the_whole(options: dict, pieces: tuple, capacity: int) -> None:
     made, (x, memory, mask) = decoder(**options), inputs()
-    cache = made.start(memory, mask, room)
+    cache = made.start(memory, mask, capacity)
     steps = [made.advance(piece, cache) for piece in x.split(pieces, dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), made(x, memory, memory_mask=mask), **CLOSE)
     assert cache.position == T
 
 
 @pytest.mark.parametrize("rotary", [False, True])
-def test_lines_side_by_side_equal_lines_by_themselves(rotary: bool) -> None:
-    """Two lines share two tokens; then the first goes on, and the second is born from it a step later."""
+def test_beams_in_one_batch_equal_beams_alone(rotary: bool) -> None:
+    """Two beams share two tokens; the first continues, and the second branches off from it a step later."""
     made, (x, memory, mask) = decoder(rotary=rotary), inputs()
     extra = torch.randn(B, 2, D)
     cache = made.start(memory, mask)
@@ -56,7 +56,7 @@ def test_lines_side_by_side_equal_lines_by_themselves(rotary: bool) -> None:
     torch.testing.assert_close(got, torch.stack([one, two], dim=1), **CLOSE)
 
 
-def test_rows_are_dropped_and_doubled_by_their_numbers() -> None:
+def test_rows_are_dropped_and_repeated_by_index() -> None:
     made, (x, memory, mask) = decoder(), inputs()
     cache = made.start(memory, mask)
     made.advance(x[:, :3], cache)
@@ -66,8 +66,8 @@ def test_rows_are_dropped_and_doubled_by_their_numbers() -> None:
     torch.testing.assert_close(made.advance(x[rows, 3:4], cache), expected, **CLOSE)
 
 
-def test_tokens_that_no_line_needs_are_forgotten() -> None:
-    """Rows forget different tokens; what is left stays in the order it came, and positions go on from where they were.
+def test_tokens_that_no_beam_needs_are_removed() -> None:
+    """Different tokens are removed from the rows; the others keep their order, and positions continue.
     """
     made, (x, memory, mask) = decoder(rotary=True), inputs()
     cache = made.start(memory, mask, capacity=4)

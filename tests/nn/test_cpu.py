@@ -1,4 +1,4 @@
-"""One switch turns off everything that serves some kinds of processors."""
+"""One switch disables all code for particular processors."""
 
 from functools import partial
 
@@ -51,7 +51,7 @@ def test_products_and_calls_are_those_of_torch_when_disabled(enabled, monkeypatc
     assert (fast_call(layer) is layer) is not enabled
 
 
-def test_only_packed_weights_go_elsewhere_where_the_others_are_slower(monkeypatch):
+def test_only_packed_weights_are_for_onednn_where_others_are_slower(monkeypatch):
     loads = []
     monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset({PACKED_PRODUCTS}))
     monkeypatch.setattr("vit.nn.cpu.LARGE", dict.fromkeys(LARGE, 1))

@@ -1,4 +1,4 @@
-"""A stand-in computes what its module does, to the last bit, and steps aside where somebody listens."""
+"""The copy of `fast_call` computes the same bits as its module, and calls the hooks of its parts."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def ids() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("options", [{}, {"pre_norm": True, "norm": "rms", "mlp": "swiglu", "positions": "rotary"}])
-def test_a_stand_in_computes_the_same_with_the_same_tensors(options):
+def test_a_copy_computes_the_same_with_the_same_tensors(options):
     made = model(**options)
     copy = fast_call(made)
     assert copy is not made and isinstance(copy, Transformer)
@@ -37,7 +37,7 @@ def test_a_stand_in_computes_the_same_with_the_same_tensors(options):
     assert all(a is b for a, b in zip(copy.parameters(), made.parameters(), strict=True))
 
 
-def test_a_stand_in_draws_as_its_module_did_when_it_was_made():
+def test_a_copy_keeps_the_mode_that_its_module_had():
     made = model().train()
     copy = fast_call(made)
     made.eval()

@@ -1,4 +1,4 @@
-"""Products by another library are those of torch, or its own where that may not be."""
+"""Products by oneDNN are those of torch, which computes them itself where oneDNN is not available."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ ANY_SIZE = dict.fromkeys(LARGE, 1)
 
 
 @pytest.fixture(autouse=True)
-def asked_anew(monkeypatch):
+def onednn_loaded_again(monkeypatch):
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
     load_onednn.cache_clear()
     yield
@@ -49,7 +49,7 @@ def calls(monkeypatch) -> list:
 
 
 @pytest.mark.parametrize(("dtype", "gradients"), LARGE, ids=str)
-def test_only_large_products_go_elsewhere(monkeypatch, dtype, gradients) -> None:
+def test_only_large_products_are_for_onednn(monkeypatch, dtype, gradients) -> None:
     seen, weight, large = calls(monkeypatch), torch.randn(64, 128).to(dtype), LARGE[dtype, gradients]
     few, many = (torch.randn(rows, 128).to(dtype) for rows in (large // 64 // 128 - 1, large // 64 // 128))
     with torch.set_grad_enabled(gradients):
@@ -177,7 +177,7 @@ def test_activations_are_those_of_torch(monkeypatch, dtype, activation) -> None:
 
 @pytest.mark.parametrize("operator", ["_linear_pointwise", "_reorder_linear_weight"])
 @pytest.mark.parametrize("other", [None, lambda x: x, lambda *all: all[0] * 2], ids=["none", "less", "wrong"])
-def test_it_needs_no_operator_of_torch_that_may_go(monkeypatch, other, operator: str) -> None:
+def test_a_missing_or_changed_operator_of_torch_is_not_used(monkeypatch, other, operator: str) -> None:
     known = {name: getattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")}
     known = known | {operator: other} if other else {name: each for name, each in known.items() if name != operator}
     monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**known))

@@ -1,4 +1,4 @@
-"""What is left out at random, and what tokens are gathered to."""
+"""Dropout, stochastic depth and patch dropout, LayerScale, and pooling."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def test_drop_path_follows_the_global_seed() -> None:
     assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
 
 
-def test_dropout_silences_its_part_keeps_the_mean_and_follows_the_global_seed() -> None:
+def test_dropout_zeroes_its_part_keeps_the_mean_and_follows_the_global_seed() -> None:
     torch.manual_seed(0)
     dropout, x = Dropout(0.3), torch.ones(7, 333, 101, requires_grad=True)
     assert dropout.eval()(x) is x
@@ -35,7 +35,7 @@ def test_dropout_silences_its_part_keeps_the_mean_and_follows_the_global_seed() 
     assert set(out.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
     assert abs((out[..., 1:] * out[..., :-1] == 0).double().mean() - 0.51) < 0.01  # neighbours are independent
     (slope,) = torch.autograd.grad(out.sum(), x)
-    assert torch.equal(slope, out)  # the same ones are silent in the gradient
+    assert torch.equal(slope, out)  # the same ones are zero in the gradient
     torch.manual_seed(0)
     assert torch.equal(dropout(x), out)
     assert dropout(x[0, 0, :3].bfloat16()).dtype == torch.bfloat16
@@ -63,9 +63,9 @@ def test_drop_path_rates_grow_linearly() -> None:
 def test_patch_dropout_keeps_prefix_and_order() -> None:
     layer = PatchDropout(0.5, prefix=2)
     x = torch.arange(10.0).view(1, 10, 1).expand(3, -1, -1)
-    kept, places = layer(x)
-    assert kept.shape == (3, 6, 1) and torch.equal(kept[..., 0], places.float())
-    assert (places[:, :2] == torch.tensor([0, 1])).all() and (places.diff(dim=1) > 0).all()
+    remaining, positions = layer(x)
+    assert remaining.shape == (3, 6, 1) and torch.equal(remaining[..., 0], positions.float())
+    assert (positions[:, :2] == torch.tensor([0, 1])).all() and (positions.diff(dim=1) > 0).all()
     assert layer.eval()(x) == (x, None)
 
 
@@ -74,7 +74,7 @@ def test_layer_scale() -> None:
     torch.testing.assert_close(layer(torch.ones(1, 2, 4)), torch.full((1, 2, 4), 0.1))
 
 
-def test_pools_leave_the_prefix_out_and_obey_the_mask() -> None:
+def test_pools_exclude_the_prefix_and_masked_tokens() -> None:
     x = torch.randn(2, 6, 8)
     assert torch.equal(ClassToken()(x), x[:, 0])
     assert torch.equal(Mean(prefix=2)(x), x[:, 2:].mean(1))

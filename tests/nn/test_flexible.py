@@ -1,4 +1,4 @@
-"""Images smaller than the model's: positions of their own part of the grid, and padding that means nothing."""
+"""Images smaller than the model's: positions of their own part of the grid, and padding without influence."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def embed(stem=LinearPatches, prefix: bool = False, **options) -> PatchEmbed:
     options = {"pos_embed": learned(12 + 2 * prefix, D), **options}
     made = PatchEmbed(stem(3, D, PATCH), IMAGE, prefix=Prefix(prefix, registers=int(prefix)), flexible=True, **options)
     init_weights(made)
-    if stem is PooledConvStem:  # its norms have seen something
+    if stem is PooledConvStem:  # its norms have running statistics
         made(torch.randn(4, 3, *IMAGE) + 1)
     return made.eval()
 
@@ -59,7 +59,7 @@ def stack(rotary: bool, prefix: int = 0) -> Encoder:
 
 @pytest.mark.parametrize("stem", [LinearPatches, MaskedConvStem, PooledConvStem])
 @pytest.mark.parametrize("positions", ["learned", "sincos", "rotary"])
-def test_padding_of_any_colour_changes_no_answer(stem, positions: str) -> None:
+def test_padding_of_any_colour_changes_no_output(stem, positions: str) -> None:
     tables = {"learned": learned(14, D), "sincos": sincos_2d((2, 6), D), "rotary": None}
     made, encoder = embed(stem, True, pos_embed=tables[positions]), stack(positions == "rotary", 2)
 
@@ -80,7 +80,7 @@ def test_padding_of_any_colour_changes_no_answer(stem, positions: str) -> None:
         torch.testing.assert_close(batch[i, own], alone[0], **CLOSE)
 
 
-def test_the_masked_stem_takes_the_weights_of_the_other() -> None:
+def test_the_masked_stem_loads_the_weights_of_the_other() -> None:
     ours, other = MaskedConvStem(3, D, (4, 8)), ConvStem(3, D, (4, 8))
     ours.load_state_dict(other.state_dict())
     x = torch.randn(2, 3, 8, 16)

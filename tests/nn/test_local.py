@@ -101,7 +101,7 @@ def test_what_is_far_away_or_padding_has_no_influence() -> None:
     assert not torch.allclose(plain[:, 41], changed[:, 41], atol=1e-4)
 
 
-def test_a_batch_of_texts_gives_what_each_gives_alone() -> None:
+def test_a_text_does_not_depend_on_the_batch() -> None:
     local, _ = both(window=5)
     x = torch.randn(3, 77, D)
     torch.testing.assert_close(local(x)[1:2], local(x[1:2]), **CLOSE)
@@ -109,7 +109,7 @@ def test_a_batch_of_texts_gives_what_each_gives_alone() -> None:
 
 @pytest.mark.parametrize("pattern", [{}, {"dilation": 2}, {"dilation": 3, "global_tokens": 2}], ids=str)
 @pytest.mark.parametrize("window", [0, 3, 100])
-def test_the_newest_tokens_of_a_longer_text_see_as_far_as_all_together(window: int, pattern: dict) -> None:
+def test_the_last_tokens_of_a_text_have_the_same_windows_as_all_together(window: int, pattern: dict) -> None:
     local, _ = both(window, **pattern)
     x = torch.randn(B, 40, D)
     q, k, v = local.project(x)
@@ -120,8 +120,8 @@ def test_the_newest_tokens_of_a_longer_text_see_as_far_as_all_together(window: i
     torch.testing.assert_close(three, expected[:, :, -3:], **CLOSE)
 
 
-def test_lines_that_lie_mixed_in_the_cache_count_their_own_tokens() -> None:
-    """Two texts written side by side: the keys of both alternate, and a mask tells whose is whose."""
+def test_beams_interleaved_in_the_cache_count_their_own_tokens() -> None:
+    """Two texts generated together: their keys alternate, and a mask selects those of each."""
     local, _ = both(window=2)
     x = torch.randn(2, 6, D)
     expected = local(x, causal=True)[:, -1]
@@ -141,26 +141,26 @@ LAYERS = {
 
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("settings", [{}, {"beam": 3, "n_best": 3}], ids=["greedy", "beams"])
-def test_a_decoder_of_every_kind_writes_from_its_cache_what_it_writes_without(kind, settings) -> None:
+def test_a_decoder_of_every_kind_generates_the_same_with_and_without_its_cache(kind, settings) -> None:
     torch.manual_seed(0)
     blocks = [Block(D, Attention(D, H, **LAYERS[kind]), Mlp(D, D), Attention(D, H, cross=True)) for _ in range(2)]
     reading = Encoder([Block(D, Attention(D, H), Mlp(D, D))], LayerNorm(D))
     embeds = [TokenEmbed(9, D, pos_embed=sincos_1d(20, D)) for _ in range(2)]
     model = EncoderDecoder(embeds[0], reading, embeds[1], Decoder(blocks, LayerNorm(D))).eval()
     source, mask = torch.randint(3, 9, (4, 5)), torch.arange(5) < torch.tensor([[5], [2], [4], [3]])
-    wanted = Generation(max_len=12, min_len=8, **settings)
+    generation = Generation(max_len=12, min_len=8, **settings)
     with torch.inference_mode():
-        fast, slow = (generate(each, source, mask, wanted) for each in (model, Uncached(model)))
+        fast, slow = (generate(each, source, mask, generation) for each in (model, Uncached(model)))
     for row, other in zip(fast, slow, strict=True):
         assert [each.ids for each in row] == [each.ids for each in other]
         assert [each.score for each in row] == pytest.approx([each.score for each in other], abs=1e-5)
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
-    """Bytes of everything that autograd keeps, which with a matrix of scores or masks would grow 16-fold."""
+    """Bytes of everything that autograd saves, which with a matrix of scores or masks would grow 16-fold."""
     local, _ = both(window=8)
 
-    def kept(n: int, mask: Tensor | None) -> int:
+    def saved_bytes(n: int, mask: Tensor | None) -> int:
         sizes = {}
         pack = lambda x: sizes.__setitem__(x.untyped_storage().data_ptr(), x.untyped_storage().nbytes())  # noqa: E731
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
@@ -168,7 +168,7 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
         return sum(sizes.values())
 
     for padded in (False, True):
-        short, long = (kept(n, torch.ones(1, n, dtype=torch.bool) if padded else None) for n in (256, 1024))
+        short, long = (saved_bytes(n, torch.ones(1, n, dtype=torch.bool) if padded else None) for n in (256, 1024))
         assert long < 4.5 * short
 
 

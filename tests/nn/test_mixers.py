@@ -126,16 +126,16 @@ def test_steps_in_bfloat16_equal_the_whole(name: str) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"beam": 3, "n_best": 3}], ids=["greedy", "beams"])
 @pytest.mark.parametrize("name", CAUSAL)
-def test_a_decoder_generates_from_its_cache_what_it_generates_without(name: str, settings: dict) -> None:
+def test_a_decoder_generates_the_same_with_and_without_its_cache(name: str, settings: dict) -> None:
     torch.manual_seed(0)
     blocks = [Block(D, made(name, causal=True), Mlp(D, D), Attention(D, 3, cross=True)) for _ in range(2)]
     encoder = Encoder([Block(D, made("fnet"), Mlp(D, D))], LayerNorm(D))
     model = EncoderDecoder(TokenEmbed(9, D), encoder, TokenEmbed(9, D), Decoder(blocks, LayerNorm(D))).eval()
     init_weights(model)
     source, mask = torch.randint(3, 9, (4, 5)), torch.arange(5) < torch.tensor([[5], [2], [4], [3]])
-    wanted = Generation(max_len=24, min_len=20, **settings)  # long enough that unused tokens are dropped
+    generation = Generation(max_len=24, min_len=20, **settings)  # long enough that unused tokens are dropped
     with torch.inference_mode():
-        fast, slow = (generate(each, source, mask, wanted) for each in (model, Uncached(model)))
+        fast, slow = (generate(each, source, mask, generation) for each in (model, Uncached(model)))
     for row, other in zip(fast, slow, strict=True):
         assert [each.ids for each in row] == [each.ids for each in other]
         assert [each.score for each in row] == pytest.approx([each.score for each in other], abs=1e-4)

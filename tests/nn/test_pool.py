@@ -88,7 +88,7 @@ def test_equal_scores_are_the_mean() -> None:
     torch.testing.assert_close(pool(x, mask), Mean()(x, mask))
 
 
-def test_a_text_without_tokens_is_nothing_and_leaves_gradients_whole() -> None:
+def test_a_text_without_tokens_gives_zeros_and_finite_gradients() -> None:
     x, _ = tokens()
     x.requires_grad_()
     mask = torch.tensor([[True] * N, [False] * N, [True] + [False] * (N - 1)])

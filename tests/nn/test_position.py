@@ -49,8 +49,8 @@ def test_sincos_2d_has_the_channels_of_timms_in_another_order() -> None:
 
 
 def test_sincos_1d_equals_the_formula() -> None:
-    place, i = np.arange(7)[:, None], np.arange(4)
-    angles = place / 10_000 ** (2 * i / 8)
+    position, i = np.arange(7)[:, None], np.arange(4)
+    angles = position / 10_000 ** (2 * i / 8)
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     torch.testing.assert_close(sincos_1d(7, 8)[0].double(), torch.from_numpy(expected), rtol=0, atol=1e-6)
 
@@ -82,7 +82,7 @@ ROTARIES = {
 
 
 @pytest.mark.parametrize("case", ROTARIES)
-def test_rotary_turns_as_timms_do(case: str) -> None:
+def test_rotary_equals_timms(case: str) -> None:
     positions, theirs = ROTARIES[case]
     pairs = RotateHalf if theirs.rotate_half else Interleaved
     ours = Rotary(tuple(GRID), WIDTH, 0, 50.0, positions, columns_first=case == "columns first", pairs=pairs)
@@ -102,14 +102,14 @@ def mixed_pair(columns_first: bool) -> tuple[MixedRotary, RotaryEmbeddingMixed]:
 
 
 @pytest.mark.parametrize("columns_first", [False, True])
-def test_mixed_rotary_turns_as_timms_does(columns_first: bool) -> None:
+def test_mixed_rotary_equals_timms(columns_first: bool) -> None:
     ours, theirs = mixed_pair(columns_first)
     x = torch.randn(2, 4, 15, WIDTH)
     for turn, angles in zip(ours.part(0, 15), theirs.get_embed(), strict=True):
         torch.testing.assert_close(turn(x), apply_rot_embed_cat(x, angles), rtol=0, atol=1e-5)
 
 
-def test_mixed_rotary_begins_as_timms_does_but_for_the_directions() -> None:
+def test_mixed_rotary_is_initialized_as_timms_except_the_directions() -> None:
     ours, theirs = (each.freqs.detach().square().sum(0).sqrt() for each in mixed_pair(False))
     torch.testing.assert_close(MixedRotary(tuple(GRID), WIDTH, 3, 4).freqs.square().sum(0).sqrt(), theirs)
     torch.testing.assert_close(ours, theirs)
@@ -123,7 +123,7 @@ def test_mixed_rotary_of_some_tokens_is_part_of_all() -> None:
         for i, each in enumerate(positions):
             torch.testing.assert_close(some(x[:, positions].transpose(0, 1))[i], turned[:, each])
         torch.testing.assert_close(one(x[:, positions[0]]), turned[:, positions[0]])
-        assert torch.equal(turned[:, 0], x[:, 0])  # the class token stands nowhere
+        assert torch.equal(turned[:, 0], x[:, 0])  # the class token has no position
     with pytest.raises(ValueError, match="6 tokens are not all 7 of the grid"):
         rotary.part(0, 6)
     with pytest.raises(ValueError, match="head_dim 6 is not divisible by 4.*; nearest: 4, 8"):

@@ -1,4 +1,4 @@
-"""Relative positions against timm's, and the promise of their name."""
+"""Relative positions against timm's, and their dependence on the offset alone."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_the_number_depends_on_the_offset_alone_and_not_on_the_grid() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 15), (2, 15, 15), (2, H, 15, 15)])
-def test_a_mask_forbids_and_the_numbers_are_added(shape: tuple[int, ...]) -> None:
+def test_the_mask_is_applied_and_the_bias_added(shape: tuple[int, ...]) -> None:
     ours = Attention(D, H, relative=relative()).eval()
     x, mask = torch.randn(2, 15, D), torch.rand(shape) < 0.6
     mask[..., 0] = True

@@ -186,7 +186,7 @@ def test_sliced_heads_are_heads_with_block_diagonal_matrices() -> None:
     assert sliced.qkv.weight.numel() * H == usual.qkv.weight.numel()
 
 
-def test_without_projections_the_result_is_the_lectures_sum() -> None:
+def test_without_projections_the_result_is_the_weighted_sum_of_the_tokens() -> None:
     """y_i = sum_j softmax_j(x_i . x_j) x_j, with one head, no matrices and no scaling."""
     made, x = Attention(D, 1, score=DotProduct, projection=Unprojected, output=None), torch.randn(B, N, D) / 2
     assert not list(made.parameters())

@@ -1,4 +1,4 @@
-"""The stacks against torch.nn.TransformerEncoder and TransformerDecoder, and what they promise by themselves."""
+"""The stacks against torch.nn.TransformerEncoder and TransformerDecoder, and their own properties."""
 
 import copy
 
@@ -77,7 +77,7 @@ def test_encoder_equals_torch(pre_norm: bool) -> None:
     ours = stack(Encoder, pre_norm)
     x, mask = torch.randn(B, S, D), torch.arange(S) < torch.tensor([[3], [5]])
     theirs = reference(ours, pre_norm)
-    with torch.enable_grad():  # keeps torch off its fused path, which puts zeros at padded places
+    with torch.enable_grad():  # avoids torch's fused path, which writes zeros at padded positions
         expected = theirs(x.requires_grad_(), src_key_padding_mask=~mask)
     torch.testing.assert_close(ours(x, mask), expected, **CLOSE)
 
@@ -93,7 +93,7 @@ def test_decoder_equals_torch(pre_norm: bool) -> None:
     torch.testing.assert_close(ours(x, memory, mask, memory_mask), expected, **CLOSE)
 
 
-def test_branch_norm_is_its_formula_with_a_memory_too() -> None:
+def test_res_post_norm_equals_its_formula_with_a_memory_too() -> None:
     made = stack(Decoder, block=ResPostNormBlock)
     x, memory = torch.randn(B, T, D), torch.randn(B, S, D)
     expected = x
@@ -105,7 +105,7 @@ def test_branch_norm_is_its_formula_with_a_memory_too() -> None:
 
 
 @pytest.mark.parametrize("block", [Block, ResPostNormBlock])
-def test_every_block_writes_from_its_cache_what_it_writes_without(block: type) -> None:
+def test_every_block_computes_the_same_with_and_without_its_cache(block: type) -> None:
     made = stack(Decoder, block=block)
     x, memory = torch.randn(B, T, D), torch.randn(B, S, D)
     cache = made.start(memory)
@@ -125,7 +125,7 @@ def test_a_parallel_block_adds_what_both_make_of_the_same_tokens() -> None:
         stack(Decoder, block=ParallelBlock)
 
 
-def test_decoder_does_not_see_the_future() -> None:
+def test_decoder_tokens_do_not_depend_on_later_ones() -> None:
     ours = stack(Decoder, rotary=Rotary((T,), D // H, theta=10_000))
     x, memory = torch.randn(B, T, D), torch.randn(B, S, D)
     changed = x.clone()
@@ -171,7 +171,7 @@ def test_checkpointing_computes_blocks_twice() -> None:
     assert len(calls) == 2 + 4
 
 
-def test_features_are_what_the_blocks_put_out() -> None:
+def test_features_are_the_outputs_of_the_blocks() -> None:
     made, x, features = stack(Encoder), torch.randn(B, T, D), []
     result = made(x, features=features)
     first = made.blocks[0](x)
@@ -179,20 +179,20 @@ def test_features_are_what_the_blocks_put_out() -> None:
     torch.testing.assert_close(made.norm(features[-1]), result)
 
 
-def test_encoder_hides_the_same_tokens_from_everything() -> None:
-    """With hidden patches the kept ones still turn by their own places and bring their own part of the mask."""
+def test_patch_dropout_selects_the_positions_and_the_mask_of_its_tokens() -> None:
+    """The remaining patches are rotated by their own positions and have their own part of the mask."""
     made = stack(Encoder, rotary=Rotary((T,), D // H), patch_dropout=PatchDropout(0.5))
     x, mask = torch.randn(B, T, D), torch.ones(B, T, dtype=torch.bool)
     made.train()
     torch.manual_seed(1)
-    kept, places = made.patch_dropout(x)
+    remaining, positions = made.patch_dropout(x)
     torch.manual_seed(1)
     result = made(x, mask)
     made.eval()
     made.patch_dropout = None
-    only = torch.zeros(B, T, dtype=torch.bool).scatter(1, places, True)
-    expected = made(x, only).gather(1, places[..., None].expand(-1, -1, D))
-    assert kept.shape == (B, T // 2, D)
+    only = torch.zeros(B, T, dtype=torch.bool).scatter(1, positions, True)
+    expected = made(x, only).gather(1, positions[..., None].expand(-1, -1, D))
+    assert remaining.shape == (B, T // 2, D)
     torch.testing.assert_close(result, expected, **CLOSE)
 
 
@@ -206,7 +206,7 @@ def test_swiglu_equals_timm() -> None:
 
 
 def test_translation_of_ids_end_to_end_learns() -> None:
-    """TokenEmbed, Encoder, Decoder and tied logits together: one batch by heart."""
+    """TokenEmbed, Encoder, Decoder and tied logits together: one batch is learned."""
     torch.manual_seed(0)
     embed = TokenEmbed(11, D, pos_embed=learned(T, D), scale=D**0.5)
     model = nn.ModuleList([embed, stack(Encoder), stack(Decoder)])

@@ -1,4 +1,4 @@
-"""Learning from a teacher against timm's distillation tasks, and what a teacher may not change."""
+"""Distillation against timm's, and what a teacher may not change."""
 
 import pytest
 import timm
@@ -60,25 +60,25 @@ def test_the_token_s_loss_is_that_of_timm(target, tau):
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_teacher_sees_the_same_pixels_under_its_own_mean_and_deviation():
+def test_a_teacher_has_the_same_pixels_under_its_own_mean_and_deviation():
     seen = []
 
-    class Looks(nn.Module):
+    class Recording(nn.Module):
         def forward(self, x):
             seen.append(x)
             return x.mean((2, 3))
 
     pixels = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
-    teacher = Teacher(Looks(), TEACHER, STUDENT, [2, 0])
+    teacher = Teacher(Recording(), TEACHER, STUDENT, [2, 0])
     logits = teacher(STUDENT.normalize(pixels))
     torch.testing.assert_close(seen[0], TEACHER.normalize(pixels), rtol=0, atol=1e-5)
     torch.testing.assert_close(logits, seen[0].mean((2, 3))[:, [2, 0]])
-    larger = Teacher(Looks(), TEACHER.replace(size=(32, 24)), STUDENT, [0])
+    larger = Teacher(Recording(), TEACHER.replace(size=(32, 24)), STUDENT, [0])
     larger(STUDENT.normalize(pixels))
     assert seen[1].shape == (2, 3, 32, 24)
 
 
-def test_a_teacher_never_learns_nor_drops_anything():
+def test_a_teacher_has_no_gradients_and_no_dropout():
     master = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(3 * 256, 5), nn.BatchNorm1d(5)).train()
     teacher = Teacher(master, STUDENT, STUDENT, range(5))
     before = {name: tensor.clone() for name, tensor in master.state_dict().items()}
@@ -87,11 +87,11 @@ def test_a_teacher_never_learns_nor_drops_anything():
     assert all(torch.equal(tensor, before[name]) for name, tensor in master.state_dict().items())
 
 
-@pytest.mark.parametrize(("options", "said"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"target": "both"}, "target=both is not one of soft, hard"),
     ({"alpha": 0.0}, "alpha=0.0 must be above 0 and at most 1; without a teacher use distill=none"),
     ({"tau": 0.0}, "tau=0.0 must be above 0"),
 ])
-def test_what_cannot_be(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
         Distillation(lambda x: x, **options)

@@ -34,7 +34,7 @@ def test_binary_cross_entropy_is_timms():
     assert torch.allclose(ours, theirs, atol=1e-6)
 
 
-def test_weights_count_a_class_more():
+def test_weights_multiply_the_loss_of_a_class():
     weights = torch.tensor([2.0, 0.5, 1.0, 1.0, 3.0])
     each = F.cross_entropy(LOGITS, LABELS, reduction="none")
     assert torch.allclose(
@@ -45,7 +45,7 @@ def test_weights_count_a_class_more():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("share", [1.0, 0.7, 0.5])
 def test_weighted_classes_have_equal_parts_in_mixed_images(share, smoothing):
-    """Images of 80 %, 15 % and 5 %, every one mixed with every one: the best answer without looking is 1/3 each."""
+    """Classes of 80 %, 15 % and 5 % of the images, each mixed with each: the best constant output is 1/3 each."""
     labels = torch.tensor([0] * 16 + [1] * 3 + [2])
     own = F.one_hot(labels, 3).float()
     mixed = torch.lerp(own[None], own[:, None], share).flatten(0, 1)  # (400,3)
@@ -59,8 +59,8 @@ def test_weighted_classes_have_equal_parts_in_mixed_images(share, smoothing):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_weighted_labels_are_yes_as_often_as_no(smoothing):
-    """Labels of 1 %, 30 % and 90 % of the images: a smoothed no is not counted as a rare yes."""
+def test_weighted_labels_are_positive_as_often_as_negative(smoothing):
+    """Labels of 1 %, 30 % and 90 % of the images: a smoothed negative does not weigh as much as a rare positive."""
     targets = torch.stack([torch.arange(100) < n for n in (1, 30, 90)], dim=1).float()
     weights = ((100 - targets.sum(0)) / targets.sum(0)).numpy()
     logits = torch.zeros(3, requires_grad=True)
@@ -68,8 +68,8 @@ def test_weighted_labels_are_yes_as_often_as_no(smoothing):
     assert logits.grad.abs().max() < 1e-6
 
 
-def test_a_row_of_padding_is_taught_nothing():
-    """What fills up a rank; an empty text, which is its end, is a text."""
+def test_a_row_of_padding_has_no_loss():
+    """Such rows fill the batch of a rank; an empty text, which is EOS alone, is no padding."""
     generator = torch.Generator().manual_seed(0)
     logits, patches = (torch.randn(3, 4, 8, generator=generator, requires_grad=True) for _ in range(2))
     labels = torch.tensor([[5, 6, EOS, PAD], [PAD] * 4, [EOS, PAD, PAD, PAD]])
@@ -94,26 +94,26 @@ def test_cross_entropy_by_parts_is_torchs(precision, smoothing, monkeypatch):
     monkeypatch.setattr("vit.tasks.cross_entropy.CHUNK", 3 * 50)  # three rows at a time, and a last one of one
     torch.manual_seed(0)
     values = torch.randn(10, 50) * torch.tensor([1.0, 5, 30, 1, 1, 1, 1, 1, 1, 200])[:, None]
-    if not smoothing:  # which would ask for what is impossible as well
+    if not smoothing:  # which would include the impossible id in the target
         values[4, 7] = -math.inf
     labels = torch.randint(10, 50, (10,))
-    labels[3], labels[9] = PAD, values[9].argmin()  # what is all but impossible has a finite loss
+    labels[3], labels[9] = PAD, values[9].argmin()  # an id of negligible probability has a finite loss
     ours, theirs = (values.to(precision).requires_grad_() for _ in range(2))
     found = cross_entropy(ours, labels, PAD, smoothing)
     options = {"ignore_index": PAD, "reduction": "sum", "label_smoothing": smoothing}
-    wanted = F.cross_entropy(theirs.float(), labels, **options)
-    torch.testing.assert_close(found, wanted)
+    expected = F.cross_entropy(theirs.float(), labels, **options)
+    torch.testing.assert_close(found, expected)
     assert found.isfinite()
     (found / 3).backward()
-    (wanted / 3).backward()
+    (expected / 3).backward()
     assert ours.grad.dtype == precision and found.dtype == torch.float32
     torch.testing.assert_close(ours.grad, theirs.grad)
     with torch.no_grad():
-        torch.testing.assert_close(cross_entropy(ours, labels, PAD, smoothing), wanted.detach())
+        torch.testing.assert_close(cross_entropy(ours, labels, PAD, smoothing), expected.detach())
 
 
 @pytest.mark.parametrize("ignored", [-100, 7])
-def test_what_is_ignored_may_be_no_id(ignored):
+def test_ignored_labels_need_not_be_ids(ignored):
     logits, labels = torch.randn(4, 7, requires_grad=True), torch.tensor([1, ignored, 6, 0])
     found = cross_entropy(logits, labels, ignored)
     torch.testing.assert_close(found, F.cross_entropy(logits[[0, 2, 3]], labels[[0, 2, 3]], reduction="sum"))
@@ -127,18 +127,18 @@ def test_a_label_that_is_no_id_is_refused(label):
         cross_entropy(torch.randn(2, 7, requires_grad=True), torch.tensor([1, label]), PAD)
 
 
-def spelled(path: tuple[int, ...]) -> list[int]:
-    """What signs at the columns of a line say: repeats are one sign, and `pad` is none."""
+def collapsed(path: tuple[int, ...]) -> list[int]:
+    """The text of an alignment: repeated ids are one character, and `PAD` is the blank."""
     return [sign for sign, _ in itertools.groupby(path) if sign != PAD]
 
 
-def test_spelling_is_the_sum_over_all_ways_to_write_a_text_along_the_columns():
+def test_ctc_is_the_sum_over_all_alignments_of_a_text():
     """Two rows of patches; the second image is two columns narrower, and its lower row is empty in one of them."""
     torch.manual_seed(0)
     patches = torch.randn(3, 10, 7)  # (B,2*5,V)
     mask = torch.ones(3, 2, 5, dtype=torch.bool)
     mask[1, :, 3:] = mask[1, 1, 2] = False
-    labels = torch.tensor([[5, 6, 6, EOS], [6, EOS, PAD, PAD], [5, 5, 5, 5]])  # the last has no room: 7 columns
+    labels = torch.tensor([[5, 6, 6, EOS], [6, EOS, PAD, PAD], [5, 5, 5, 5]])  # the last needs 7 columns
     assert BOS not in labels
     total = 0.0
     for row, width in ((0, 5), (1, 3)):
@@ -146,7 +146,7 @@ def test_spelling_is_the_sum_over_all_ways_to_write_a_text_along_the_columns():
         lower = mask[row, 1].float()[:, None]
         likely = ((each[0] + lower * each[1]) / (1 + lower)).log_softmax(-1)[:width]  # (columns,V)
         text = [sign for sign in labels[row].tolist() if sign not in (PAD, EOS)]
-        ways = [path for path in itertools.product(range(7), repeat=width) if spelled(path) == text]
+        ways = [path for path in itertools.product(range(7), repeat=width) if collapsed(path) == text]
         total -= math.log(sum(math.exp(sum(float(likely[i, sign]) for i, sign in enumerate(path))) for path in ways))
     found = TextLoss(ctc=0.5, rows=2).ctc_loss(patches, mask.flatten(1), labels)
     assert float(found) == pytest.approx(total, rel=1e-5)

@@ -19,7 +19,7 @@ def test_the_loss_is_torchs():
     assert torch.allclose(MultiLabelLoss(weights=weights.numpy())(LOGITS, TARGETS).mean(), expected, atol=1e-6)
 
 
-def test_smoothing_pulls_both_answers_to_the_middle():
+def test_smoothing_pulls_both_targets_to_the_middle():
     p, y = LOGITS.sigmoid(), torch.where(TARGETS, 0.95, 0.05)
     expected = -(y * p.log() + (1 - y) * (1 - p).log()).mean()
     assert torch.allclose(MultiLabelLoss(0.1)(LOGITS, TARGETS).mean(), expected, atol=1e-6)

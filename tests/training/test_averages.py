@@ -1,4 +1,4 @@
-"""The mean over epochs against a mean taken by hand, and what a stop leaves of it."""
+"""The mean over epochs against a mean computed by hand, and what a stop leaves of it."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from vit.training import EpochAverage
 
 
 def trained(epochs: int, upto: int, average: EpochAverage, model: nn.Module) -> list[torch.Tensor]:
-    """Weights that move each epoch; what they were at each end."""
+    """Weights that change in each epoch, and their values at each end."""
     seen = []
     for step in range(epochs, upto):
         with torch.no_grad():
@@ -26,7 +26,7 @@ def test_the_mean_of_the_last_epochs():
     assert len(average.snapshots) == 3
 
 
-def test_fewer_epochs_than_asked_for_are_averaged_too():
+def test_fewer_epochs_than_requested_are_averaged_too():
     model = nn.Linear(3, 2)
     average = EpochAverage(model, 10)
     seen = trained(0, 2, average, model)
@@ -42,7 +42,7 @@ def test_an_epoch_that_is_validated_again_counts_once():
     assert torch.equal(average.average["weight"], before) and len(average.snapshots) == 3
 
 
-def test_a_stopped_average_goes_on():
+def test_a_stopped_average_is_resumed():
     model = nn.Linear(3, 2)
     whole = EpochAverage(model, 3)
     trained(0, 6, whole, model)

@@ -95,7 +95,7 @@ def test_an_error_between_two_steps_loses_nothing(tmp_path):
     assert saved(tmp_path)["global_step"] == 9
 
 
-def test_other_files_stay_and_stale_ones_go(tmp_path):
+def test_other_files_stay_and_stale_ones_are_removed(tmp_path):
     import socket
 
     (tmp_path / "mine.ckpt").write_text("keep")
@@ -204,7 +204,7 @@ def test_a_line_per_epoch_off_a_terminal_and_a_bar_on_one(tmp_path):
         assert meter.batches == 12 and meter.rows == 88 and 0 < meter.data_wait < 1 and meter.rows_per_second > 0
 
 
-def test_lightning_says_nothing_of_its_own(tmp_path, capfd, recwarn):
+def test_lightning_prints_nothing(tmp_path, capfd, recwarn):
     trainer(tmp_path, epochs=1).fit(Task(), datamodule=Data())
     out, errors = capfd.readouterr()
     assert out.splitlines()[0].startswith("epoch 1/1") and len(out.splitlines()) == 1 and errors == ""
@@ -224,7 +224,7 @@ def test_clock():
     assert [clock(s) for s in (0, 61, 3600, 3725)] == ["0:00", "1:01", "1:00:00", "1:02:05"]
 
 
-def test_out_of_memory_in_words():
+def test_the_message_of_out_of_memory():
     error = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
     text = explain_out_of_memory(error, 512, "vit_large", (384, 224))
     assert "\n" not in text
@@ -237,7 +237,7 @@ def test_out_of_memory_in_words():
     assert explain_out_of_memory(real.value, 8, "m", 32)
 
 
-def test_precision_is_decided_by_flags_and_vetoed_by_the_clock(monkeypatch, caplog):
+def test_precision_is_decided_by_flags_and_rejected_by_a_measurement(monkeypatch, caplog):
     assert cpu_precision({"avx2"})[0] == "32-true"
     monkeypatch.setattr("vit.training.precision.relative_speed", lambda dtype: 2.0)
     assert cpu_precision({"avx512_bf16", "avx2"})[0] == "bf16-mixed"

@@ -167,7 +167,7 @@ def test_a_read_only_folder_is_an_error(tmp_path):
     assert same(load(tmp_path / "last.ckpt"), content(1))
 
 
-def test_an_older_or_saved_again_file_under_the_name_is_noticed(tmp_path):
+def test_an_older_or_saved_again_file_under_the_name_is_detected(tmp_path):
     last, previous = tmp_path / "last.ckpt", tmp_path / "previous.ckpt"
     for step in (1, 2, 3):
         AtomicCheckpointIO().save_checkpoint({**content(step), "global_step": step, "is_best": step == 1}, last)
@@ -182,7 +182,7 @@ def test_an_older_or_saved_again_file_under_the_name_is_noticed(tmp_path):
 
 
 def test_a_damaged_last_file_is_moved_aside_before_the_next_save(tmp_path):
-    """The next save would put it in the place of the one that is whole."""
+    """The next save would replace the intact file by it."""
     for step in (1, 2):
         save(tmp_path / "last.ckpt", step)
     (tmp_path / "last.ckpt").write_bytes(b"half")
@@ -211,21 +211,22 @@ def test_a_folder_without_a_manifest_is_checked_by_the_files_own_checksums(tmp_p
 def crash_at_every_operation():
     """In a fork: prints how many file operations a save has."""
     for crash in range(100):
-        place = Path(str(crash))
+        folder = Path(str(crash))
         for step in (1, 2):
             saved = {**content(step), "global_step": step, "is_best": True}
-            AtomicCheckpointIO().save_checkpoint(saved, place / "last.ckpt")
+            AtomicCheckpointIO().save_checkpoint(saved, folder / "last.ckpt")
         if os.fork() == 0:
-            FileFaults(place, "crash", crash).install()
+            FileFaults(folder, "crash", crash).install()
             saved = {**content(3), "global_step": 3, "is_best": True}
-            AtomicCheckpointIO().save_checkpoint(saved, place / "last.ckpt")
+            AtomicCheckpointIO().save_checkpoint(saved, folder / "last.ckpt")
             os._exit(0)
         if os.wait()[1] == 0:
             break
-        settle(place)
-        last, best = (AtomicCheckpointIO().load_checkpoint(place / name)["step"] for name in ("last.ckpt", "best.ckpt"))
+        settle(folder)
+        last, best = (AtomicCheckpointIO().load_checkpoint(folder / name)["step"]
+                      for name in ("last.ckpt", "best.ckpt"))
         assert last == best and last in (2, 3), (crash, last, best)
-        assert verify(place / "previous.ckpt") in (None, "there is no such file")
+        assert verify(folder / "previous.ckpt") in (None, "there is no such file")
     print("crashes", crash)
 
 
@@ -249,14 +250,14 @@ def test_code_in_a_checkpoint_does_not_run(tmp_path, monkeypatch):
     assert not os.path.exists("harmed")
 
 
-def test_what_is_no_checkpoint(tmp_path):
+def test_files_that_are_no_checkpoint(tmp_path):
     (tmp_path / "last.ckpt").write_bytes(b"<html>not found</html>")
     assert "damaged" in verify(tmp_path / "last.ckpt")
     assert verify(tmp_path / "nothing.ckpt") == "there is no such file"
     assert newest_valid(tmp_path)[0] is None and newest_valid(tmp_path / "missing") == (None, [])
 
 
-def test_sweeping_leaves_the_living_alone(tmp_path):
+def test_cleaning_keeps_the_files_of_running_processes(tmp_path):
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         mine = temporary_path(tmp_path / "last.ckpt")

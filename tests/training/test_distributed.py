@@ -39,10 +39,10 @@ def run_two(folder, *options):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "NODE_RANK": "0"}
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "NODE_RANK": "0"}
     arguments = [str(folder), "--devices", "2", *options]
     ranks = [forks().start("tests.training.tiny_run:main", arguments, folder=folder,
-                           environment=places | {"LOCAL_RANK": str(rank)}) for rank in (0, 1)]
+                           environment=variables | {"LOCAL_RANK": str(rank)}) for rank in (0, 1)]
     for rank in ranks:
         done = forks().wait(rank)
         assert done.code == 0, done.output

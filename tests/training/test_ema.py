@@ -102,7 +102,7 @@ def test_errors():
 
 
 @pytest.mark.parametrize("make", [lambda net: WeightAverage(net, 0.5), lambda net: EpochAverage(net, 2)])
-def test_what_rests_is_its_own_average_in_the_same_memory(make):
+def test_frozen_parameters_share_memory_with_their_average(make):
     net, whole = model(), model()
     for each in (net, whole):
         each[0].requires_grad_(False)

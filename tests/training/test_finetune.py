@@ -55,7 +55,7 @@ def test_the_head_alone(make, head):
 
 def test_the_head_of_a_seq2seq_model_is_its_decoder():
     found = trained(seq2seq(), trainable="head")
-    assert found and all(name.startswith("decoder.") for name in found)  # the embedding is the reader's as well (tied)
+    assert found and all(name.startswith("decoder.") for name in found)  # the embedding is the encoder's as well (tied)
 
 
 @pytest.mark.parametrize("make", [ours, timms])
@@ -66,7 +66,7 @@ def test_attention_is_as_in_deits_own_code(make):
     assert trained(model, trainable="attention") == expected
 
 
-def test_what_the_source_has_nothing_for_trains_too():
+def test_parameters_missing_from_the_source_are_trained_too():
     found = trained(ours(), trainable="head", always_trainable=["embed.proj"])
     assert found == {"head.weight", "head.bias", "embed.proj.weight", "embed.proj.bias"}
 
@@ -83,14 +83,14 @@ def test_what_the_source_has_nothing_for_trains_too():
         ({"depth": 1}, 1, [0, 0, None, None, None]),
     ],
 )
-def test_blocks_join_from_the_head_down(options, epochs, expected):
+def test_blocks_are_unfrozen_from_the_head_down(options, epochs, expected):
     begins = Finetune(**options).begins(ours(depth=3), epochs)
     parts = ["head.weight", *(f"encoder.blocks.{i}.attn.qkv.weight" for i in (2, 1, 0)), "embed.proj.weight"]
     assert [begins.get(name) for name in parts] == expected
     assert begins.get("encoder.norm.weight") == expected[1] and begins.get("embed.pos_embed") == expected[4]
 
 
-def test_gradual_knows_the_layers_of_timms_networks():
+def test_gradual_unfreezing_finds_the_layers_of_timms_networks():
     begins = Finetune(unfreeze_epochs=4).begins(timms(), 8)
     assert [begins[n] for n in ("head.weight", "blocks.2.mlp.fc1.weight", "blocks.0.norm1.weight", "cls_token")] == [
         0, 1, 3, 4,
@@ -99,7 +99,7 @@ def test_gradual_knows_the_layers_of_timms_networks():
     assert begins["fc.weight"] == 0 and begins["conv1.0.weight"] == 4 and 0 < begins["layer4.0.conv1.weight"] < 4
 
 
-def test_thin_additions_join_with_their_blocks():
+def test_lora_matrices_are_unfrozen_with_their_blocks():
     model = ours(depth=3)
     lora = {"matrices": ["q"], "rank": 2, "alpha": 2.0, "dropout": 0.0}
     begins = Finetune("lora", "head", depth=2, unfreeze_epochs=2, lora=lora).start(model, 5)
@@ -107,7 +107,7 @@ def test_thin_additions_join_with_their_blocks():
     assert added == {"encoder.blocks.2.attn.qkv.lora.up": 1, "encoder.blocks.1.attn.qkv.lora.up": 2}
 
 
-def test_resting_blocks_cost_no_backward_pass_and_behave_as_in_use():
+def test_frozen_blocks_cost_no_backward_pass_and_behave_as_in_use():
     model = ours(depth=3, dropout=0.5, drop_path=0.5).train()
     begins = Finetune(depth=1).start(model, 1)
     seen = {}
@@ -125,7 +125,7 @@ def test_resting_blocks_cost_no_backward_pass_and_behave_as_in_use():
     assert not torch.equal(model.encoder.blocks[0](x), model.encoder.blocks[0](x))
 
 
-def test_resting_batch_norms_keep_their_statistics():
+def test_frozen_batch_norms_keep_their_statistics():
     model = timms("test_resnet").train()
     Finetune(trainable="head").start(model, 1)
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -134,8 +134,8 @@ def test_resting_batch_norms_keep_their_statistics():
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd", "lion", "lamb"])
-def test_what_rests_has_no_optimizer_state_and_does_not_decay(name):
-    """As when blocks join later: the optimizer holds all parameters, those without a gradient stay as they are."""
+def test_frozen_parameters_have_no_optimizer_state_and_no_decay(name):
+    """As in gradual unfreezing: the optimizer holds all parameters, those without a gradient stay as they are."""
     model = ours()
     finetune = Finetune(unfreeze_epochs=2)
     begins = finetune.start(model, 4)
@@ -152,7 +152,7 @@ def test_what_rests_has_no_optimizer_state_and_does_not_decay(name):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"trainable": "haed"}, r"trainable is haed, but must be one of all, attention, head; did you mean head\?"),
         ({"depth": 4}, "depth is 4, but the model has 3 blocks"),
@@ -163,8 +163,8 @@ def test_what_rests_has_no_optimizer_state_and_does_not_decay(name):
         ({"lora": {"matrices": ["q"]}}, "trainable is all; set trainable=head with it"),
     ],
 )
-def test_invalid_options_are_errors(options, says):
-    with pytest.raises(ValueError, match=says):
+def test_invalid_options_are_errors(options, message):
+    with pytest.raises(ValueError, match=message):
         Finetune(**options).start(ours(), 10)
 
 

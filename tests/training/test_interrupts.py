@@ -14,7 +14,7 @@ from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals
 
 
 def stop_inside_a_library():
-    """A library that answers an interruption with an error of its own, as OmegaConf may."""
+    """A library that raises an error of its own at an interruption, as OmegaConf may."""
     try:
         os.kill(os.getpid(), signal.SIGTERM)
         signal.sigtimedwait([], 0.01)  # the handler runs between two instructions
@@ -139,6 +139,6 @@ with StopSignals().handled():
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no fork on Windows")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_stop_signal_in_the_first_moment_of_a_worker_is_ignored(name):
-    """The signal of a terminal reaches all processes of a run; the workers leave the answer to the main process."""
+    """The signal of a terminal reaches all processes of a run; only the main process handles it."""
     done = subprocess.run([sys.executable, "-c", FIRST_MOMENT, name], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "8", "")

@@ -10,7 +10,7 @@ from vit.training import keep_freed_memory
 
 
 def count_faults(how: str) -> None:
-    """In a fork: prints how often the system had to hand out a page while tensors came and went."""
+    """In a fork: prints the number of page faults while tensors are allocated and freed."""
     if how == "by a call":
         assert keep_freed_memory()
     elif how == "by a command":
@@ -30,7 +30,7 @@ def faults(folder, how: str) -> int:
     return int(done.output.split()[-1])
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="tunes glibc alone, and says so elsewhere")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="configures glibc only, and returns False elsewhere")
 @pytest.mark.parametrize("how", ["by a call", "by a command"])
-def test_freed_memory_is_used_again_without_asking_the_system(tmp_path, how) -> None:
+def test_freed_memory_is_used_again_without_new_pages(tmp_path, how) -> None:
     assert faults(tmp_path, how) * 10 < faults(tmp_path, "not at all")

@@ -1,4 +1,4 @@
-"""The guard against numbers that are not finite: what a skipped update leaves, and when the host looks."""
+"""The guard against numbers that are not finite: the state after a skipped update, and when the host checks."""
 
 import math
 import os
@@ -45,7 +45,7 @@ def test_a_skipped_update_leaves_finite_weights_and_states(name):
 
 @pytest.mark.parametrize("others", [[], [torch.float32], [torch.bfloat16]])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, -1e30])
-def test_one_bad_element_of_any_tensor_is_noticed(value, others):
+def test_one_bad_element_of_any_tensor_is_detected(value, others):
     """At once if something besides the optimizer changed it."""
     tensors = [torch.randn(4), torch.randn(300, 300), torch.randn(3, 4), *(torch.randn(5, dtype=d) for d in others)]
     tensors.append(torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last) if others else torch.tensor(2.0))
@@ -130,7 +130,7 @@ def test_one_process_checks_losses_in_float64_and_sharded_weights(tmp_path, own_
 
 
 @pytest.mark.parametrize(("late", "steps"), [(False, 0), (True, 1)])
-def test_on_a_device_the_host_looks_one_step_later(tmp_path, late, steps):
+def test_on_a_device_the_host_checks_one_step_later(tmp_path, late, steps):
     """Nothing is saved in between, and the weights stay those of the last good step."""
     task = Task(poison_at=8)
     run = trainer(tmp_path, late=late)

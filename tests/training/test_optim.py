@@ -96,7 +96,7 @@ def test_only_matrices_decay():
     assert decayed == {"embed.proj.weight", "head.weight", *(f"encoder.blocks.{i}.attn.weight" for i in range(3))}
 
 
-def test_tables_of_positions_and_two_dimensional_norms_do_not_decay_but_word_tables_do():
+def test_tables_of_positions_and_two_dimensional_norms_do_not_decay_but_token_tables_do():
     class LayerNorm2d(nn.Module):
         def __init__(self):
             super().__init__()
@@ -280,7 +280,7 @@ def test_muon_needs_numbered_blocks():
         build_optimizer(nn.Linear(4, 4), "muon")
 
 
-def test_a_saved_state_of_muon_goes_on_bit_by_bit(tmp_path):
+def test_muon_resumes_from_its_saved_state_bit_by_bit(tmp_path):
     def steps(model, optimizer, first, last):
         for step in range(first, last):
             optimizer.zero_grad()
@@ -308,7 +308,7 @@ def small_vit(**values):
     return VisionTransformer(VisionTransformerConfig(**options))
 
 
-def test_wrong_names_are_answered_with_the_nearest():
+def test_errors_of_wrong_names_propose_the_nearest():
     with pytest.raises(ValueError, match="unknown optimizer 'adamv'; nearest: .*adam"):
         build_optimizer(Ours(), "adamv")
     with pytest.raises(ValueError, match="unknown optimizer 'adahessian'"):  # it needs second derivatives

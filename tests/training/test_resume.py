@@ -16,7 +16,7 @@ EPOCHS, BATCHES = 3, 6
 
 
 class StopAt(pl.Callback):
-    """Sends the process a signal in a training batch, or in a validation batch where `where` says so."""
+    """Sends the process a signal in a training batch, or in a validation batch with `where="val"`."""
 
     def __init__(self, count, where="train", signum=signal.SIGTERM):
         self.count, self.where, self.signum = count, where, signum
@@ -142,7 +142,7 @@ def checkpoints_of(run):
 
 
 @pytest.mark.parametrize("loss", ["removed", "damaged", "of an earlier epoch"])
-def test_a_lost_best_checkpoint_is_noticed_on_resuming_and_the_run_goes_on(tmp_path, loss, caplog):
+def test_a_lost_best_checkpoint_is_detected_on_resuming_and_the_run_continues(tmp_path, loss, caplog):
     fit(tmp_path, StopAt(2 * BATCHES + 3))
     best = tmp_path / "best.ckpt"
     if loss == "removed":
@@ -151,7 +151,7 @@ def test_a_lost_best_checkpoint_is_noticed_on_resuming_and_the_run_goes_on(tmp_p
         content = best.read_bytes()
         best.unlink()  # it may be a link to last.ckpt
         best.write_bytes(content[:-100])
-    else:  # a whole file that the manifest knows under this name, but not what the checkpoint calls its best
+    else:  # a complete file that the manifest has under this name, but not the best one of the checkpoint
         record = json.loads((tmp_path / "manifest.json").read_text())
         record["files"]["best.ckpt"]["step"] -= 3
         (tmp_path / "manifest.json").write_text(json.dumps(record))

@@ -65,7 +65,7 @@ def test_ends_and_bounds():
     assert rates(constant, 6)[:, 0].tolist() == pytest.approx([0, 0.025, 0.05, 0.075, 0.1, 0.1])
 
 
-def test_resumed_schedule_goes_on(tmp_path):
+def test_a_resumed_schedule_continues(tmp_path):
     whole = rates(build_schedule(optimizer(), "cosine", 20, 3), 20)
     first, opt = build_schedule(opt1 := optimizer(), "cosine", 20, 3), opt1
     rates(first, 8)

@@ -1,4 +1,4 @@
-"""Which ranks a watch takes for lost, by their beats in a store and a clock that the test moves."""
+"""Which ranks a watch considers lost, by their heartbeats in a store and a simulated clock."""
 
 import json
 
