@@ -69,14 +69,14 @@ def converted(values: dict[str, Any], folder: Path) -> None:
     except ValueError:
         return  # the models of this project do not support these values
     for to in TARGETS:
-        place = folder / f"{to}.pth"
+        path = folder / f"{to}.pth"
         try:
-            convert(model, place, to)
+            convert(model, path, to)
         except SourceError as error:
             assert "nothing was written" not in str(error), error  # refused only after the comparison
-            assert to != "bundle" and not place.exists(), error
+            assert to != "bundle" and not path.exists(), error
         else:
-            check_same(place, to, model)
+            check_same(path, to, model)
     if model.config.num_classes:
         vit.load(folder / "bundle.pth")
 

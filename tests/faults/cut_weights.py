@@ -112,9 +112,9 @@ def cut(make, case: str, folder: Path) -> None:
         accepted += [] if refused(folder) else [name]
     assert not accepted, f"opened without {accepted}"
     save_file(state, file)
-    for place, config in contradictions(folder).items():
+    for key, config in contradictions(folder).items():
         (folder / "config.json").write_text(json.dumps(config))
-        accepted += [] if refused(folder) else [place]
+        accepted += [] if refused(folder) else [key]
     assert not accepted, f"opened with another {accepted}"
 
 
@@ -141,8 +141,8 @@ def digest(folder: Path) -> None:
 
 def contradictions(folder: Path) -> dict[str, Mapping]:
     """Configs of transformers with one doubled size, or one more block."""
-    place = folder / "config.json"
-    config = json.loads(place.read_text()) if place.is_file() else {}
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) if path.is_file() else {}
     if "architectures" not in config:
         return {}
     changed = {}

@@ -18,15 +18,15 @@ def damaged(folder: Path, kind: str, seed: int) -> None:
     torch.save({"weight": torch.randn(SIZE, generator=torch.Generator().manual_seed(seed)), "step": 7}, path)
     assert verify(path) is None
     data, rng = bytearray(path.read_bytes()), random.Random(seed)
-    place = rng.randrange(len(data))
+    position = rng.randrange(len(data))
     if kind == "flip":
-        data[place] ^= 1 << rng.randrange(8)
+        data[position] ^= 1 << rng.randrange(8)
     elif kind == "cut":
-        data = data[:place]
+        data = data[:position]
     else:
-        data[place : place + 4096] = bytes(len(data[place : place + 4096]))
+        data[position : position + 4096] = bytes(len(data[position : position + 4096]))
     path.write_bytes(data)
-    assert verify(path) is not None, f"{kind} at byte {place} of {len(data)} was not detected"
+    assert verify(path) is not None, f"{kind} at byte {position} of {len(data)} was not detected"
 
 
 def replaced(folder: Path, what: str) -> None:

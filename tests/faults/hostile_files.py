@@ -486,12 +486,12 @@ def convert(path: str) -> None:
     convert(path, "out")
 
 
-def command(*words: str) -> None:
+def command(*arguments: str) -> None:
     from vit.cli import main
 
-    code = main(list(words))
+    code = main(list(arguments))
     if code == 0:
-        raise AssertionError(f"vit {' '.join(words)} accepted it")
+        raise AssertionError(f"vit {' '.join(arguments)} accepted it")
 
 
 def evaluate(path: str) -> None:
@@ -536,23 +536,23 @@ def open_all(path: str, ways: list[list[str]]) -> int:
             wrong.append(f"{event} {str(arguments)[:80]}")
 
     sys.addaudithook(watch)
-    for way, *words in ways:
+    for way, *rest in ways:
         start, err = time.monotonic(), io.StringIO()
         try:
             with warnings.catch_warnings(), contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
                 warnings.simplefilter("ignore")
-                WAYS[way](*(words or [path]))
+                WAYS[way](*(rest or [path]))
         except (ValueError, OSError) as error:
-            said = str(error)
+            message = str(error)
         except BaseException as error:
             wrong.append(f"{way}: {type(error).__name__}: {str(error)[:200]}")
             continue
         else:
-            said = err.getvalue()
-            if way in ("load", "import_weights", "convert") and not said:
+            message = err.getvalue()
+            if way in ("load", "import_weights", "convert") and not message:
                 wrong.append(f"{way} accepted it")
-        if "Traceback" in said or said.strip().count("\n"):
-            wrong.append(f"{way} prints more than one sentence: {said[:300]}")
+        if "Traceback" in message or message.strip().count("\n"):
+            wrong.append(f"{way} prints more than one sentence: {message[:300]}")
         if (seconds := time.monotonic() - start) > SECONDS * float(os.environ.get("VIT_SLOW", "1")):
             wrong.append(f"{way} took {seconds:.1f} s")
     if (memory := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024) > MEMORY:
@@ -603,8 +603,8 @@ def cases() -> Iterator[Case]:
     for name, write in RUNS.items():
         yield Case(f"run: {name}", lambda folder, w=write: attempt(folder, w, "run", [["resume"]]))
     for name, (write, overrides) in SETS.items():
-        words = [each.format("set") for each in overrides]
-        ways = [["train", *words]] if "corpus" in words[0] else [["train", *words], ["audit", *words]]
+        arguments = [each.format("set") for each in overrides]
+        ways = [["train", *arguments]] if "corpus" in arguments[0] else [["train", *arguments], ["audit", *arguments]]
         yield Case(f"data: {name}", lambda folder, w=write, ways=ways: attempt(folder, w, "set", ways),
                    quick=name in QUICK)
 

@@ -77,8 +77,8 @@ def deep_png() -> bytes:
     return png(SIZE, SIZE, 16, 2, b"".join(b"\0" + row.tobytes() for row in values))
 
 
-def changed(data: bytes, place: int, *, length: int = 1) -> bytes:
-    return data[:place] + bytes(b ^ 0xFF for b in data[place : place + length]) + data[place + length :]
+def changed(data: bytes, position: int, *, length: int = 1) -> bytes:
+    return data[:position] + bytes(b ^ 0xFF for b in data[position : position + length]) + data[position + length :]
 
 
 def heic() -> bytes:
@@ -240,22 +240,22 @@ class Recorder(torch.nn.Module):
 
 
 def outcomes(root: Path, name: str) -> dict[str, torch.Tensor | str]:
-    """The outcome of one file in each place: its pixels (3,H,W), or the reason of the error."""
+    """The outcome of one file in each use: its pixels (3,H,W), or the reason of the error."""
     photo().save(root / "good.png")
     split = file_split(root, [name, "good.png"], np.array([0, 1]))
     found: dict[str, torch.Tensor | str] = {}
     report = audit(Source("odd", ["a", "b"], {"train": split}), CONTRACT, seconds=None)
     found["audit"] = next((sample.reason for sample in report.unreadable if sample.name == name), "")
-    for place, sizing in (("validation", None), ("crops", RandomResizedCrop(seed=0))):
+    for use, sizing in (("validation", None), ("crops", RandomResizedCrop(seed=0))):
         batch = ImageDataset(split, CONTRACT, sizing, cache=False, on_bad_sample="skip").__getitems__([(0, 0), (0, 1)])
-        (_, found[place]), = batch["bad"] if "bad" in batch else [(name, batch["image"][0])]
+        (_, found[use]), = batch["bad"] if "bad" in batch else [(name, batch["image"][0])]
     model = Recorder()
     bundle = SimpleNamespace(model=model, classes=["a", "b"], preprocessing=CONTRACT, calibration=None)
     predictor = Predictor(bundle, "cpu")
-    (answer,) = predictor.stream([root / name])
-    found["predict"] = answer.reason if isinstance(answer, BadImage) else model.images[0]
-    if isinstance(answer, BadImage):
-        assert name in str(answer) and "\n" not in str(answer)
+    (prediction,) = predictor.stream([root / name])
+    found["predict"] = prediction.reason if isinstance(prediction, BadImage) else model.images[0]
+    if isinstance(prediction, BadImage):
+        assert name in str(prediction) and "\n" not in str(prediction)
     return found
 
 

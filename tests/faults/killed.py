@@ -14,16 +14,16 @@ from tests.faults.promise import Case, Promise
 from tests.faults.resume import DIGITS, digests, shared
 from tests.forking import Exit, forks, kill_group
 
-WORDS = [*DIGITS, "recipe.epochs=2", "model.depth=1", "callbacks.every_steps=1", "resume=auto", "run_dir=run"]
+OVERRIDES = [*DIGITS, "recipe.epochs=2", "model.depth=1", "callbacks.every_steps=1", "resume=auto", "run_dir=run"]
 KILLS = 3  # of one run
 OPERATIONS = 252  # file operations of a run from its start to the end of training
-ANSWERS = ("model/model.safetensors", "model/config.json", "predictions.csv")
+RESULTS = ("model/model.safetensors", "model/config.json", "predictions.csv")
 
 
 def start(folder: Path) -> int:
     """Starts a complete run, with temporary files on another file system if there is one."""
     elsewhere = "/dev/shm" if os.path.isdir("/dev/shm") else str(folder)
-    return forks().start("vit.run.command:main", WORDS, folder=folder, environment={"TMPDIR": elsewhere})
+    return forks().start("vit.run.command:main", OVERRIDES, folder=folder, environment={"TMPDIR": elsewhere})
 
 
 @cache
@@ -39,7 +39,7 @@ def check_ended(done: Exit) -> None:
 
 
 def outcome(run: Path) -> dict[str, str]:
-    return digests(run) | {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in ANSWERS}
+    return digests(run) | {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in RESULTS}
 
 
 def check(found: dict[str, str], whole: dict[str, str], run: Path) -> None:
@@ -68,20 +68,20 @@ def killed(folder: Path, seed: int) -> None:
 def trained() -> dict[str, str]:
     """The digests of a run that ends after training."""
     folder = shared() / "crashed"
-    check_ended(forks().run("tests.faults.resume:train", WORDS, None, True, folder=folder))
+    check_ended(forks().run("tests.faults.resume:train", OVERRIDES, None, True, folder=folder))
     return digests(folder / "run")
 
 
 def crashed(folder: Path, at: int) -> None:
     whole, run = trained(), folder / "run"
-    done = fault_exit("tests.faults.resume:train", [WORDS, None, True], "run", "crash", at, folder)
+    done = fault_exit("tests.faults.resume:train", [OVERRIDES, None, True], "run", "crash", at, folder)
     assert done.code == CRASHED, done.output
-    check_ended(forks().run("tests.faults.resume:train", WORDS, None, True, folder=folder))
+    check_ended(forks().run("tests.faults.resume:train", OVERRIDES, None, True, folder=folder))
     check(digests(run), whole, run)
 
 
 def every_operation_has_its_case(folder: Path) -> None:
-    found = operations_of("tests.faults.resume:train", [WORDS, None, True], "run", folder)
+    found = operations_of("tests.faults.resume:train", [OVERRIDES, None, True], "run", folder)
     assert len(found) == OPERATIONS, f"OPERATIONS is {OPERATIONS}, but there are {len(found)}"
 
 

@@ -58,19 +58,19 @@ def png(label: str, part: str = "", number: int = 0) -> bytes:
     return buffer.getvalue()
 
 
-def fill(place: Path, count: int = 4, label: str | None = None, part: str | None = None) -> None:
+def fill(folder: Path, count: int = 4, label: str | None = None, part: str | None = None) -> None:
     """Creates images in a class folder, whose name is the label; a parent named like a split is the split."""
-    label = place.name if label is None else label
-    part = place.parent.name * (place.parent.name in PARTS) if part is None else part
-    place.mkdir(parents=True, exist_ok=True)
+    label = folder.name if label is None else label
+    part = folder.parent.name * (folder.parent.name in PARTS) if part is None else part
+    folder.mkdir(parents=True, exist_ok=True)
     for i in range(count):
-        number = 16 * blake2b(str(place).encode(), digest_size=1).digest()[0] + i
-        (place / f"{number:05}.png").write_bytes(png(label, part, number))
+        number = 16 * blake2b(str(folder).encode(), digest_size=1).digest()[0] + i
+        (folder / f"{number:05}.png").write_bytes(png(label, part, number))
 
 
-def class_folders(root: Path, *places: str, count: int = 4) -> Path:
-    for place in places:
-        fill(root / place, count)
+def class_folders(root: Path, *folders: str, count: int = 4) -> Path:
+    for folder in folders:
+        fill(root / folder, count)
     return root
 
 

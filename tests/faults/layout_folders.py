@@ -84,8 +84,8 @@ def _(root: Path) -> None:
 
 @layout("subfolders of class folders")
 def _(root: Path) -> None:
-    for place in ("cat/young", "cat/old/grey", "cat", "dog/train", "dog/cat"):
-        fill(root / place, label=place.split("/")[0], part="")
+    for inner in ("cat/young", "cat/old/grey", "cat", "dog/train", "dog/cat"):
+        fill(root / inner, label=inner.split("/")[0], part="")
     mapped(folder(root, **ALL), ["cat", "dog"], {"train": 20})
 
 
@@ -351,10 +351,10 @@ def _(root: Path) -> None:
     source = folder(root, **ALL)
     bundle = SimpleNamespace(model=Colours(source.classes), classes=source.classes, preprocessing=CONTRACT,
                              calibration=None)
-    answers = Predictor(bundle, "cpu").predict(root)
-    assert {str(Path(a.source).relative_to(root)): a.label for a in answers} == dict(source.split_lists()["train"])
+    predictions = Predictor(bundle, "cpu").predict(root)
+    assert {str(Path(a.source).relative_to(root)): a.label for a in predictions} == dict(source.split_lists()["train"])
     report = audit(source, CONTRACT, seconds=None)
-    assert report.left_out == source.left_out and len(answers.left_out) == len(source.left_out) == 3
+    assert report.left_out == source.left_out and len(predictions.left_out) == len(source.left_out) == 3
     assert report.counts == {"train": {"cat": 4, "dog": 4}} and not report.unreadable
 
 

@@ -277,16 +277,16 @@ def arrays(part: str, names: Sequence[str], count: int = 4) -> tuple[np.ndarray,
     return np.stack([picture(names[n], part, i) for i, n in enumerate(numbers)]), numbers
 
 
-for images, labels, words in (("{}_images", "{}_labels", ("train", "val", "test")),
+for images, labels, names in (("{}_images", "{}_labels", ("train", "val", "test")),
                               ("x_{}", "y_{}", ("train", "valid", "test")),
                               ("X_{}", "Y_{}", ("Train", "Validation", "Test")),
                               ("images_{}", "labels_{}", ("training", "validation", "testing"))):
 
-    @layout(f"arrays named {images.format(words[0])}, {images.format(words[1])}")
-    def _(root: Path, images: str = images, labels: str = labels, words: Sequence[str] = words) -> None:
+    @layout(f"arrays named {images.format(names[0])}, {images.format(names[1])}")
+    def _(root: Path, images: str = images, labels: str = labels, names: Sequence[str] = names) -> None:
         found = {}
-        for word, part in zip(words, ("train", "val", "test"), strict=True):
-            found[images.format(word)], found[labels.format(word)] = arrays(part, ANIMALS)
+        for name, part in zip(names, ("train", "val", "test"), strict=True):
+            found[images.format(name)], found[labels.format(name)] = arrays(part, ANIMALS)
         np.savez(root / "a.npz", **found)
         mapped(table(root / "a.npz", classes=ANIMALS), ANIMALS, {"train": 12, "val": 12, "test": 12})
 

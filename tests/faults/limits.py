@@ -17,8 +17,9 @@ TIMEOUT = 5
 
 def limited(folder: Path, fault: str, text: str) -> None:
     photos = write_photos(folder / "photos", {"cat": 24, "dog": 24})
-    words = [*OVERRIDES, *SMALL, "data=folder", f"data.root={photos}", "data.workers=2", f"trainer.timeout={TIMEOUT}"]
-    done = forks().run("tests.faults.limits:train", words, fault, folder=folder, FAULTS_FOLDER=str(folder))
+    overrides = [*OVERRIDES, *SMALL, "data=folder", f"data.root={photos}", "data.workers=2",
+                 f"trainer.timeout={TIMEOUT}"]
+    done = forks().run("tests.faults.limits:train", overrides, fault, folder=folder, FAULTS_FOLDER=str(folder))
     assert done.code == 1 and text in done.output, f"exit code {done.code}: {done.output}"
     output, _, noise = done.output.partition("Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__")
     assert "Traceback" not in output and done.output.count("error: ") == 1, done.output
@@ -26,7 +27,7 @@ def limited(folder: Path, fault: str, text: str) -> None:
     assert not orphans(folder)
 
 
-def train(words: list[str], fault: str) -> int:
+def train(overrides: list[str], fault: str) -> int:
     """In a fork: a training with active workers."""
     from vit.data.images.dataset import ImageDataset
     from vit.run.command import main
@@ -35,7 +36,7 @@ def train(words: list[str], fault: str) -> int:
     os.register_at_fork(after_in_child=remember_process)
     remember_process()
     globals()[fault]()
-    return main(words)
+    return main(overrides)
 
 
 def files() -> None:

@@ -14,18 +14,18 @@ from tests.faults.promise import Case, Promise
 from tests.forking import forks
 
 VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "1e30": 1e30}
-PLACES = ("loss", "gradient", "parameter", "pixels")
+TARGETS = ("loss", "gradient", "parameter", "pixels")
 STEPS = {"first": 1, "middle": 5, "last": 8}  # of 4 in each of 2 epochs
-WORDS = ["data=digits", "model.dim=16", "model.depth=1", "recipe.epochs=2", "recipe.batch_size=256",
-         "recipe.drop_last=true", "recipe.ema=null", "precision=32-true", "logger=csv",
-         "trainer.accelerator=cpu", "run_dir=run"]
+OVERRIDES = ["data=digits", "model.dim=16", "model.depth=1", "recipe.epochs=2", "recipe.batch_size=256",
+             "recipe.drop_last=true", "recipe.ema=null", "precision=32-true", "logger=csv",
+             "trainer.accelerator=cpu", "run_dir=run"]
 
 
 class Fault:
     """One non-finite or huge number in one tensor of one optimizer step of one process."""
 
-    def __init__(self, place: str, value: float, step: int, rank: int, number: int):
-        self.place, self.value, self.step, self.rank, self.number = place, value, step, rank, number
+    def __init__(self, target: str, value: float, step: int, rank: int, number: int):
+        self.target, self.value, self.step, self.rank, self.number = target, value, step, rank, number
         self.task, self.weights, self.names = None, [], []
 
     def install(self) -> "Fault":
@@ -41,11 +41,11 @@ class Fault:
             if due:
                 self.before_the_step(task, batch)
             loss = original(task, batch, step, micro)
-            return loss + self.value if self.active and self.place == "loss" else loss
+            return loss + self.value if self.active and self.target == "loss" else loss
 
         def normalized(preprocessing, images):
             pixels = normalize(preprocessing, images)
-            if self.active and self.place == "pixels":
+            if self.active and self.target == "pixels":
                 pixels[0, 0, 0, 0] = self.value
             return pixels
 
@@ -55,9 +55,9 @@ class Fault:
     def before_the_step(self, task, batch) -> None:
         parameters = list(task.model.parameters())
         chosen = parameters[self.number % len(parameters)]
-        if self.active and self.place == "parameter":
+        if self.active and self.target == "parameter":
             chosen.detach().view(-1)[0] = self.value
-        if self.active and self.place == "gradient":
+        if self.active and self.target == "gradient":
             chosen.register_hook(lambda gradient: torch.full_like(gradient, self.value))
         self.task, self.weights = task, [parameter.detach().clone() for parameter in parameters]
         self.names = task.trainer.train_dataloader.names(batch["index"].tolist())
@@ -68,21 +68,21 @@ class Fault:
                    for ours, theirs in zip(self.weights, self.task.model.parameters(), strict=True))
 
 
-def train(words: list[str], *fault: object) -> int:
+def train(overrides: list[str], *fault: object) -> int:
     """A run with a fault; saves its observations in `fault.RANK.json`."""
     from vit.run import main
 
     torch.set_num_threads(1)
     injected = Fault(*fault).install()
-    code = main(words)
+    code = main(overrides)
     rank = os.environ.get("RANK", "0")
     Path(f"fault.{rank}.json").write_text(json.dumps({"names": injected.names, "unchanged": injected.unchanged()}))
     return code
 
 
-def stopped(folder: Path, place: str, value: float, step: int, rank: int, world: int, number: int) -> None:
-    words = [*WORDS, f"strategy={'ddp' if world > 1 else 'single'}", f"trainer.devices={world}"]
-    arguments = (words, place, value, step, rank, number)
+def stopped(folder: Path, target: str, value: float, step: int, rank: int, world: int, number: int) -> None:
+    overrides = [*OVERRIDES, f"strategy={'ddp' if world > 1 else 'single'}", f"trainer.devices={world}"]
+    arguments = (overrides, target, value, step, rank, number)
     common = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(),
               "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "faults"}
     environments = [{key: str(v) for key, v in (common | {"RANK": r, "LOCAL_RANK": r}).items()} for r in range(world)]
@@ -115,13 +115,13 @@ QUICK = {("loss", "nan", "middle", 0, 1), ("gradient", "1e30", "last", 0, 1), ("
 
 def cases() -> Iterator[Case]:
     processes = [(0, 1), (0, 2), (1, 2)]
-    for number, (place, value, step, (rank, world)) in enumerate(itertools.product(PLACES, VALUES, STEPS, processes)):
+    for number, (target, value, step, (rank, world)) in enumerate(itertools.product(TARGETS, VALUES, STEPS, processes)):
         where = f"process {rank} of {world}" if world > 1 else "one process"
         yield Case(
-            f"{value} in the {place}, {step} step, {where}",
-            lambda folder, arguments=(place, VALUES[value], STEPS[step], rank, world, number):
+            f"{value} in the {target}, {step} step, {where}",
+            lambda folder, arguments=(target, VALUES[value], STEPS[step], rank, world, number):
                 stopped(folder, *arguments),
-            quick=(place, value, step, rank, world) in QUICK,
+            quick=(target, value, step, rank, world) in QUICK,
         )
 
 

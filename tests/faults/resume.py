@@ -129,8 +129,8 @@ def run(overrides: list[str], folder: Path, processes: int = 1, stop: int | None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes)}
-    ranks = [call(environment={**places, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(processes)]
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes)}
+    ranks = [call(environment={**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(processes)]
     try:
         return [forks().wait(rank) for rank in ranks]
     finally:
@@ -162,10 +162,10 @@ def labels() -> Path:
     return write_shapes(shared() / "labels")
 
 
-def filled(mode: Mode, words: tuple[str, ...]) -> list[str]:
-    text = "\n".join(words)
-    places = {"source": source if "{source}" in text else None, "labels": labels if "{labels}" in text else None}
-    for name, prepare in places.items():
+def filled(mode: Mode, overrides: tuple[str, ...]) -> list[str]:
+    text = "\n".join(overrides)
+    folders = {"source": source if "{source}" in text else None, "labels": labels if "{labels}" in text else None}
+    for name, prepare in folders.items():
         text = text.replace(f"{{{name}}}", str(prepare())) if prepare else text
     return text.split("\n")
 
@@ -213,10 +213,10 @@ def feed(found, value: object) -> None:
         found.update(repr(value).encode())
 
 
-def stopped_and_resumed(folder: Path, name: str, place: int) -> None:
+def stopped_and_resumed(folder: Path, name: str, number: int) -> None:
     mode = MODES[name]
     whole, batches = uninterrupted(name)
-    stop = 1 + round(place * (batches - 1) / (mode.stops - 1))
+    stop = 1 + round(number * (batches - 1) / (mode.stops - 1))
     for done in run([*filled(mode, mode.overrides), "run_dir=run"], folder, mode.processes, stop):
         assert done.code in STOPPED.values(), f"stopped in batch {stop} of {batches}: {done.code} {done.output}"
     for done in run(["resume=run", *mode.changed], folder, mode.processes):
@@ -228,11 +228,11 @@ def stopped_and_resumed(folder: Path, name: str, place: int) -> None:
 
 def cases() -> Iterator[Case]:
     for name, mode in MODES.items():
-        for place in range(mode.stops):
+        for number in range(mode.stops):
             yield Case(
-                f"{name}, stop {place + 1} of {mode.stops}",
-                lambda folder, n=name, p=place: stopped_and_resumed(folder, n, p),
-                quick=place in QUICK.get(name, ()),
+                f"{name}, stop {number + 1} of {mode.stops}",
+                lambda folder, n=name, p=number: stopped_and_resumed(folder, n, p),
+                quick=number in QUICK.get(name, ()),
             )
 
 

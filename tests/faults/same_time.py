@@ -10,7 +10,7 @@ from tests.faults.tiny_training import DDP, OVERRIDES, orphans
 from tests.forking import forks
 
 TRAIN = "tests.faults.tiny_training:train"
-SHORT = [*(word for word in OVERRIDES if not word.startswith("run_dir=")), "recipe.epochs=1"]
+SHORT = [*(override for override in OVERRIDES if not override.startswith("run_dir=")), "recipe.epochs=1"]
 
 
 def claim(number: int) -> None:
@@ -33,7 +33,7 @@ def folders_are_never_shared(folder: Path, processes: int = 8, turns: int = 20) 
 
 def together(folder: Path, commands: list[list[str]], **environment: str) -> list[str]:
     environment |= {"FAULTS_FOLDER": str(folder)}
-    started = [forks().start(TRAIN, words, [], folder=folder, environment=environment) for words in commands]
+    started = [forks().start(TRAIN, overrides, [], folder=folder, environment=environment) for overrides in commands]
     ends = [forks().wait(pid, 240) for pid in started]
     assert not orphans(folder)
     for end in ends:
@@ -59,8 +59,8 @@ def distributed_runs(folder: Path, **environment: str) -> None:
 def one_folder(folder: Path) -> None:
     """Of several runs with the same folder one uses it; the others are refused and change nothing."""
     environment = {"FAULTS_FOLDER": str(folder)}
-    words = [[*SHORT, "run_dir=run", f"seed={seed}"] for seed in range(3)]
-    started = [forks().start(TRAIN, each, [], folder=folder, environment=environment) for each in words]
+    overrides = [[*SHORT, "run_dir=run", f"seed={seed}"] for seed in range(3)]
+    started = [forks().start(TRAIN, each, [], folder=folder, environment=environment) for each in overrides]
     ends = [forks().wait(pid, 240) for pid in started]
     codes = sorted(end.code for end in ends)
     assert codes == [0, 2, 2], [end.output for end in ends]

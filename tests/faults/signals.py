@@ -21,10 +21,10 @@ TARGETS = {  # receiver: (overrides, action, rank)
 
 def stopped(folder: Path, name: str, phase: str, target: str, *more: str) -> None:
     signum = getattr(signal, name)
-    words, action, rank = TARGETS[target]
+    overrides, action, rank = TARGETS[target]
     rank = 0 if phase == "test" and rank else rank  # the other ranks have ended
     started = time.monotonic()
-    done = run(folder, [*words, *more], Fault(phase, action, signum, rank))
+    done = run(folder, [*overrides, *more], Fault(phase, action, signum, rank))
     seconds = time.monotonic() - started
     assert done.code == 128 + signum, f"exit code {done.code}: {done.output}"
     named = f"{name}: stopping" in done.output or f"Stopped by {name}" in done.output

@@ -14,7 +14,7 @@ import torch
 from tests.forking import Exit, ForkedProcess, forks
 
 OVERRIDES = ["recipe.epochs=3", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64",
-         "model.depth=1", "run_dir=run", "trainer.accelerator=cpu"]
+             "model.depth=1", "run_dir=run", "trainer.accelerator=cpu"]
 DDP = ["strategy=ddp", "trainer.devices=2"]
 PHASES = ("start", "training", "validation", "saving", "test")
 

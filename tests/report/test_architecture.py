@@ -93,7 +93,7 @@ def test_the_command_explains_names(capsys):
     assert "BasicBlock" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("words", "message"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (["vit_tinny"], "there is no model 'vit_tinny'; nearest: vit_tiny"),
     (["vit_tiny", "image_size"], "'image_size' must have the form KEY=VALUE"),
     (["vit_tiny", "patch_sise=4"], "patch_size"),
@@ -102,8 +102,8 @@ def test_the_command_explains_names(capsys):
     (["vit_tiny", "--output", "picture.png"], "picture.png must end in .svg"),
     (["text_tiny", "vocab_size=9", "num_classes=2", "--tokens", "9999"], "tokens is 9999"),
 ])
-def test_errors_are_one_line(words, message, capsys):
-    assert main(["explain", *words]) == 1
+def test_errors_are_one_line(arguments, message, capsys):
+    assert main(["explain", *arguments]) == 1
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
 

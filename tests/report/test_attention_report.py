@@ -56,7 +56,7 @@ def test_attention_of_an_image_classifier(name, tmp_path, image):
     predictor = vit.load(saved(tmp_path / "model", **POOLS[name]))
     maps = image_attention(predictor, image)
     pixels = predictor.preprocessing.image(image)
-    assert maps.image.shape[0] > pixels.shape[1]  # the file's own resolution, of the region that the model sees
+    assert maps.image.shape[0] > pixels.shape[1]  # the file's own resolution, of the region that the model reads
     again = predictor.preprocessing.replace(resize="squash", crop_pct=1.0).image(maps.image)
     assert (again.float() - pixels.float()).abs().mean() < 2
     with torch.no_grad(), attention_maps(predictor.model) as recorded:
@@ -190,8 +190,8 @@ def test_the_rows_of_a_decoder_are_named_after_predicted_tokens(tmp_path):
 
 
 def test_attention_of_a_saved_translator(tmp_path):
-    words = {"tokenizers": {"source": ByteTokenizer(), "target": ByteTokenizer()}, "extra": {"generation": {"beam": 2}}}
-    predictor = vit.load(save_bundle(tmp_path / "model", seq2seq_model(), **words))
+    parts = {"tokenizers": {"source": ByteTokenizer(), "target": ByteTokenizer()}, "extra": {"generation": {"beam": 2}}}
+    predictor = vit.load(save_bundle(tmp_path / "model", seq2seq_model(), **parts))
     recorded = seq2seq_attention(predictor, "abc")
     assert recorded.text == predictor.predict(["abc"])[0].text and recorded.image is None
     assert recorded.maps["source"].keys == ["a", "b", "c", "<eos>"]
@@ -233,8 +233,8 @@ def test_attention_of_a_saved_image_to_text_model(tmp_path, image):
     model = seq2seq_model(source="image", image_size=(8, 24), patch_size=4, in_chans=1, tied="target",
                           class_token=True, registers=1)
     line = LinePreprocessing(height=8, patch_size=(4, 4), max_width=24, mode="L", mean=(0.5,), std=(0.5,))
-    words = {"preprocessing": line, "tokenizers": {"target": ByteTokenizer()}}
-    predictor = vit.load(save_bundle(tmp_path / "model", model, **words))
+    parts = {"preprocessing": line, "tokenizers": {"target": ByteTokenizer()}}
+    predictor = vit.load(save_bundle(tmp_path / "model", model, **parts))
     recorded = seq2seq_attention(predictor, str(image))  # 20x30 pixels: 8x12
     assert recorded.grid == (2, 3) and recorded.prefix == 2 and recorded.image.shape == (8, 12, 1)
     cross = recorded.maps["target to source"]
@@ -256,7 +256,7 @@ def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
     assert written == {"model", "seen.png", "seen-positions.png", "seen.html", "only.png"}
 
 
-@pytest.mark.parametrize(("words", "code", "says"), [
+@pytest.mark.parametrize(("arguments", "code", "message"), [
     (["{model}"], 2, "pass an image or a text"),
     (["{model}", "{model}/config.json"], 1, "config.json"),
     (["{model}", "{image}", "--layer", "2"], 1, "no layer 2: the model has 2, 0 to 1"),
@@ -266,14 +266,14 @@ def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
     (["{timm}", "{image}"], 1, "use a vit_... model"),
     (["{timm}", "--positions"], 1, "use a vit_... model"),
 ])
-def test_errors_are_one_line_and_a_code(tmp_path, image, capsys, words, code, says):
-    places = {"model": saved(tmp_path / "model"), "image": image, "folder": tmp_path, "timm": tmp_path / "timm"}
-    network = vit.create_model("timm:resnet10t", num_classes=3, image_size=(8, 12)) if "{timm}" in words else None
+def test_errors_are_one_line_and_a_code(tmp_path, image, capsys, arguments, code, message):
+    paths = {"model": saved(tmp_path / "model"), "image": image, "folder": tmp_path, "timm": tmp_path / "timm"}
+    network = vit.create_model("timm:resnet10t", num_classes=3, image_size=(8, 12)) if "{timm}" in arguments else None
     if network is not None:
-        save_bundle(places["timm"], network, list("abc"), Preprocessing((8, 12), resize="squash"))
-    assert main(["attention", *(word.format(**places) for word in words)]) == code
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and says in said and said.count("\n") == 1
+        save_bundle(paths["timm"], network, list("abc"), Preprocessing((8, 12), resize="squash"))
+    assert main(["attention", *(argument.format(**paths) for argument in arguments)]) == code
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ") and message in printed and printed.count("\n") == 1
 
 
 @pytest.mark.filterwarnings("ignore:saved under vit's own names")

@@ -18,7 +18,7 @@ def shown(terminal):
     return out.getvalue()
 
 
-def test_a_bar_tells_how_much_how_fast_and_how_long():
+def test_a_bar_shows_progress_rate_and_remaining_time():
     text = shown(True)
     assert "60/100" in text and "20/s" in text and "0:00:02" in text
 

@@ -19,7 +19,7 @@ def rising(epochs: int) -> Curve:
     return Curve(x, 1 - 0.9 * np.exp(-x / 4))
 
 
-def test_table_marks_the_better_numbers_and_takes_names_as_they_are():
+def test_table_marks_the_better_numbers_and_does_not_change_names():
     console = Console(width=100, record=True, force_terminal=True, file=io.StringIO())
     console.print(comparison_table([contender("[b]one", 0.9123, 30), contender("two", 0.8, 20)], "both"))
     text = console.export_text(styles=True)
@@ -28,7 +28,7 @@ def test_table_marks_the_better_numbers_and_takes_names_as_they_are():
     assert "\x1b[1m80.00%" not in text
 
 
-def test_many_ways_to_train_one_model_stand_below_one_another():
+def test_many_ways_to_train_one_model_are_listed_below_one_another():
     console = Console(width=120, record=True, force_terminal=True, file=io.StringIO())
     ways = [replace(contender(f"way {i}", 0.5 + i / 100, 10.0 + i), trained=10 * i + 10, memory=i * 10**9 + 10**9)
             for i in range(4)]

@@ -88,9 +88,9 @@ def test_near_copies_in_a_browser(tmp_path):
     page, root = tmp_path / "copies.html", tmp_path / "photos"
     for split, change in (("train", lambda image: image), ("test", CHANGES["mirrored"])):
         for number in range(12):
-            place = root / split / ("cat", "dog")[number % 2]
-            place.mkdir(parents=True, exist_ok=True)
-            change(drawing(number, (96 + 90 * number, 80))).save(place / f"{'long_name_' * 9}{number}.png")
+            folder = root / split / ("cat", "dog")[number % 2]
+            folder.mkdir(parents=True, exist_ok=True)
+            change(drawing(number, (96 + 90 * number, 80))).save(folder / f"{'long_name_' * 9}{number}.png")
     assert main(["audit", "data=folder", f"data.root={root}", "--near-copies", "--html", str(page)]) == 0
     for width, seen in browse(page, tmp_path).items():
         assert seen.pop("pictures") == 24 and set(seen.values()) == {0}, f"at {width} pixels: {seen}"

@@ -222,12 +222,12 @@ def test_the_robustness_is_that_of_an_evaluation_of_corrupted_images(model, phot
     assert "add --corruptions" in Page(written[0].read_text()).text
     predictor, split = vit.load(model), folder(root=photos).splits["train"]
     inputs = [predictor.preprocessing.image(split.read(i)).permute(1, 2, 0).numpy() for i in range(len(split))]
-    answers = predictor.predict([corrupt(each, "fog", 4, 0, i) for i, each in enumerate(inputs)])
-    right = [answer.label == CLASSES[label] for answer, label in zip(answers, split.labels, strict=True)]
+    predictions = predictor.predict([corrupt(each, "fog", 4, 0, i) for i, each in enumerate(inputs)])
+    right = [prediction.label == CLASSES[label] for prediction, label in zip(predictions, split.labels, strict=True)]
     assert found["accuracy"]["fog"][1] == pytest.approx(np.mean(right))
 
 
-def test_an_unreadable_image_does_not_count_as_a_wrong_answer(model, photos):
+def test_an_unreadable_image_does_not_count_as_a_wrong_prediction(model, photos):
     predictor, split = vit.load(model), folder(root=photos).splits["train"]
     damaged = replace(split, read=lambda i: b"no image" if i == 3 else split.read(i))
     with pytest.raises(BadImage, match=re.escape(split.names[3])):
@@ -281,7 +281,7 @@ def test_bad_input_is_one_line(model, arguments, message, tmp_path, monkeypatch,
     assert message in error and "Traceback" not in error and not list(tmp_path.glob("*.html"))
 
 
-def test_the_json_file_of_something_else_is_not_overwritten(run, capsys):
+def test_the_json_file_of_another_program_is_not_overwritten(run, capsys):
     before = (run / "metrics.json").read_bytes()
     assert main(["report", str(run), "-o", str(run / "metrics.html")]) == 1
     assert "metrics.json exists and is not the JSON file of a report" in capsys.readouterr().err

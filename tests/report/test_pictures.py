@@ -22,7 +22,7 @@ def test_a_picture_needs_no_pyplot_and_so_no_global_state(tmp_path):
 
 
 @pytest.mark.parametrize("classes", [2, 10, 31, 130])
-def test_confusion_picture_shows_right_answers_blue_and_wrong_ones_orange(tmp_path, classes):
+def test_confusion_picture_shows_correct_predictions_blue_and_wrong_ones_orange(tmp_path, classes):
     confusion = np.eye(classes, dtype=int) * 9
     confusion[0, 1] = 4
     path = confusion_picture(tmp_path / "new" / "confusion.png", confusion, [f"class {i}" for i in range(classes)])
@@ -39,7 +39,7 @@ def test_confusion_picture_without_mistakes_and_with_an_empty_class(tmp_path):
 
 
 @pytest.mark.filterwarnings("error")
-def test_names_that_the_font_cannot_write_do_no_harm(tmp_path):
+def test_names_with_characters_that_the_font_lacks_are_drawn(tmp_path):
     assert confusion_picture(tmp_path / "a.png", np.eye(2), ["猫", "हाथी"]).exists()
 
 
@@ -98,7 +98,7 @@ def test_curves_of_a_run_that_diverged_or_barely_began(tmp_path):
     assert not (tmp_path / "none.png").exists()
 
 
-def test_mistakes_picture_takes_grey_colour_and_nothing(tmp_path):
+def test_mistakes_picture_of_grey_images_colour_images_and_none(tmp_path):
     images = [np.full((8, 8, 3), 200, np.uint8), np.full((80, 60, 1), 90, np.uint8)]
     names = ["x/1.png", "x/2.png"]
     path = misclassified_picture(tmp_path / "some.png", images, ["a", "b"], ["b", "a"], [0.9, 0.8], names)
@@ -107,10 +107,10 @@ def test_mistakes_picture_takes_grey_colour_and_nothing(tmp_path):
     wide = [np.zeros((32, width, 3), dtype=np.uint8) for width in (100, 200)]
     path = misclassified_picture(tmp_path / "wide.png", wide, ["a", "b"], ["b", "a"], [0.9, 0.8], ["1.png", "2.png"])
     width, height = Image.open(path).size
-    assert width > 2 * height  # no empty half below lines of writing
+    assert width > 2 * height  # no empty half below lines of text
 
 
-def test_long_and_strange_names_are_shortened():
+def test_long_and_unusual_names_are_shortened():
     assert shorten("tench") == "tench"
     assert shorten("a" * 12 + "b" * 30, 10) == "aaaa…bbbbb"
     assert shorten("a$b\n") == r"a\$b?"

@@ -25,8 +25,8 @@ GENERATED = ["header", "accuracy", "lengths", "errors", "attention", "training",
 NAMES = ["red", "a<b>", "c"]
 
 
-def report(model, page, *words):
-    assert main(["report", str(model), *words, "-o", str(page)]) == 0
+def report(model, page, *arguments):
+    assert main(["report", str(model), *arguments, "-o", str(page)]) == 0
     return json.loads(page.with_suffix(".json").read_text())
 
 
@@ -94,11 +94,11 @@ def labelled(tmp_path_factory):
 
 def test_a_multi_label_model(labelled, tmp_path):
     model, table = labelled
-    words = ["data=table", f"data.path={table}", "data.label_separator='|'"]
-    found = report(model, tmp_path / "page.html", *words, "--attention", "2")
+    overrides = ["data=table", f"data.path={table}", "data.label_separator='|'"]
+    found = report(model, tmp_path / "page.html", *overrides, "--attention", "2")
     page = check_page(tmp_path / "page.html", ["header", "accuracy", "calibration", "errors", "attention", "training",
                                                "data"])
-    assert main(["evaluate", str(model), *words, "--json", str(tmp_path / "n.json")]) == 0
+    assert main(["evaluate", str(model), *overrides, "--json", str(tmp_path / "n.json")]) == 0
     expected = json.loads((tmp_path / "n.json").read_text())
     assert found["accuracy"]["map"]["value"] == expected["test/map"] and found["accuracy"]["exact_match"] == \
         expected["test/exact_match"]

@@ -38,7 +38,7 @@ def test_names_stay_on_one_line_and_other_columns_are_left_out(width):
     assert {"data", "model", "epochs", "time"} - set(headings) == set(note.split(", "))
 
 
-def test_a_name_without_room_is_folded_and_numbers_stay_whole():
+def test_a_name_that_does_not_fit_is_folded_and_numbers_stay_whole():
     shown = lines(50, PHOTOS)
     assert max(map(len, shown)) <= 50 and "0.5000" in shown[3] and "failed" in shown[3]
     assert "".join(line.split()[0] for line in shown[3:5]) == "cifar10_speedrun/2026-11-24_09-00-00"

@@ -22,8 +22,8 @@ def search() -> RecordedSearch:
     found = generate(model(), *sources(1), settings, record=trees)[0]
     texts = tuple(" ".join(map(str, h.ids)) for h in found)
     tokens = ["", *(f"<{node.token}>" for node in trees[0].nodes[1:])]
-    answer = GeneratedText("a $source$", texts, tuple(h.score for h in found))
-    return RecordedSearch(answer, trees[0], tokens, [trees[0].find(h) for h in found])
+    generated = GeneratedText("a $source$", texts, tuple(h.score for h in found))
+    return RecordedSearch(generated, trees[0], tokens, [trees[0].find(h) for h in found])
 
 
 def test_the_best_text_is_a_straight_line_and_no_two_nodes_overlap(search):

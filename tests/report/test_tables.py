@@ -25,7 +25,7 @@ def written(kind, rows):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_all_kinds_give_the_rows_back(count):
+def test_tables_of_all_kinds_are_read_back(count):
     rows = ROWS[:count]
     read = list(csv.DictReader(io.StringIO(written("csv", rows).decode())))
     assert [{**row, "probability": float(row["probability"]), "probability_2": float(row["probability_2"])}
@@ -34,7 +34,7 @@ def test_all_kinds_give_the_rows_back(count):
     assert pyarrow.parquet.read_table(io.BytesIO(written("parquet", rows))).to_pylist() == rows
 
 
-def test_no_sign_of_a_text_ends_its_row():
+def test_no_character_of_a_text_ends_its_row():
     row = {**ROWS[0], "file": 'a\rb\nc\r\nd"e,f\x85g\u2028h'}
     found = written("csv", [row, ROWS[1]])
     assert [each["file"] for each in csv.DictReader(io.StringIO(found.decode(), newline=""))] == [
@@ -60,7 +60,7 @@ def test_file_names_that_are_no_utf8_survive():
     assert pyarrow.parquet.read_table(io.BytesIO(written("parquet", [row])))["file"][0].as_py() == "caf?.jpg"
 
 
-def test_columns_number_the_answers_after_the_first():
+def test_columns_number_the_predictions_after_the_first():
     assert COLUMNS == ["file", "label", "probability", "label_2", "probability_2"]
     assert prediction_columns(1) == ["label", "probability"]
 
@@ -96,8 +96,8 @@ def test_class_table_shows_the_worst_of_many():
 def test_of_many_classes_those_without_an_image_are_not_the_worst(table, score):
     """Two classes of ImageNet's thousand, measured with a model of all of them."""
     scores = [score(i, 8 if i in (500, 700, 900) else 0) for i in range(1000)]
-    for most, says in ((40, "3 of 1000"), (2, "the 2 worst of them")):
+    for most, message in ((40, "3 of 1000"), (2, "the 2 worst of them")):
         console = Console(file=io.StringIO(), width=120)
         console.print(table(scores, most=most))
         text = " ".join(console.file.getvalue().split())
-        assert says in text and "name 500" in text and "name 0 " not in text and ("name 900" in text) == (most == 40)
+        assert message in text and "name 500" in text and "name 0 " not in text and ("name 900" in text) == (most == 40)

@@ -1,4 +1,4 @@
-"""Each command about the reliability of a model, on each kind of data: it works, or its error says what to use instead.
+"""Each command about the reliability of a model, on each kind of data: it works, or its error names an alternative.
 
 The table in docs/guides/trust.md states the same.
 """
