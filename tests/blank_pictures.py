@@ -1,5 +1,5 @@
 """Blank figures for tests of whole runs: each run draws four figures, and Matplotlib takes as long for them as tiny
-models for their training. The code of the project that makes the figures runs as ever; `tests/report` draws them.
+models for their training. The code of the project that makes the figures runs unchanged; `tests/report` draws them.
 """
 
 import os
@@ -19,7 +19,7 @@ VARIABLE = "VIT_TEST_BLANK_PICTURES"  # set for the commands that a test starts 
 
 
 class Nothing:
-    """In place of what Matplotlib draws: every attribute, item and result of a call is this again."""
+    """A replacement of what Matplotlib draws: every attribute, item and result of a call is this again."""
 
     def __getattr__(self, name: str) -> "Nothing":
         if name.startswith("__"):

@@ -35,7 +35,7 @@ class Command:
         return self.returncode
 
     def send_signal(self, signum: int) -> None:
-        """Also in a signal handler: asks the server nothing."""
+        """Also in a signal handler: it sends no request to the server."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signum)
 

@@ -89,8 +89,8 @@ class Forks:
                                  f"{self.environment.get(name)}; start a new process")
         variables = self.variables() | dict(environment or {})
         output = Path(self.folder.name) / str(len(self.outputs))
-        pid = self._ask(function=function, arguments=arguments, folder=str(folder), environment=variables,
-                        output=str(output), errors=str(output.with_suffix(".errors") if split else output))
+        pid = self._request(function=function, arguments=arguments, folder=str(folder), environment=variables,
+                            output=str(output), errors=str(output.with_suffix(".errors") if split else output))
         self.outputs[pid] = output
         return pid
 
@@ -100,7 +100,7 @@ class Forks:
 
     def poll(self, pid: int) -> int | None:
         """The exit code of a fork; None while it is running."""
-        return self._ask(poll=pid)
+        return self._request(poll=pid)
 
     def wait(self, pid: int, seconds: float = 120) -> Exit:
         """Waits for a fork; kills its process group and raises if it takes longer than `seconds`."""
@@ -128,7 +128,7 @@ class Forks:
         self.server.wait()
         self.folder.cleanup()
 
-    def _ask(self, **request: object):
+    def _request(self, **request: object):
         self.server.stdin.write(json.dumps(request) + "\n")
         self.server.stdin.flush()
         return json.loads(self.server.stdout.readline())
@@ -211,9 +211,9 @@ def forked(function: Callable[[], int | None]) -> int:
 
 
 def serve(modules: Sequence[str]) -> None:
-    """Imports the modules, then answers requests until standard input ends, then kills the remaining forks."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the imports print is no answer
+    """Imports the modules, then serves requests until standard input ends, then kills the remaining forks."""
+    responses = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the imports print is no response
     for module in modules:
         importlib.import_module(module)
     if "vit.run.command" in modules:
@@ -224,9 +224,9 @@ def serve(modules: Sequence[str]) -> None:
     gc.freeze()
     codes: dict[int, int | None] = {}
     try:
-        answer_requests(answers, codes)
+        serve_requests(responses, codes)
     except BrokenPipeError:
-        pass  # the owner has ended before it read an answer
+        pass  # the owner has ended before it read a response
     finally:
         for pid, code in codes.items():
             if code is None:
@@ -246,17 +246,17 @@ def warm_up() -> None:
     compose(["data=digits"])
 
 
-def answer_requests(answers: TextIO, codes: dict[int, int | None]) -> None:
+def serve_requests(responses: TextIO, codes: dict[int, int | None]) -> None:
     """Until standard input ends. `codes` has the exit codes of all forks, None while one is running."""
     for line in sys.stdin:
         request = json.loads(line)
         if pid := request.get("poll"):
-            answer = codes[pid] = exit_code(pid) if codes[pid] is None else codes[pid]
+            response = codes[pid] = exit_code(pid) if codes[pid] is None else codes[pid]
         else:
-            answer = forked(lambda request=request: begin(request, answers.fileno()))
-            codes[answer] = None
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+            response = forked(lambda request=request: begin(request, responses.fileno()))
+            codes[response] = None
+        responses.write(json.dumps(response) + "\n")
+        responses.flush()
 
 
 def exit_code(pid: int) -> int | None:
@@ -264,14 +264,14 @@ def exit_code(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if done else None
 
 
-def begin(request: dict, answers: int) -> int | None:
+def begin(request: dict, responses: int) -> int | None:
     folder = Path(request["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # is read from the environment again
-    os.close(answers)
+    os.close(responses)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, file in ((1, request["output"]), (2, request["errors"])):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LAYERS = (  # the layers of design.md section 2, from below: package -> the packages of its own layer that it may import
+LAYERS = (  # the layers of CONTRIBUTING.md, from below: package -> the packages of its own layer that it may import
     {"files": ["messages"], "counters": [], "lazy_names": [], "low_precision": [], "messages": [], "moved_modules": [],
      "packed_images": [], "nn": []},
     {"weights": [], "models": ["weights"], "generation": [], "data": []},
@@ -91,7 +91,7 @@ def cycles(graph):
 
 def test_every_package_has_a_layer():
     packages = {package_of(name_of(path)) for path in modules()}
-    assert packages == set(LAYER), "the table of this test and design.md section 2 list the packages"
+    assert packages == set(LAYER), "the table of this test and CONTRIBUTING.md list the packages"
 
 
 def test_an_import_only_goes_down():
@@ -175,7 +175,7 @@ def test_no_file_can_run_a_program():
     "torch.load(p)", "torch.load(p, weights_only=False)", "pickle.load(f)", "yaml.load(f, Loader=L)", "z.extractall()",
     "np.load(p, allow_pickle=True)", "load_dataset(p, trust_remote_code=True)", "trainer.fit(t, weights_only=False)",
 ])
-def test_the_check_for_unsafe_calls_sees(text):
+def test_the_check_for_unsafe_calls_finds_them(text):
     assert list(unsafe(text))
 
 

@@ -43,7 +43,7 @@ def photos(tmp_path):
     return folder
 
 
-def test_help_is_answered_without_torch():
+def test_help_is_printed_without_torch():
     code = ("import sys; from vit.cli import main; code = main(['--help']); "
             "sys.exit(code or len({'torch', 'numpy', 'matplotlib', 'hydra', 'PIL'} & set(sys.modules)))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -84,8 +84,8 @@ def test_predict_as_a_real_command(model, photos):
     *rows, last = csv.DictReader(io.StringIO(out))
     assert last["file"].endswith("bad.jpg") and last["error"].startswith("cannot be opened") and not last["label"]
     expected = vit.load(model).predict([photos / f"{i}.png" for i in range(4)], top_k=3)
-    assert [row["file"] for row in rows] == [answer.source for answer in expected]
-    assert [(row["label"], row["label_2"], row["label_3"]) for row in rows] == [answer.names for answer in expected]
+    assert [row["file"] for row in rows] == [prediction.source for prediction in expected]
+    assert [(row["label"], row["label_2"], row["label_3"]) for row in rows] == [each.names for each in expected]
     assert float(rows[0]["probability_3"]) == pytest.approx(expected[0].probabilities[2], abs=1e-6)
     assert "1 of 5 files could not be read:" in err and "bad.jpg" in err
 
@@ -109,9 +109,10 @@ def test_predict_writes_files_of_every_format(model, photos, tmp_path, capsys, f
 def test_predict_fails_where_nothing_could_be_read(model, tmp_path, capsys):
     (tmp_path / "bad.jpg").write_bytes(b"no image")
     assert main(["predict", str(model), str(tmp_path / "bad.jpg"), str(tmp_path / "missing.png")]) == 1
-    said = capsys.readouterr()
-    assert [row["error"][:14] for row in csv.DictReader(said.out.splitlines())] == ["cannot be open", "cannot be read"]
-    assert "2 of 2 files could not be read:" in said.err
+    printed = capsys.readouterr()
+    rows = csv.DictReader(printed.out.splitlines())
+    assert [row["error"][:14] for row in rows] == ["cannot be open", "cannot be read"]
+    assert "2 of 2 files could not be read:" in printed.err
 
 
 def test_predict_accounts_for_every_file(model, photos, tmp_path, capsys):
@@ -122,14 +123,14 @@ def test_predict_accounts_for_every_file(model, photos, tmp_path, capsys):
     (photos / "2.png").rename(tmp_path / "more" / "2.png")
     (photos / "more").symlink_to(tmp_path / "more", target_is_directory=True)
     assert main(["predict", str(model), str(photos), "--format", "json"]) == 3
-    said = capsys.readouterr()
-    assert [Path(row["file"]).name for row in json.loads(said.out)] == ["0.png", "1.png", "3.png", "2.png"]
-    assert "1 of 4 files could not be read:" in said.err
-    assert "left out 2 of 6 files: 1 hidden, 1 not an image (.txt), such as" in said.err
+    printed = capsys.readouterr()
+    assert [Path(row["file"]).name for row in json.loads(printed.out)] == ["0.png", "1.png", "3.png", "2.png"]
+    assert "1 of 4 files could not be read:" in printed.err
+    assert "left out 2 of 6 files: 1 hidden, 1 not an image (.txt), such as" in printed.err
     assert main(["predict", str(model), str(photos), "--strict"]) == 1
-    answers = vit.load(model).predict(photos, top_k=99, on_error="skip")
-    assert len(answers) == 3 and len(answers.unreadable) == 1 and len(answers.left_out) == 2
-    assert len(answers[0].names) == 10
+    predictions = vit.load(model).predict(photos, top_k=99, on_error="skip")
+    assert len(predictions) == 3 and len(predictions.unreadable) == 1 and len(predictions.left_out) == 2
+    assert len(predictions[0].names) == 10
 
 
 def test_errors_in_all_first_rows_do_not_decide_the_columns_of_a_parquet_file(tmp_path):
@@ -149,12 +150,12 @@ def test_a_large_image_is_read_on_request(photos, tmp_path, capsys):
     assert main(["predict", str(model), str(photos), "--max-pixels", "600"]) == 0
 
 
-def test_predict_gives_at_most_as_many_answers_as_there_are_classes(model, photos, capsys):
+def test_predict_gives_at_most_as_many_predictions_as_there_are_classes(model, photos, capsys):
     assert main(["predict", str(model), str(photos / "0.png"), "-k", "99"]) == 0
     assert "label_10" in capsys.readouterr().out.splitlines()[0]
 
 
-@pytest.mark.parametrize(("words", "code", "says"), [
+@pytest.mark.parametrize(("arguments", "code", "message"), [
     (["predict", "nowhere", "x.png"], 1, "nowhere: there is no such model"),
     (["predict", "{photos}", "{photos}"], 1, "holds no model"),
     (["predict", "{model}", "{model}"], 1, "has no image"),
@@ -169,13 +170,13 @@ def test_predict_gives_at_most_as_many_answers_as_there_are_classes(model, photo
     (["evaluate", "{model}", "data=digitz"], 2, "digits"),
     (["evaluate", "{model}", "--split", "tset"], 1, "digits has no tset split"),
 ])
-def test_errors_are_one_line_and_a_code(model, photos, capsys, words, code, says):
-    words = [word.format(model=model, photos=photos) for word in words]
-    assert main(words) == code
-    said = capsys.readouterr()
-    assert said.err.startswith("error: ") and says in said.err
-    assert said.err.count("\n") == 1 and "Traceback" not in said.err
-    assert not said.out
+def test_errors_are_one_line_and_a_code(model, photos, capsys, arguments, code, message):
+    arguments = [argument.format(model=model, photos=photos) for argument in arguments]
+    assert main(arguments) == code
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ") and message in printed.err
+    assert printed.err.count("\n") == 1 and "Traceback" not in printed.err
+    assert not printed.out
 
 
 def test_debug_shows_where_an_error_came_from(capsys, monkeypatch):
@@ -195,7 +196,7 @@ def test_an_unexpected_error_names_its_kind(model, photos, capsys, monkeypatch):
     assert "error: KeyError: 'lost' (add --debug for the traceback)" in capsys.readouterr().err
 
 
-def test_a_closed_pipe_ends_quietly(model, photos):
+def test_a_closed_pipe_ends_without_a_message(model, photos):
     command = f"{sys.executable} -m vit predict {model} {photos} {photos} | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stdout == "file,label,probability,error\n" and not done.stderr
@@ -237,12 +238,12 @@ def test_audit_prints_and_writes_what_it_found(tmp_path, capsys):
             for i in range(8):
                 pixels = np.random.default_rng([len(split), len(name), i]).integers(0, 255, (20, 30, 3), np.uint8)
                 Image.fromarray(pixels).save(tmp_path / "set" / split / name / f"{i}.png")
-    words = ["audit", "data=folder", f"data.root={tmp_path / 'set'}", "--json", str(tmp_path / "audit.json")]
-    assert main(words) == 0
+    arguments = ["audit", "data=folder", f"data.root={tmp_path / 'set'}", "--json", str(tmp_path / "audit.json")]
+    assert main(arguments) == 0
     assert "32 images, 2 classes" in capsys.readouterr().out
     assert json.loads((tmp_path / "audit.json").read_text())["sizes"] == {"30x20": 32}
     (tmp_path / "set" / "train" / "left" / "bad.jpg").write_bytes(b"no image")
-    assert main(words) == 1
+    assert main(arguments) == 1
     assert "bad.jpg" in capsys.readouterr().out
 
 
@@ -253,20 +254,21 @@ def test_audit_checks_the_images_of_an_image_to_text_set(tmp_path, capsys):
         Image.fromarray(pixels).save(tmp_path / f"{i}.png")
         rows.append(f"{i}.png,{i}")
     (tmp_path / "labels.csv").write_text("\n".join(["file,text", *rows]) + "\n")
-    words = ["audit", "data=image_text", f"data.path={tmp_path / 'labels.csv'}", "--json", str(tmp_path / "audit.json")]
-    assert main(words) == 0
+    arguments = ["audit", "data=image_text", f"data.path={tmp_path / 'labels.csv'}"]
+    arguments += ["--json", str(tmp_path / "audit.json")]
+    assert main(arguments) == 0
     assert "20 images" in capsys.readouterr().out
     found = json.loads((tmp_path / "audit.json").read_text())
     assert found["complete"] and found["sizes"] == {f"{24 + i}x16": 1 for i in range(20)} and found["odd"] == {}
     (tmp_path / "3.png").write_bytes(b"no image")
-    assert main(words) == 1
+    assert main(arguments) == 1
     assert "3.png" in capsys.readouterr().out
 
 
 def test_audit_rejects_texts(capsys):
     assert main(["audit", "data=spelled_numbers"]) == 1
-    said = capsys.readouterr().err
-    assert "data=spelled_numbers holds texts, but an audit checks images" in said and "KeyError" not in said
+    printed = capsys.readouterr().err
+    assert "data=spelled_numbers holds texts, but an audit checks images" in printed and "KeyError" not in printed
 
 
 def test_models_are_listed(capsys):
@@ -282,7 +284,7 @@ def test_version(capsys):
 
 def test_train_passes_all_arguments_on(monkeypatch):
     given = []
-    monkeypatch.setattr("vit.run.main", lambda words: given.append(words))
+    monkeypatch.setattr("vit.run.main", lambda arguments: given.append(arguments))
     assert main(["train", "data=digits", "-m", "seed=0,1", "--help"]) == 0
     assert main(["--debug", "train", "data=digits"]) == 0
     assert given == [["data=digits", "-m", "seed=0,1", "--help"], ["data=digits", "--debug"]]

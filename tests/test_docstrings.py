@@ -1,4 +1,4 @@
-"""Docstrings: a public function that raises says so, and a function that returns a tensor gives shapes."""
+"""Docstrings: a public function documents the errors it raises, and a function that returns a tensor gives shapes."""
 
 import ast
 import re
@@ -51,7 +51,7 @@ def parsed(path: Path) -> list[tuple[Function, str]]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_public_function_that_raises_says_so(path):
+def test_a_public_function_documents_the_errors_it_raises(path):
     silent = [f"line {function.lineno}: {function.name}" for function, text in parsed(path)
               if raises(function) and not re.search(r"\b[Rr]aises?\b", text)]
     assert not silent, f"{path.relative_to(ROOT)}: {silent}"
@@ -71,7 +71,7 @@ def test_a_function_that_returns_a_tensor_gives_shapes(path):
     ("def f():\n    def g():\n        raise ValueError()", False),
     ("def f():\n    with a:\n        raise ValueError() from None", True),
 ])
-def test_the_check_sees_what_a_function_raises(code, found):
+def test_the_check_finds_what_a_function_raises(code, found):
     assert raises(ast.parse(code).body[0]) is found
 
 

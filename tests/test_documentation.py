@@ -31,9 +31,9 @@ SEPARATORS = {"&&", "|", ";", "||", "then"}
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it stands, its language and text, and whether the page says why it is not run."""
+    """A fenced block: its location, language and text, and whether the page states why it is not run."""
 
-    place: str
+    location: str
     language: str
     text: str
     skipped: bool
@@ -44,22 +44,22 @@ def blocks() -> list[Block]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for match in BLOCK.finditer(text):
-            place = f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start(2)) + 1}"
-            found.append(Block(place, match[2], match[3], bool(match[1])))
+            location = f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start(2)) + 1}"
+            found.append(Block(location, match[2], match[3], bool(match[1])))
     return found
 
 
 def split_commands(line: str) -> list[list[str]]:
-    """The words of each command of a shell line, without comments and variables in front."""
-    commands, words = [], []
+    """The arguments of each command of a shell line, without comments and leading variables."""
+    commands, command = [], []
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
     lexer.whitespace_split = True
-    for word in lexer:
-        if word in SEPARATORS:
-            commands, words = [*commands, words], []
-        elif words or not re.fullmatch(r"[A-Z_]+=\S*|srun", word):
-            words.append(word)
-    return [*commands, words]
+    for token in lexer:
+        if token in SEPARATORS:
+            commands, command = [*commands, command], []
+        elif command or not re.fullmatch(r"[A-Z_]+=\S*|srun", token):
+            command.append(token)
+    return [*commands, command]
 
 
 def commands() -> dict[tuple[str, ...], str]:
@@ -70,15 +70,15 @@ def commands() -> dict[tuple[str, ...], str]:
         lines += [(found, str(page.relative_to(ROOT))) for found in INLINE.findall(prose)]
     for block in blocks():
         if block.language == "bash" and not block.skipped:
-            lines += [(line, block.place) for line in block.text.replace("\\\n", " ").splitlines()]
+            lines += [(line, block.location) for line in block.text.replace("\\\n", " ").splitlines()]
     for path in sorted((ROOT / "conf").rglob("*.yaml")):
         headers = HEADER.findall(path.read_text(encoding="utf-8"))
         lines += [(line, str(path.relative_to(ROOT))) for line in headers]
     found = {}
-    for line, place in lines:
-        for words in split_commands(line):
-            if words[:1] in (["python"], ["vit"]) and "..." not in line:
-                found.setdefault(tuple(words), place)
+    for line, location in lines:
+        for command in split_commands(line):
+            if command[:1] in (["python"], ["vit"]) and "..." not in line:
+                found.setdefault(tuple(command), location)
     return found
 
 
@@ -97,60 +97,60 @@ def values_of(override: Override) -> list[str]:
     return list(override.sweep_string_iterator())
 
 
-def check_train(words: list[str]) -> None:
-    flags = [word for word in words if word.startswith("-")]
-    overrides = [word for word in words if not word.startswith("-")]
+def check_train(arguments: list[str]) -> None:
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    overrides = [argument for argument in arguments if not argument.startswith("-")]
     assert set(flags) <= FLAGS, flags
     for chosen in ends_of_sweep(overrides) if {"-m", "--multirun"} & set(flags) else [overrides]:
         compose(chosen)
 
 
-def check_vit(words: list[str]) -> None:
-    if words[:1] == ["train"]:
-        check_train(words[1:])
+def check_vit(arguments: list[str]) -> None:
+    if arguments[:1] == ["train"]:
+        check_train(arguments[1:])
         return
     group = typer.main.get_command(app)
-    command, *rest = words or ["--help"]
+    command, *rest = arguments or ["--help"]
     assert command in ("--help", "--version") or command in group.commands, f"there is no vit {command}"
     if rest and rest != ["--help"]:  # else a page only mentions the command
         parameters = group.commands[command].make_context(command, rest).params
         lists = [value for value in parameters.values() if isinstance(value, list | tuple)]
-        overrides = [word for value in lists for word in value if "=" in str(word)]
+        overrides = [argument for value in lists for argument in value if "=" in str(argument)]
         if command == "cross-validate":
             own, overrides = split_arguments(overrides)
             fold_runs(own)
-        if command != "runs" and any(word.startswith("data=") for word in overrides):
+        if command != "runs" and any(argument.startswith("data=") for argument in overrides):
             compose(overrides)
 
 
 COMMANDS = commands()
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words)[:90])
-def test_a_documented_command_composes(words):
-    place = COMMANDS[words]
-    program, rest = (words[1], words[2:]) if words[0] == "python" else ("vit", words[1:])
-    if words[:3] == ("python", "-m", "vit") or program == "vit":
-        check_vit(list(words[3:] if program == "-m" else rest))
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command)[:90])
+def test_a_documented_command_composes(command):
+    location = COMMANDS[command]
+    program, rest = (command[1], command[2:]) if command[0] == "python" else ("vit", command[1:])
+    if command[:3] == ("python", "-m", "vit") or program == "vit":
+        check_vit(list(command[3:] if program == "-m" else rest))
     elif program == "train.py":
         check_train(list(rest))
     elif program == "-m":
-        assert rest[0] in ("venv", "tests.faults"), f"{place}: unknown module {rest[0]}"
+        assert rest[0] in ("venv", "tests.faults"), f"{location}: unknown module {rest[0]}"
     else:
-        assert (ROOT / program).is_file(), f"{place}: there is no {program}"
+        assert (ROOT / program).is_file(), f"{location}: there is no {program}"
 
 
 def test_commands_are_found_everywhere():
-    """The patterns above still see blocks, tables and config headers."""
-    places = {place.partition(":")[0] for place in COMMANDS.values()}
-    assert {"README.md", "docs/results.md", "docs/guides/your-photos.md", "conf/experiment/mae.yaml"} <= places
+    """The patterns above find blocks, tables and config headers."""
+    locations = {location.partition(":")[0] for location in COMMANDS.values()}
+    assert {"README.md", "docs/results.md", "docs/guides/your-photos.md", "conf/experiment/mae.yaml"} <= locations
     assert ("python", "train.py", "experiment=finetune", "data.root=photos") in COMMANDS
     assert len(COMMANDS) > 80
 
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """A folder with what the pages take for granted: trained models, photos in class folders and a checkpoint."""
+    """A folder with what the pages require: trained models, photos in class folders and a checkpoint."""
     import timm
     import torch
     from PIL import Image
@@ -165,38 +165,38 @@ def workplace(tmp_path_factory):
                f"run_dir={runs / 'spelled_numbers/TIME'}"])
     digits = load_digits()
     for row in range(200):
-        place = folder / "photos" / str(digits.target[row]) / f"{row}.png"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray((digits.images[row] * 15).astype("uint8")).resize((32, 32)).save(place)
-    (folder / "photo.png").write_bytes(place.read_bytes())
+        path = folder / "photos" / str(digits.target[row]) / f"{row}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((digits.images[row] * 15).astype("uint8")).resize((32, 32)).save(path)
+    (folder / "photo.png").write_bytes(path.read_bytes())
     network = timm.create_model("vit_small_patch14_reg4_dinov2", img_size=28)
     torch.save(network.state_dict(), folder / "dinov2_vits14_reg4_pretrain.pth")
     return folder
 
 
 def quick_commands() -> list[tuple[str, ...]]:
-    """Commands on the models and photos of `workplace` that answer in seconds."""
+    """Commands on the models and photos of `workplace` that take seconds."""
     used = ("runs/digits/TIME", "runs/spelled_numbers/TIME", "data=folder")
     quick = {"predict", "evaluate", "attention", "explain", "audit", "card", "convert", "probe", "models", "report"}
-    found = [words[3:] for words in COMMANDS if words[:3] == ("python", "-m", "vit") and len(words) > 4]
-    return [words for words in found
-            if words[0] in quick and words[1].removesuffix("/model") in used and "--model" not in words]
+    found = [command[3:] for command in COMMANDS if command[:3] == ("python", "-m", "vit") and len(command) > 4]
+    return [command for command in found
+            if command[0] in quick and command[1].removesuffix("/model") in used and "--model" not in command]
 
 
-@pytest.mark.parametrize("words", quick_commands(), ids=lambda words: " ".join(words)[:90])
-def test_a_quick_command_runs(words, workplace, monkeypatch, capsys):
+@pytest.mark.parametrize("command", quick_commands(), ids=lambda command: " ".join(command)[:90])
+def test_a_quick_command_runs(command, workplace, monkeypatch, capsys):
     monkeypatch.chdir(workplace)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1234\n")))
-    assert main(list(words)) == 0, capsys.readouterr().err
+    assert main(list(command)) == 0, capsys.readouterr().err
 
 
 PYTHON = [block for block in blocks() if block.language == "python"]
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.place)
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.location)
 def test_a_python_block_runs(block, workplace, monkeypatch, tmp_path):
     monkeypatch.chdir(workplace)
-    exec(compile(block.text, block.place, "exec"), {"__name__": "__main__"})
+    exec(compile(block.text, block.location, "exec"), {"__name__": "__main__"})
 
 
 def test_the_example_of_a_data_set_reads_images(tmp_path):
@@ -211,7 +211,7 @@ def test_the_example_of_a_data_set_reads_images(tmp_path):
     assert source.splits["train"].read(1) == b"train/tulip_2.jpg"
 
 
-@pytest.mark.parametrize("block", [b for b in blocks() if b.language == "yaml"], ids=lambda block: block.place)
+@pytest.mark.parametrize("block", [b for b in blocks() if b.language == "yaml"], ids=lambda block: block.location)
 def test_a_yaml_block_is_yaml(block):
     assert isinstance(yaml.safe_load(block.text), dict)
 
@@ -236,9 +236,9 @@ def test_the_site_builds_without_warnings(tmp_path):
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    for page, words in {"config/recipe": "weight_decay", "reference/nn": "vit.nn.Encoder", "reference/vit": "vit.load",
-                        "reference/errors": "DataError", "changelog": "Unreleased"}.items():
-        assert words in (tmp_path / "site" / page / "index.html").read_text(encoding="utf-8"), page
+    for page, text in {"config/recipe": "weight_decay", "reference/nn": "vit.nn.Encoder", "reference/vit": "vit.load",
+                       "reference/errors": "DataError", "changelog": "Unreleased"}.items():
+        assert text in (tmp_path / "site" / page / "index.html").read_text(encoding="utf-8"), page
 
 
 def test_the_readme_is_short():

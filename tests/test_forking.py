@@ -73,7 +73,7 @@ def test_a_fork_that_takes_too_long_is_killed(server, tmp_path):
 def test_server_and_forks_end_with_their_owner(tmp_path, signum):
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    pids = [int(word) for word in owner.stdout.readline().split()]
+    pids = [int(number) for number in owner.stdout.readline().split()]
     assert all(is_alive(pid) for pid in pids)
     owner.send_signal(signum)
     owner.wait()
@@ -85,7 +85,7 @@ def test_server_and_forks_end_with_their_owner(tmp_path, signum):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads the states of processes from /proc")
 def test_a_request_whose_owner_has_ended_leaves_no_fork(tmp_path):
-    """The request is in the pipe when the owner ends, which reads no answer."""
+    """The request is in the pipe when the owner ends, which reads no response."""
     forks = Forks(modules=[])
     forks.server.stdout.close()
     request = {"function": "os:system", "arguments": ["sleep 600"], "folder": str(tmp_path),

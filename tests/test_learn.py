@@ -61,7 +61,7 @@ def packed(overrides: list[str]) -> list[list[str]]:
     """The overrides of as few runs as possible: those with the same groups and other keys share a run."""
     runs: dict[tuple, list[dict[str, str]]] = {}
     for text in overrides:
-        values = dict(word.split("=", 1) for word in text.split())
+        values = dict(override.split("=", 1) for override in text.split())
         groups = {key for key in values if "." not in key}
         found = runs.setdefault(tuple((key, values[key]) for key in sorted(groups)), [])
         run = next((run for run in found if not values.keys() & run.keys() - groups), None)
@@ -75,7 +75,7 @@ def packed(overrides: list[str]) -> list[list[str]]:
 def test_the_overrides_of_the_formulas_compose():
     texts = [text for row in ROWS for text in re.findall(r"`([a-z_.]+=[^`]+)`", row[0])]
     assert len(texts) > 60
-    for key, value in (word.split("=", 1) for text in texts for word in text.split()):
+    for key, value in (override.split("=", 1) for text in texts for override in text.split()):
         choices = CHOICES.get(key.removeprefix("model.")) if key != "model.pool" else None
         assert choices is None or value in (*choices, "relative"), f"{key}={value}"
     for overrides in packed(texts):

@@ -5,7 +5,7 @@ import pytest
 from vit.messages import did_you_mean, duration, error_message, first_line, nearest_names, one_line
 
 
-def test_the_first_line_leaves_advice_below_it_out():
+def test_the_first_line_omits_the_advice_below_it():
     assert first_line(RuntimeError("the file is cut off\nTry this\nand that")) == "the file is cut off"
     assert first_line(ValueError()) == "ValueError"
     assert first_line("x" * 400, limit=5) == "xxxxx"
@@ -22,11 +22,11 @@ def test_a_text_too_short_to_explain_an_error_has_its_type():
     (ValueError(), "ValueError:  (add --debug for the traceback)"),
     (KeyError("depth"), "KeyError: 'depth' (add --debug for the traceback)"),
 ])
-def test_unexpected_errors_say_how_to_see_more(error, text):
+def test_unexpected_errors_name_the_option_for_details(error, text):
     assert error_message(error) == text
 
 
-def test_near_names_come_first_and_others_not_at_all():
+def test_near_names_come_first_and_others_are_omitted():
     assert nearest_names("adamv", ["sgd", "adamw", "adam"], n=2) == ["adam", "adamw"]
     assert nearest_names("xyz", ["sgd", "adam"]) == []
     assert nearest_names(128, [127, 5]) == ["127"]

@@ -9,7 +9,7 @@ from hydra.utils import get_object
 import vit.data
 from vit.moved_modules import MOVED
 
-OLD = {  # the module that each target stood in, before vit.data had packages
+OLD = {  # the module that each target was in, before vit.data had packages
     "augment": ["Augment", "HorizontalFlip", "PadCrop", "RandomChannelPermutation", "RandomErasing", "VerticalFlip"],
     "corpus_files": ["corpus"],
     "folders": ["folder"],

@@ -1,4 +1,4 @@
-"""Packed images: their patches are those of each image, and functions of images see whole images."""
+"""Packed images: their patches are those of each image, and functions of images are called with whole images."""
 
 import pickle
 
@@ -15,7 +15,7 @@ def images() -> list[torch.Tensor]:
     return [torch.randint(0, 256, (3, *size), generator=generator, dtype=torch.uint8) for size in SIZES]
 
 
-def test_images_come_back_unchanged() -> None:
+def test_unpacked_images_are_unchanged() -> None:
     made, packed = images(), PackedImages.of(images(), PATCH)
     assert packed.grids == ((2, 3), (1, 5), (2, 3), (3, 1))
     assert packed.patches.shape == (20, 3, *PATCH) and len(packed) == 4
@@ -35,7 +35,7 @@ def test_a_batch_is_patched_as_its_images() -> None:
     assert torch.equal(to_images(to_patches(batch, PATCH), (2, 3)), batch)
 
 
-def test_a_function_sees_all_images_of_a_grid_and_their_rows() -> None:
+def test_a_function_is_called_with_all_images_of_a_grid_and_their_rows() -> None:
     seen = []
 
     def brighter(group: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -47,7 +47,7 @@ def test_a_function_sees_all_images_of_a_grid_and_their_rows() -> None:
     assert all(torch.equal(got, image + row) for row, (got, image) in enumerate(zip(found, images(), strict=True)))
 
 
-def test_images_are_mirrored_each_by_itself() -> None:
+def test_each_image_is_mirrored_by_itself() -> None:
     flipped = PackedImages.of(images(), PATCH).flip(-1)
     assert all(torch.equal(got, image.flip(-1)) for got, image in zip(flipped, images(), strict=True))
 

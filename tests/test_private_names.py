@@ -1,4 +1,4 @@
-"""The private names of torch, Lightning and Hydra that vit uses, each with the reason and the place that defines it."""
+"""The private names of torch, Lightning and Hydra that vit uses, with the reasons and the modules that define them."""
 
 import ast
 import importlib
@@ -16,8 +16,8 @@ FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
 CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 
 WORKERS = "a DataLoader has no public method that ends its workers"
-COMPILER = "eager training imports it, which takes as long as torch; vit has a stand-in for the names that are used"
-CALL = "fast_call must know whether a module call runs anything besides `forward`"
+COMPILER = "eager training imports it, which takes as long as torch; vit has placeholders for the names that are used"
+CALL = "fast_call must find out whether a module call runs anything besides `forward`"
 COPY = "fast_call copies a module that shares its tensors"
 FUSED = "one kernel for many tensors; the public functions take one tensor"
 WRAPPER = "parameter names are those of the module inside the wrapper"

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.forking import Forks
-from tests.test_house import ROOT, modules
+from tests.test_architecture import ROOT, modules
 
 GUIDE = ROOT / "docs" / "guides" / "extending.md"
 FILE = re.compile(r"^```(?:python|yaml)\n# (\S+\.(?:py|yaml))\n(.*?)^```", re.M | re.S)
@@ -40,7 +40,7 @@ def run(site, folder, *command):
     return subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def test_it_holds_all_that_runs(wheel):
+def test_it_contains_all_that_is_needed_to_run(wheel):
     _, names = wheel
     for path in [*modules(), ROOT / "vit" / "__init__.py"]:
         assert str(path.relative_to(ROOT)) in names
@@ -76,18 +76,18 @@ def guide(tmp_path):
 
 @pytest.fixture(scope="module")
 def commands(wheel):
-    """commands(folder, *words): the output of `python -m vit WORDS` with the wheel, in a fork."""
+    """commands(folder, *arguments): the output of `python -m vit ARGUMENTS` with the wheel, in a fork."""
     site, _ = wheel
     (site / "tests").symlink_to(ROOT / "tests")
     forks = Forks(root=site)
 
-    def command(folder, *words):
-        done = forks.run("vit.cli:main", words, folder=folder)
+    def command(folder, *arguments):
+        done = forks.run("vit.cli:main", arguments, folder=folder)
         assert done.code == 0, done.output
         return done.output
 
-    place = forks.run("builtins:exec", "import vit; print(vit.__file__)", folder=site).output
-    assert Path(place.strip()).is_relative_to(site)
+    printed = forks.run("builtins:exec", "import vit; print(vit.__file__)", folder=site).output
+    assert Path(printed.strip()).is_relative_to(site)
     yield command
     forks.close()
 
@@ -97,8 +97,8 @@ def test_the_guide_to_a_data_set_model_and_recipe_of_ones_own(commands, guide):
     plain, resume, evaluate, chosen, named = (line.removeprefix("python -m vit ") for line in lines)
     for line in (plain, named):
         assert "_target_: flowers.flowers" in commands(guide, *shlex.split(line), "--cfg", "job", "--resolve")
-    said = commands(guide, *shlex.split(chosen), *SHORT)
-    assert "2 classes" in said and "96 wide" in said, said
+    printed = commands(guide, *shlex.split(chosen), *SHORT)
+    assert "2 classes" in printed and "96 wide" in printed, printed
     (folder,) = (guide / "runs" / "flowers").iterdir()
     (folder / "metrics.json").unlink()  # as if it had been stopped before its end
     assert "resuming " in commands(guide, *shlex.split(resume.replace("TIME", folder.name)))

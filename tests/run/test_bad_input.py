@@ -1,4 +1,4 @@
-"""What cannot be: one line that names the file or key, the numbers and the fix, before training starts; exit code not
+"""Invalid input: one line that names the file or key, the numbers and the fix, before training starts; exit code not
 0.
 """
 
@@ -19,7 +19,7 @@ QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv", "report=false"]
 
 @pytest.fixture
 def refused(capsys, tmp_path, monkeypatch):
-    """refused(words, code, *texts): the command ends with `code` and says all of `texts` in one line; no file is left.
+    """refused(arguments, code, *texts): the command ends with `code` and one line with all of `texts`; no file is left.
     """
     monkeypatch.chdir(tmp_path)
 
@@ -27,10 +27,10 @@ def refused(capsys, tmp_path, monkeypatch):
         capsys.readouterr()
         before = set(tmp_path.rglob("*"))
         assert main([*map(str, overrides)]) == code
-        said = capsys.readouterr().err
-        assert said.startswith("error: ") and said.count("\n") == 1, said
+        printed = capsys.readouterr().err
+        assert printed.startswith("error: ") and printed.count("\n") == 1, printed
         for text in texts:
-            assert text in said
+            assert text in printed
         if not stopped:
             return
         assert not [
@@ -41,13 +41,13 @@ def refused(capsys, tmp_path, monkeypatch):
     return check
 
 
-def folder_words(root, *more):
+def folder_overrides(root, *more):
     return ["data=folder", f"data.root={root}", *SMALL, *QUICK, *more]
 
 
 def test_missing_folder_and_table(refused, tmp_path):
     refused(
-        folder_words(tmp_path / "nowhere"),
+        folder_overrides(tmp_path / "nowhere"),
         1,
         "data.root: the folder",
         "nowhere does not exist",
@@ -60,7 +60,7 @@ def test_missing_folder_and_table(refused, tmp_path):
 def test_empty_class(refused, photos):
     (photos / "yak").mkdir()
     refused(
-        folder_words(photos),
+        folder_overrides(photos),
         1,
         "photos: 1 of 4 classes have no training image ('yak')",
         "add images or remove the class",
@@ -69,7 +69,7 @@ def test_empty_class(refused, photos):
 
 def test_one_class_only(refused, tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 12})
-    refused(folder_words(root), 1, "found 1 class ('cat')", "at least 2", "its own folder")
+    refused(folder_overrides(root), 1, "found 1 class ('cat')", "at least 2", "its own folder")
 
 
 def test_label_out_of_range(refused, tmp_path, photos):
@@ -116,7 +116,7 @@ def test_unreadable_image(refused, photos):
     (photos / "dog" / "003.png").write_bytes(b"<html>not found</html>")
     (photos / "emu" / "001.png").write_bytes(b"")
     refused(
-        folder_words(photos),
+        folder_overrides(photos),
         1,
         "dog/003.png: cannot be opened",
         "2 of 42 images are unreadable",
@@ -124,13 +124,13 @@ def test_unreadable_image(refused, photos):
     )
 
 
-def test_unreadable_image_that_the_audit_had_no_time_for(photos, tmp_path, capfd, monkeypatch):
+def test_unreadable_image_beyond_the_time_limit_of_the_audit(photos, tmp_path, capfd, monkeypatch):
     """Found by the first epoch, in a worker, with the same line; nothing but the error is on standard error."""
     monkeypatch.setattr("vit.data.images.dataset.ImageDataset._fits", lambda self, limit: False)
     for path in (photos / "dog").iterdir():
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
-    overrides = folder_words(photos, "data.audit_seconds=0", "data.workers=1", f"run_dir={tmp_path / 'run'}")
+    overrides = folder_overrides(photos, "data.audit_seconds=0", "data.workers=1", f"run_dir={tmp_path / 'run'}")
     code, err = main(overrides), capfd.readouterr().err
     assert code == 1 and re.fullmatch(
         r"error: dog/\d+\.png: cannot be decoded .*; remove it, or .*data\.on_bad_sample=skip\n", err
@@ -165,7 +165,7 @@ def test_weights_that_cannot_be_fetched(refused):
 
 
 def test_no_permission(refused, tmp_path):
-    """Also for root, whom permissions do not stop: a file in the way, and a file system that takes nothing."""
+    """Also as root, to whom permissions do not apply: a file instead of a folder, and a read-only file system."""
     (tmp_path / "file").write_text("")
     refused(
         ["run_dir=file/run"], 2, "run_dir=file/run: cannot write there", "Not a directory", "choose another run_dir"
@@ -255,16 +255,17 @@ def test_more_devices_than_there_are(refused):
 
 def test_no_images_for_validation(refused, photos):
     refused(
-        folder_words(photos, "data.fractions=[0.8,0.0,0.2]"),
+        folder_overrides(photos, "data.fractions=[0.8,0.0,0.2]"),
         1,
         "photos: 0 of its 30 images are for validation",
         "data.fractions",
     )
-    refused(folder_words(photos, "data.fractions=[0.5,0.1,0.1]"), 2, "fractions (0.5, 0.1, 0.1) must be three numbers")
+    refused(folder_overrides(photos, "data.fractions=[0.5,0.1,0.1]"), 2,
+            "fractions (0.5, 0.1, 0.1) must be three numbers")
 
 
 def test_a_model_too_large_for_the_memory(refused):
-    """A real allocation that no machine grants: a width of eight million in the MLPs."""
+    """A real allocation beyond the memory of any machine: a width of eight million in the MLPs."""
     refused(
         ["model.mlp_ratio=500000000"],
         1,
@@ -291,7 +292,7 @@ def test_a_folder_that_is_in_use_or_done(refused, tmp_path):
         os.killpg(first.pid, 9)
         first.communicate()
     overrides = ["resume=mine", "recipe.epochs=0"]
-    assert main(["run_dir=mine"]) == 2 and main(overrides) == 2  # it lies there unfinished, with an epoch behind it
+    assert main(["run_dir=mine"]) == 2 and main(overrides) == 2  # it is unfinished, after one epoch
 
 
 def test_commands_end_with_these_codes_and_one_line(tmp_path):
@@ -342,6 +343,6 @@ def test_debug_shows_where(monkeypatch):
 ])
 def test_a_rate_that_destroys_the_model_stops_the_run(overrides, capsys, tmp_path):
     assert main([*overrides, *QUICK, f"run_dir={tmp_path / 'run'}"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and "Lower the learning rate" in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ") and "Lower the learning rate" in printed and printed.count("\n") == 1
     assert "Traceback" in (tmp_path / "run" / "log.txt").read_text() and not (tmp_path / "run" / "model").exists()

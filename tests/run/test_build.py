@@ -28,14 +28,14 @@ def optimizing(steps, **schedule):
 
 
 @pytest.mark.parametrize("name", ["cosine", "wsd", "trapezoid", "constant", "inverse_sqrt"])
-def test_debug_takes_the_same_part_of_its_few_steps_for_a_warm_up_in_steps(name):
+def test_debug_has_the_same_share_of_warm_up_steps(name):
     """Of 40 steps 20 are warm-up; of the 8 that `debug` makes, 4."""
     made = optimizing(10, name=name, warmup=20)
     whole, debug = rates(made, 40), rates(made, 8)
     assert torch.allclose(whole[:20], torch.arange(20) / 20) and torch.allclose(debug[:4], torch.arange(4) / 4)
 
 
-def test_noam_takes_its_rate_from_the_width_of_the_model(caplog):
+def test_noam_derives_its_rate_from_the_width_of_the_model(caplog):
     recipe = resolve(compose(["recipe.epochs=4", "recipe.schedule.name=noam", "recipe.schedule.warmup=20"]))["recipe"]
     model = create_model("vit_tiny", dim=64, depth=1, num_heads=2, image_size=32, num_classes=2)
     with caplog.at_level("INFO", "vit"):

@@ -40,12 +40,12 @@ def test_the_command_prints_calibrated_statements(digits, capfdbinary, tmp_path)
     assert list(rows[0]) == ["file", "label", "probability", "calibrated", "unknown", "p_value", "set", "unsure",
                              "error"]
     assert b"calibrated on 180 validation samples" in printed.err
-    answers = vit.load(digits.path).predict(samples, set=0.9, abstain=0.3)
-    assert [row["label"] for row in rows] == [answer.label for answer in answers]
-    assert [row["set"] for row in rows] == ["|".join(answer.set) for answer in answers]
+    predictions = vit.load(digits.path).predict(samples, set=0.9, abstain=0.3)
+    assert [row["label"] for row in rows] == [prediction.label for prediction in predictions]
+    assert [row["set"] for row in rows] == ["|".join(prediction.set) for prediction in predictions]
     file = tmp_path / "rows.json"
     assert main(["predict", str(digits.path), samples, "--set", "0.9", "-f", "json", "-o", str(file)]) == 0
-    assert [row["set"] for row in json.loads(file.read_text())] == [list(answer.set) for answer in answers]
+    assert [row["set"] for row in json.loads(file.read_text())] == [list(prediction.set) for prediction in predictions]
     assert main(["predict", str(digits.path), samples, "--set", "0.999"]) == 1
     assert b"needs 999 validation samples" in capfdbinary.readouterr().err
 

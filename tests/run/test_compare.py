@@ -21,7 +21,7 @@ def comparison(tmp_path_factory):
     return vit.train(["experiment=vit_vs_cnn", tiny, *SHORT, f'run_dir="{folder}"'])
 
 
-def test_every_run_is_a_whole_one(comparison):
+def test_every_run_is_complete(comparison):
     for name in ("vit", "cnn"):
         metrics = json.loads((comparison.path / name / "metrics.json").read_text())
         assert metrics["epochs"] == 1
@@ -29,7 +29,7 @@ def test_every_run_is_a_whole_one(comparison):
         assert vit.load(comparison.path / name).model is not None
 
 
-def test_table_and_picture_hold_all_of_them(comparison):
+def test_table_and_picture_contain_all_runs(comparison):
     with open(comparison.path / "comparison.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == ["vit", "cnn"]
@@ -55,15 +55,15 @@ def test_a_second_comparison_does_not_mix_with_the_first(comparison):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "answer"),
+    ("overrides", "message"),
     [
         (['compare.cnn=["model=tinny"]'], "tiny"),
         (["compare.cnn=null"], "needs 2 or more"),
         (["recipe.epoch=1"], "recipe.epochs"),
     ],
 )
-def test_errors_are_raised_before_the_first_run(tmp_path, overrides, answer):
-    with pytest.raises(ConfigError, match=answer):
+def test_errors_are_raised_before_the_first_run(tmp_path, overrides, message):
+    with pytest.raises(ConfigError, match=message):
         vit.train(["experiment=vit_vs_cnn", *overrides, f"run_dir={tmp_path / 'new'}"])
     assert not (tmp_path / "new").exists()
 

@@ -25,13 +25,13 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compared(source, tmp_path_factory):
-    """A folder stands where the run of lora has to write a file, so that way fails."""
+    """A folder has the name of a file of the run with lora, so that this method fails."""
     folder = tmp_path_factory.mktemp("here") / "comparison"
     overrides = [*DIGITS, f"init_from={source}", f"run_dir={folder}", "--ways", "full,lora,head"]
     (folder / "lora" / "config.yaml").mkdir(parents=True)
-    with contextlib.redirect_stderr(io.StringIO()) as said:
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
         code = main(["compare-finetuning", *overrides])
-    return folder, code, said.getvalue()
+    return folder, code, printed.getvalue()
 
 
 def table(folder):
@@ -39,14 +39,14 @@ def table(folder):
         return list(csv.DictReader(file))
 
 
-def test_a_way_that_fails_does_not_keep_the_others_from_running(compared):
-    folder, code, said = compared
-    assert code == 1 and "lora of the comparison failed" in said and f"resume={folder} continues it" in said
+def test_a_method_that_fails_does_not_stop_the_others(compared):
+    folder, code, printed = compared
+    assert code == 1 and "lora of the comparison failed" in printed and f"resume={folder} continues it" in printed
     assert (folder / "head" / "metrics.json").exists() and not (folder / "comparison.json").exists()
     assert [row["name"] for row in table(folder)] == ["full", "head"]
 
 
-def test_going_on_runs_what_is_missing_and_tells_all(compared, capsys):
+def test_resuming_runs_what_is_missing_and_prints_all(compared, capsys):
     folder, *_ = compared
     (folder / "lora" / "config.yaml").rmdir()
     before = (folder / "head" / "metrics.json").stat().st_mtime_ns
@@ -63,8 +63,8 @@ def test_going_on_runs_what_is_missing_and_tells_all(compared, capsys):
     assert trained[0] > trained[1] > trained[2] == 650
     with Image.open(folder / "comparison.png") as picture:
         assert picture.width > 1000
-    said = capsys.readouterr().out
-    assert "trained parameters" in said and "peak memory" in said
+    printed = capsys.readouterr().out
+    assert "trained parameters" in printed and "peak memory" in printed
 
 
 def test_the_folder_has_a_default_name():
@@ -73,7 +73,7 @@ def test_the_folder_has_a_default_name():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "ways", "says"),
+    ("overrides", "ways", "message"),
     [
         (["data=digits"], ["full", "head"], "add init_from=MODEL"),
         (["data=digits", "init_from=x"], ["full", "haed"], r"--methods haed: no such finetune; did you mean head\?"),
@@ -83,8 +83,8 @@ def test_the_folder_has_a_default_name():
         (["resume=nowhere"], ["full", "head"], "no comparison.yaml there"),
     ],
 )
-def test_errors_are_raised_before_the_first_run(tmp_path, monkeypatch, overrides, ways, says):
+def test_errors_are_raised_before_the_first_run(tmp_path, monkeypatch, overrides, ways, message):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         compare_finetuning(overrides, ways)
     assert not list(tmp_path.iterdir())

@@ -52,7 +52,7 @@ def measured(monkeypatch):
     torch.compiler.reset()
 
 
-def test_torch_knows_the_modes():
+def test_torch_has_the_modes():
     assert set(VALID_VALUES["compile_mode"].names) <= set(list_mode_options())
 
 
@@ -103,8 +103,8 @@ def test_the_decision_is_recorded_and_remains_on_resuming(tmp_path, measured, mo
     assert is_compiled(whole) is True
     assert "compile: true (auto: 50 s per batch instead of 100 s; over 38 batches that saves 1900 s" in log_of(whole)
     seconds = measured(eager=100.0, compiled=50.0)
-    words, folder = [*SHORT, "compile=auto"], tmp_path / "parts"
-    stopped_and_resumed(words, folder, monkeypatch, 10, [*words, f"run_dir={folder}"])
+    overrides, folder = [*SHORT, "compile=auto"], tmp_path / "parts"
+    stopped_and_resumed(overrides, folder, monkeypatch, 10, [*overrides, f"run_dir={folder}"])
     assert next(seconds, None) is None  # the second command has measured nothing
     assert is_compiled(folder) is True and log_of(folder).count("compile: true") == 1
     assert_same(folder, whole)
@@ -151,7 +151,7 @@ def test_a_real_compilation_is_measured(tmp_path, monkeypatch):
     assert load_file(done / "model" / "model.safetensors")
 
 
-@pytest.mark.parametrize(("words", "text"), [
+@pytest.mark.parametrize(("overrides", "text"), [
     (["compile_mode=reduce-overhead"], "compile_mode=reduce-overhead has no effect with compile=false; add"),
     (["compile=true", "compile_mode=fast"], "compile_mode=fast"),
     (["compile=maybe"], "compile=maybe: must be true, false or auto"),
@@ -159,9 +159,9 @@ def test_a_real_compilation_is_measured(tmp_path, monkeypatch):
      "compile=auto measures in one process with strategy=single, but this run has strategy=ddp and 2 devices"),
     (["compile=auto", "data=spelled_numbers"], "compile=auto measures batches of images of one size, but this is"),
 ])
-def test_runs_that_cannot_measure(words, text, tmp_path, monkeypatch, capsys):
+def test_runs_that_cannot_measure(overrides, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
+    assert main(overrides) == 2
     assert text in capsys.readouterr().err and not list(tmp_path.rglob("*.ckpt"))
 
 

@@ -9,7 +9,7 @@ from vit.run.config.composing import ConfigError, chosen_option, compose, option
 from vit.run.config.overrides import sweep
 
 
-def test_default_is_digits_with_what_suits_it():
+def test_default_is_digits_with_matching_model_and_recipe():
     config = resolve(compose([]))
     assert (config["data"]["name"], config["model"]["dim"], config["recipe"]["epochs"]) == ("digits", 64, 100)
     assert config["name"] == "digits"
@@ -66,7 +66,7 @@ def test_an_augmentation_replaces_that_of_any_recipe_or_experiment(name, steps_o
 
 
 @pytest.mark.parametrize(
-    ("override", "answer"),
+    ("override", "message"),
     [
         ("recipe.epoch=3", "recipe.epochs"),
         ("data=digit", "digits"),
@@ -77,10 +77,10 @@ def test_an_augmentation_replaces_that_of_any_recipe_or_experiment(name, steps_o
         ("digits", "key=value"),
     ],
 )
-def test_an_invalid_override_names_the_nearest_valid_one(override, answer):
+def test_an_invalid_override_names_the_nearest_valid_one(override, message):
     with pytest.raises(ConfigError, match=".*") as error:
         compose([override])
-    assert answer in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

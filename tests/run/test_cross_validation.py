@@ -42,14 +42,14 @@ def test_each_sample_is_predicted_once_by_a_model_that_was_not_trained_on_it(fin
 
 
 def test_only_a_run_reports_the_samples_that_are_in_no_fold(finished, caplog, monkeypatch):
-    run, said = finished.path / "fold1", "the 360 samples of test take no part"
-    assert (run / "log.txt").read_text().count(said) == 1
+    run, line = finished.path / "fold1", "the 360 samples of test take no part"
+    assert (run / "log.txt").read_text().count(line) == 1
     monkeypatch.setattr(logging.getLogger("vit"), "handlers", [caplog.handler])
     caplog.set_level(logging.INFO, "vit")
     held_out(run)
-    assert said not in caplog.text
+    assert line not in caplog.text
     build_source(read_config(run)["data"])
-    assert said in caplog.text
+    assert line in caplog.text
 
 
 def test_numbers_are_those_of_the_runs(finished):

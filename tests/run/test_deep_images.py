@@ -40,7 +40,7 @@ def test_prediction_uses_the_range_of_training(trained):
     assert path.read_bytes() == tiff(values) and by_file.probability == by_array.probability
 
 
-def test_a_run_from_before_there_was_a_range_goes_on_with_the_full_one(trained):
+def test_a_run_of_a_version_without_ranges_is_resumed_with_the_full_one(trained):
     root, run = trained
     config = yaml.safe_load((run.path / "config.yaml").read_text())
     del config["data"]["preprocessing"]["range"]
@@ -50,11 +50,11 @@ def test_a_run_from_before_there_was_a_range_goes_on_with_the_full_one(trained):
     assert build_preprocessing(config["data"], build_source(config["data"]), None).range == "full"
 
 
-@pytest.mark.parametrize(("said", "span"), [("full", "full"), ("[1000,3000]", (1000, 3000))])
-def test_the_range_can_be_chosen(trained, said, span):
+@pytest.mark.parametrize(("stated", "span"), [("full", "full"), ("[1000,3000]", (1000, 3000))])
+def test_the_range_can_be_chosen(trained, stated, span):
     from vit.run.parts.data_source import build_source
     from vit.run.parts.preprocessing import build_preprocessing
 
-    overrides = [*OVERRIDES, f"data.root={trained[0]}", f"data.preprocessing.range={said}"]
+    overrides = [*OVERRIDES, f"data.root={trained[0]}", f"data.preprocessing.range={stated}"]
     data = read_overrides(resolve(compose(overrides)), overrides).config["data"]
     assert build_preprocessing(data, build_source(data), None).range == span

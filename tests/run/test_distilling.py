@@ -45,21 +45,21 @@ def rows(folder, name):
 @pytest.mark.parametrize("kind", ["soft", "hard"])
 def test_a_student_is_saved_without_its_teacher(teacher, alone, kind, tmp_path):
     overrides = [f"distill={kind}", f"distill.teacher={teacher}", f"run_dir={tmp_path / kind}"]
-    taught = vit.train([*STUDENT, *overrides])
-    log = (taught.path / "log.txt").read_text()
+    student = vit.train([*STUDENT, *overrides])
+    log = (student.path / "log.txt").read_text()
     assert f"teacher: {teacher}" in log and f"distill={kind}" in log
-    assert rows(taught.path, "train/loss") != rows(alone.path, "train/loss")
-    one, other = (load_file(each.path / "model" / "model.safetensors") for each in (taught, alone))
+    assert rows(student.path, "train/loss") != rows(alone.path, "train/loss")
+    one, other = (load_file(each.path / "model" / "model.safetensors") for each in (student, alone))
     assert {name: t.shape for name, t in one.items()} == {name: t.shape for name, t in other.items()}
-    sizes = [(each.path / "checkpoints" / "last.ckpt").stat().st_size for each in (taught, alone)]
+    sizes = [(each.path / "checkpoints" / "last.ckpt").stat().st_size for each in (student, alone)]
     assert sizes[0] < sizes[1] + 5000
-    checkpoint = torch.load(taught.path / "checkpoints" / "last.ckpt", weights_only=True)
+    checkpoint = torch.load(student.path / "checkpoints" / "last.ckpt", weights_only=True)
     assert all(name.startswith("model.") for name in checkpoint["state_dict"])
     assert checkpoint["config"]["distill"]["teacher"] == str(teacher)
 
 
-def test_the_teacher_s_answers_are_what_is_learnt(teacher, tmp_path):
-    """With alpha 1 labels count for nothing: a student that begins as its teacher has nothing to learn."""
+def test_the_targets_are_the_outputs_of_the_teacher(teacher, tmp_path):
+    """With alpha 1 labels have no weight: a student with the weights of its teacher has no gradient."""
     overrides = ["data.image_size=12", "recipe.augment=null", "recipe.optimizer.lr=0.0", "recipe.ema=null"]
     overrides += ["recipe.epochs=1", "distill=soft", "distill.alpha=1.0", f"distill.teacher={teacher}", *QUICK]
     same = vit.train([*overrides, f"init_from={teacher}", f"run_dir={tmp_path / 'same'}"])
@@ -71,24 +71,24 @@ def test_the_teacher_s_answers_are_what_is_learnt(teacher, tmp_path):
 @pytest.mark.parametrize("target", ["hard", "soft"])
 def test_a_token_learns_from_the_teacher(teacher, target, tmp_path):
     overrides = [f"distill.teacher={teacher}", f"distill.target={target}", f"run_dir={tmp_path / 'run'}"]
-    taught = vit.train([*TOKEN, *overrides])
-    model = load_bundle(taught.path).model
+    student = vit.train([*TOKEN, *overrides])
+    model = load_bundle(student.path).model
     assert model.config.dist_token and model.embed.dist_token.abs().max() > 1e-4  # it began at 1e-6
     assert model.head_dist.weight.shape == (10, 16) and not torch.equal(model.head_dist.weight, model.head.weight)
-    config = json.loads((taught.path / "model" / "config.json").read_text())
+    config = json.loads((student.path / "model" / "config.json").read_text())
     assert config["architecture"] == "deit_base_distilled_patch16_224"
-    theirs = timm.create_model(f"local-dir:{taught.path / 'model'}", pretrained=True).eval()
+    theirs = timm.create_model(f"local-dir:{student.path / 'model'}", pretrained=True).eval()
     images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(theirs(images), model(images), rtol=0, atol=1e-5)
-    answers = vit.load(taught.path).predict(taught.path / "samples")
-    assert len(answers) == 8 and all(answer.label in "0123456789" for answer in answers)
-    overrides = ["data=digits", *QUICK, "recipe.epochs=1", f"init_from={taught.path}", f"run_dir={tmp_path / 'more'}"]
+    predictions = vit.load(student.path).predict(student.path / "samples")
+    assert len(predictions) == 8 and all(prediction.label in "0123456789" for prediction in predictions)
+    overrides = ["data=digits", *QUICK, "recipe.epochs=1", f"init_from={student.path}", f"run_dir={tmp_path / 'more'}"]
     more = vit.train(overrides)
     assert load_bundle(more.path).model.config.dist_token and "0 new" in (more.path / "log.txt").read_text()
 
 
 def test_timm_s_distilled_student_and_a_timm_folder_as_teacher(tmp_path):
-    """The teacher is a CNN that only timm knows, and has the classes in another order, and one more."""
+    """The teacher is a CNN that only timm has, and has the classes in another order, and one more."""
     torch.manual_seed(0)
     master, folder = timm.create_model("test_resnet", num_classes=11), tmp_path / "cnn"
     folder.mkdir()
@@ -100,12 +100,12 @@ def test_timm_s_distilled_student_and_a_timm_folder_as_teacher(tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     overrides = ["data.image_size=16", "model=timm", "model.name=deit_tiny_distilled_patch16_224", "distill=token"]
     overrides += [f"distill.teacher={folder}", *QUICK, "debug=true"]
-    taught = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
-    assert "11 classes, distill=token" in (taught.path / "log.txt").read_text()
-    assert load_bundle(taught.path).model.config.name == "deit_tiny_distilled_patch16_224"
+    student = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
+    assert "11 classes, distill=token" in (student.path / "log.txt").read_text()
+    assert load_bundle(student.path).model.config.name == "deit_tiny_distilled_patch16_224"
 
 
-def test_a_teacher_out_of_transformers(tmp_path):
+def test_a_teacher_from_transformers(tmp_path):
     """Its names of classes, its mean and deviation and its logits, from the folder that it is saved in."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
@@ -113,18 +113,18 @@ def test_a_teacher_out_of_transformers(tmp_path):
     theirs = ViTForImageClassification(ViTConfig(**sizes, image_size=16, patch_size=8, id2label=labels)).eval()
     theirs.save_pretrained(tmp_path)
     ViTImageProcessor(size={"height": 16, "width": 16}, image_mean=[0.1, 0.2, 0.3]).save_pretrained(tmp_path)
-    taught = load_teacher(str(tmp_path))
-    assert list(taught.classes) == list(labels.values())
-    assert taught.preprocessing.size == (16, 16) and taught.preprocessing.mean == (0.1, 0.2, 0.3)
+    student = load_teacher(str(tmp_path))
+    assert list(student.classes) == list(labels.values())
+    assert student.preprocessing.size == (16, 16) and student.preprocessing.mean == (0.1, 0.2, 0.3)
     images = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
-        torch.testing.assert_close(taught.model(images), theirs(images).logits, rtol=0, atol=1e-5)
-    assert match_classes(taught, ["class c", "class a"], "it") == [2, 0]
+        torch.testing.assert_close(student.model(images), theirs(images).logits, rtol=0, atol=1e-5)
+    assert match_classes(student, ["class c", "class a"], "it") == [2, 0]
     with pytest.raises(ConfigError, match="does not state its class names"):
-        match_classes(replace(taught, classes=[]), ["class a"], "it")
+        match_classes(replace(student, classes=[]), ["class a"], "it")
 
 
-def test_an_ensemble_is_a_teacher_and_no_start(teacher, tmp_path):
+def test_an_ensemble_is_a_teacher_and_no_source_of_weights(teacher, tmp_path):
     """Its members normalize pixels themselves, and the student's images are normalized already."""
     other = vit.train(["model.depth=1", "data.image_size=12", "recipe.epochs=1", *QUICK, f"run_dir={tmp_path / 'b'}"])
     ensemble = save_ensemble(tmp_path / "ensemble", [teacher, other.path])
@@ -134,12 +134,12 @@ def test_an_ensemble_is_a_teacher_and_no_start(teacher, tmp_path):
     loaded = load_teacher(str(ensemble))
     found = Teacher(loaded.model, loaded.preprocessing, student, range(10))(student.normalize(pixels)).softmax(-1)
     expected = predictor.predict(list(pixels), top_k=10)
-    for row, answer in zip(found.tolist(), expected, strict=True):
-        assert row == pytest.approx([dict(zip(answer.names, answer.probabilities, strict=True))[str(i)]
+    for row, prediction in zip(found.tolist(), expected, strict=True):
+        assert row == pytest.approx([dict(zip(prediction.names, prediction.probabilities, strict=True))[str(i)]
                                      for i in range(10)], abs=1e-5)
-    taught = vit.train([*STUDENT, "recipe.epochs=1", "distill=soft", f"distill.teacher={ensemble}",
-                        f"run_dir={tmp_path / 'student'}"])
-    assert "distill=soft" in (taught.path / "log.txt").read_text()
+    distilled = vit.train([*STUDENT, "recipe.epochs=1", "distill=soft", f"distill.teacher={ensemble}",
+                           f"run_dir={tmp_path / 'student'}"])
+    assert "distill=soft" in (distilled.path / "log.txt").read_text()
     with pytest.raises(ConfigError, match="an ensemble has the weights of several models"):
         vit.train([*STUDENT, f"init_from={ensemble}", f"run_dir={tmp_path / 'start'}"])
 
@@ -176,22 +176,23 @@ def test_two_processes_have_the_losses_of_one(teacher, tmp_path):
 
 
 def test_what_cannot_be(teacher, tmp_path):
-    taught = f"distill.teacher={teacher}"
+    student = f"distill.teacher={teacher}"
     photos = write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
     overrides = ["data=folder", f"data.root={photos}", "data.image_size=16", "data.patch_size=8", "model=micro"]
     overrides += ["recipe.batch_size=8", "data.audit_seconds=1"]
     refused = {
-        (*overrides, "distill=soft", taught): r"has no class 'cat' \(2 of 2 classes of the data are missing\)",
+        (*overrides, "distill=soft", student): r"has no class 'cat' \(2 of 2 classes of the data are missing\)",
         ("distill=soft",): "distill=soft needs a teacher: distill.teacher=RUN",
         ("distill=soft", "distill.teacher=nowhere"): "distill.teacher=nowhere: no such file or folder",
         ("distill=soft", "distill.teacher=timm:resnet99"): r"timm:resnet99: timm [\d.]+ has no such model",
-        ("distill=soft", taught, "distill.tau=0"): "distill.tau=0 must be above 0",
-        ("distill=token", taught): "dist_token=true needs model.class_token=true, model.pool=class",
-        ("distill=token", taught, "model=tiny", "data.patch_size=4", "model.dist_token=false"): "needs a student",
-        ("distill=token", taught, "model=timm", "model.name=test_resnet", "data.image_size=32"): "needs a student with",
-        ("data=corpus", "distill=soft", taught): "distill=soft is for task=classification; masked_text has no teacher",
-        ("distill=soft", taught, "data.preprocessing.mode=L"): "reads RGB, but the data is read as L",
+        ("distill=soft", student, "distill.tau=0"): "distill.tau=0 must be above 0",
+        ("distill=token", student): "dist_token=true needs model.class_token=true, model.pool=class",
+        ("distill=token", student, "model=tiny", "data.patch_size=4", "model.dist_token=false"): "needs a student",
+        ("distill=token", student, "model=timm", "model.name=test_resnet", "data.image_size=32"):
+            "needs a student with",
+        ("data=corpus", "distill=soft", student): "distill=soft is for task=classification; masked_text has no teacher",
+        ("distill=soft", student, "data.preprocessing.mode=L"): "reads RGB, but the data is read as L",
     }
-    for number, (line, said) in enumerate(refused.items()):
-        with pytest.raises(ConfigError, match=said):
+    for number, (line, message) in enumerate(refused.items()):
+        with pytest.raises(ConfigError, match=message):
             vit.train([*line, f"run_dir={tmp_path / str(number)}"])

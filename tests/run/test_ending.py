@@ -25,12 +25,12 @@ FAST = ["data=folder", *SMALL, "precision=32-true", "logger=csv", "report=false"
     [("7m", 420), ("7min", 420), ("1h30m", 5400), ("90s", 90), ("2d", 172_800), ("1d2h3m4s", 93_784),
      ("00:01:30:00", 5400), ("3H", 10_800), (None, None)],
 )
-def test_times_are_understood(text, seconds):
+def test_times_are_parsed(text, seconds):
     assert max_time(text) == (None if seconds is None else datetime.timedelta(seconds=seconds))
 
 
 @pytest.mark.parametrize("text", ["soon", "", 90, "1:30", "0s", "5 apples", "-3m", "1.5h", "30m1h"])
-def test_what_is_no_time_is_an_error(text):
+def test_an_invalid_time_is_an_error(text):
     with pytest.raises(ConfigError, match="such as 7m, 1h30m, 90s, 2d or 00:01:30:00"):
         max_time(text)
 
@@ -40,7 +40,7 @@ def small(tmp_path):
     return write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
 
 
-def test_a_run_that_ends_by_patience_says_so(small, tmp_path, capsys):
+def test_a_run_that_ends_by_patience_reports_it(small, tmp_path, capsys):
     overrides = [*FAST, f"data.root={small}", "data.fractions=[0.8,0.2,0]", "recipe.epochs=9", "callbacks.patience=1"]
     run = vit.train([*overrides, "recipe.optimizer.lr=1e-30", "callbacks.monitor=val/loss",
                      f"run_dir={tmp_path / 'run'}"])
@@ -59,7 +59,7 @@ def test_a_run_that_ends_by_patience_says_so(small, tmp_path, capsys):
     assert "which also selected the best epoch" in log and "which also selected" in " ".join(shown.split())
 
 
-def test_a_run_that_max_time_ended_goes_on(small, tmp_path):
+def test_a_run_that_max_time_ended_is_resumed(small, tmp_path):
     limits = ["recipe.epochs=100000", "trainer.max_time=1s"]
     first = vit.train([*FAST, f"data.root={small}", *limits, f"run_dir={tmp_path / 'run'}"])
     with pytest.raises(ConfigError, match=r"trainer.max_time=1s ended that run; add trainer.max_time=null, or a"):
@@ -73,7 +73,7 @@ def test_a_run_that_max_time_ended_goes_on(small, tmp_path):
         vit.train([f"resume={first.path}", "trainer.max_time=9s"])
 
 
-def test_a_run_that_ends_by_max_time_says_so(small, tmp_path):
+def test_a_run_that_ends_by_max_time_reports_it(small, tmp_path):
     overrides = [*FAST, f"data.root={small}", "recipe.epochs=100000", "trainer.max_time=2s"]
     run = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     assert run.metrics["ended"] == "max_time" and run.metrics["measured_on"] == "test"
@@ -110,7 +110,7 @@ def test_a_sweep_ends_in_a_table_of_means(small, tmp_path, monkeypatch, capfd):
     assert [line["seed"] for line in lines] == ["0", "1"] and float(lines[1]["test/accuracy"]) == scores[1]
 
 
-def test_runs_of_one_setting_are_put_together():
+def test_runs_of_one_setting_are_grouped():
     jobs = [[f"seed={seed}", f"model={model}", "recipe.epochs=3"] for model in ("tiny", "small") for seed in (0, 1)]
     settings = settings_of(jobs)
     assert settings[3] == {"seed": "1", "model": "small"}

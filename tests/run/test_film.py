@@ -93,7 +93,7 @@ def test_the_bar_of_a_frame_is_as_long_as_the_probability_and_orange_where_it_is
     assert first[0] > first[2] + 60 and second[0] == second[2]  # the map on the diagonal
 
 
-def test_a_film_repeats_and_rests_on_its_last_frame(tmp_path):
+def test_a_film_repeats_and_pauses_on_its_last_frame(tmp_path):
     frames = []
     for i in range(3):
         frames.append(tmp_path / f"{i}.png")

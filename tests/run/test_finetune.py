@@ -1,4 +1,4 @@
-"""finetune=: what of somebody's weights trains, seen in what a run leaves: weights, optimizer, numbers, bits."""
+"""finetune=: which loaded weights are trained, by the results of a run: weights, optimizer state, metrics, bits."""
 
 import csv
 import json
@@ -54,7 +54,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "llrd"])  # which is full at other rates
-def test_only_what_shall_train_moves_and_has_state(source, tmp_path, way):
+def test_only_trained_parameters_change_and_have_optimizer_state(source, tmp_path, way):
     folder = vit.train([*DIGITS, f"init_from={source}", f"finetune={way}", TRAINED, f"run_dir={tmp_path}"]).path
     everything = set(weights(source))
     assert moved(source, folder) == (WAYS[way] or everything)
@@ -73,7 +73,7 @@ def test_only_what_shall_train_moves_and_has_state(source, tmp_path, way):
 
 
 def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
-    """The bundle, read by timm, says what the trained model with its averaged additions says."""
+    """The bundle, loaded by timm, computes the same as the trained model with its averaged additions."""
     overrides = ["finetune=lora", "finetune.lora.matrices=[q,k,v,proj,fc1]", TRAINED]
     folder = vit.train([*DIGITS, f"init_from={source}", *overrides, f"run_dir={tmp_path}"]).path
     theirs = timm.create_model(f"local-dir:{folder / 'model'}", pretrained=True).eval()
@@ -90,7 +90,7 @@ def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
     assert (start.double()(images) - trained).abs().max() > 0.01
 
 
-def test_a_checkpoint_with_additions_is_a_beginning_like_any_other(source, tmp_path):
+def test_a_checkpoint_with_additions_is_a_source_of_weights_like_any_other(source, tmp_path):
     overrides = [*DIGITS, "recipe.optimizer.lr=0.02", "recipe.epochs=1", TRAINED]
     first = vit.train([*overrides, f"init_from={source}", "finetune=lora", f"run_dir={tmp_path / 'first'}"]).path
     checkpoint = first / "checkpoints" / "best.ckpt"
@@ -140,8 +140,8 @@ def test_timms_networks(tmp_path):
     assert moved(source, folder) == HEAD | inside(range(6), ["attn.qkv.weight"])
 
 
-def test_what_the_source_has_nothing_for_trains_in_any_case(source, tmp_path):
-    """Resting, a random token would stay so; a resumed run knows the name from its own config."""
+def test_parameters_missing_from_the_source_are_always_trained(source, tmp_path):
+    """A frozen random token would stay random; a resumed run has the name from its own config."""
     overrides = [*DIGITS, f"init_from={source}", "finetune=head", "model=micro", "model.depth=2", "model.registers=1"]
     folder = vit.train([*overrides, f"run_dir={tmp_path}"]).path
     always = yaml.safe_load((folder / "config.yaml").read_text())["finetune"]["always_trainable"]
@@ -175,7 +175,7 @@ def test_finetune_head_of_a_seq2seq_model_trains_the_decoder_only(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "says"),
+    ("overrides", "message"),
     [
         (["finetune=head", "init_from=null"], "finetune=head freezes weights, and without init_from they are random"),
         (["finetune.depth=3"], "finetune: depth is 3, but the model has 2 blocks"),
@@ -188,18 +188,18 @@ def test_finetune_head_of_a_seq2seq_model_trains_the_decoder_only(tmp_path):
         (["finetune=gradual", "strategy=fsdp", "recipe.epochs=4"], "strategy=fsdp does not support; use strategy=ddp"),
     ],
 )
-def test_errors_are_raised_before_training(source, tmp_path, overrides, says):
-    with pytest.raises(ConfigError, match=says):
+def test_errors_are_raised_before_training(source, tmp_path, overrides, message):
+    with pytest.raises(ConfigError, match=message):
         vit.train([*DIGITS, f"init_from={source}", *overrides, f"run_dir={tmp_path / 'run'}"])
     assert not (tmp_path / "run").exists()
 
 
-def test_pre_training_moves_everything(tmp_path):
+def test_pre_training_trains_everything(tmp_path):
     with pytest.raises(ConfigError, match="finetune=lora freezes weights, but task=masked_text trains the whole model"):
         vit.train(["data=corpus", "finetune=lora", "init_from=x", f"run_dir={tmp_path / 'run'}"])
 
 
-def test_what_trains_cannot_change_on_the_way(source, tmp_path, monkeypatch):
+def test_the_trained_parameters_cannot_change_on_resuming(source, tmp_path, monkeypatch):
     overrides = [*DIGITS, f"init_from={source}", "finetune=head"]
     with pytest.raises(ConfigError, match="a resumed run cannot change which weights are trained"):
         stopped_and_resumed(overrides, tmp_path, monkeypatch, 5, ["finetune.trainable=all"])

@@ -46,12 +46,12 @@ def test_an_override_wins_and_devices_share_the_batch():
     for world, accumulate in ((3, 1), (2, 2), (5, 3)):
         found = recipe_of(122, "recipe=finetune", f"recipe.accumulate={accumulate}", world=world)["batch_size"]
         assert found % (world * accumulate) == 0 and 4 < found < 32
-    assert recipe_of(50_000)["batch_size"] == 64 and recipe_of(200)["batch_size"] == 8  # from nothing
+    assert recipe_of(50_000)["batch_size"] == 64 and recipe_of(200)["batch_size"] == 8  # from scratch
 
 
 @pytest.mark.parametrize("key", ["batch_size", "epochs", "ema", "drop_last"])
 @pytest.mark.parametrize("value", ["many", "true", "-1", "1.5"])
-def test_what_is_no_number_is_an_error_of_its_key(key, value):
+def test_an_invalid_number_is_an_error_of_its_key(key, value):
     if (key, value) == ("drop_last", "true"):
         return
     with pytest.raises(ConfigError, match=f"recipe.{key}="):
@@ -105,12 +105,12 @@ def test_samples_are_chosen_evenly(tmp_path):
 
 
 def test_fine_tuning_begins_at_a_probe_of_the_frozen_features(tmp_path):
-    """With a rate of nothing the trained model is the probe; head_init=random begins where it did."""
+    """With a learning rate of 0 the trained model is the probe; head_init=random starts from a random head."""
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 17, "emu": 18})
     start = vit.train(["data=digits", "model=micro", "recipe.epochs=1", "data.image_size=16", *FAST[:3],
                        f"run_dir={tmp_path / 'start'}"]).path
     overrides = ["data=folder", f"data.root={root}", f"init_from={start}", "recipe=finetune", "recipe.epochs=1",
-             "recipe.optimizer.lr=1e-30", "finetune=head", *FAST[:4]]
+                 "recipe.optimizer.lr=1e-30", "finetune=head", *FAST[:4]]
     fitted = vit.train([*overrides, f"run_dir={tmp_path / 'fit'}"])
     assert "head: logistic regression on the features of 42 training images" in (fitted.path / "log.txt").read_text()
     predictor = vit.load(fitted.path)

@@ -116,7 +116,7 @@ def test_a_run_with_the_former_key_is_resumed(run):
     assert yaml.safe_load((run / "config.yaml").read_text())["overrides"] == read_config(run)["overrides"] != []
 
 
-def test_resume_auto_finds_a_run_with_words(stopped, tmp_path):
+def test_resume_auto_finds_a_run_with_the_former_key(stopped, tmp_path):
     shutil.copytree(stopped, tmp_path / "runs" / "digits" / "2026-01-01_00-00-00")
     overrides = [*QUICK, "recipe.batch_size=128", "model.depth=1", f"runs={tmp_path / 'runs'}", "resume=auto"]
     assert vit.train(overrides).path.name == "2026-01-01_00-00-00"

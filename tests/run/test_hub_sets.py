@@ -43,8 +43,8 @@ def test_a_saved_data_set_is_trained_on_and_evaluated_again(tmp_path, monkeypatc
     assert {name: sum(split[name] for split in counts) for name in NAMES} == {"zebra": 16, "ant": 14, "mule": 12}
 
 
-def test_a_set_of_the_hub_stays_the_commit_it_was(tmp_path):
-    """The run notes the commit it took, so that its numbers come again when the owner has changed the set."""
+def test_a_data_set_of_the_hub_is_pinned_to_its_commit(tmp_path):
+    """The run records the commit, so that its numbers are reproduced when the owner has changed the data set."""
     files = sorted(write_photos(tmp_path / "photos", {"zebra": 16, "ant": 14, "mule": 12}).rglob("*.png"))
     of_files(files).to_parquet(tmp_path / "a.parquet")
     of_files(files[::2]).to_parquet(tmp_path / "b.parquet")
@@ -60,8 +60,8 @@ def test_a_set_of_the_hub_stays_the_commit_it_was(tmp_path):
             return done.output
 
         commit = hub.commit("datasets/me/pets", {"data/train.parquet": (tmp_path / "a.parquet").read_bytes()})
-        said = command("train", *QUICK, *SMALL, "data=hub", "data.repo=me/pets", "run_dir=run")
-        assert f"data.repo=me/pets is commit {commit}; set data.revision={commit} to load the same" in said
+        printed = command("train", *QUICK, *SMALL, "data=hub", "data.repo=me/pets", "run_dir=run")
+        assert f"data.repo=me/pets is commit {commit}; set data.revision={commit} to load the same" in printed
         hub.commit("datasets/me/pets", {"data/train.parquet": (tmp_path / "b.parquet").read_bytes()})
         command("evaluate", "run", "--json", "again.json")
         server.close()

@@ -139,8 +139,8 @@ def test_the_config_is_composed_once_for_the_check_and_the_run(started, monkeypa
 ])
 def test_wrong_options_are_one_sentence(own, capsys, overrides, texts):
     assert main(overrides) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and all(text in said for text in texts), said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and all(text in printed for text in texts), printed
 
 
 def test_a_run_of_ones_own_configs_and_its_resumption(own, capsys, monkeypatch):
@@ -177,7 +177,7 @@ def test_a_comparison_of_ones_own_models(own):
 
 
 @pytest.mark.parametrize("recorded", ["hydra.searchpath=[file:///x]", "hydra/launcher=joblib", "+hydra.x=1"])
-def test_what_a_run_folder_records_sets_nothing_of_hydras(tmp_path, recorded):
+def test_a_run_folder_changes_no_setting_of_hydra(tmp_path, recorded):
     run = vit.train(["data=digits", "model.depth=1", *QUICK, "recipe.epochs=1", f"run_dir={tmp_path}"])
     config = yaml.safe_load((run.path / "config.yaml").read_text())
     (run.path / "config.yaml").write_text(yaml.safe_dump(config | {"overrides": [*config["overrides"], recorded]}))
@@ -262,7 +262,7 @@ SEARCH = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_j
 
 @pytest.mark.parametrize(("monitor", "best"), [("val/accuracy", max), ("val/loss", min)])
 def test_a_search_improves_the_monitored_metric(monitor, best, own, capfd):
-    """Optuna minimizes unless it is told otherwise, and a learning rate of 0 trains nothing."""
+    """Optuna minimizes by default, and a learning rate of 0 trains nothing."""
     assert main(["--config-dir", str(own), "-m", *TINY, "recipe=brief", f"callbacks.monitor={monitor}", *SEARCH]) == 0
     found = yaml.safe_load(Path("out/optimization_results.yaml").read_text())
     runs = json.loads(Path("out/sweep.json").read_text())["runs"]
@@ -295,7 +295,7 @@ def test_a_sweep_of_several_processes_each(own, tmp_path):
 def test_a_run_that_fails_does_not_end_the_sweep(own, capfd):
     overrides = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "recipe.batch_size=128,1",
                  "hydra.sweep.dir=out",
-             "recipe.accumulate=2"]
+                 "recipe.accumulate=2"]
     assert main(overrides) == 2
     assert [code for _, code, _ in swept(Path("out"))] == [0, 2]
 
@@ -311,7 +311,7 @@ def test_shell_completion_and_info(own, tmp_path):
     assert str(own) in done.stdout.replace("\n", ""), done.stdout + done.stderr
 
 
-def test_composing_leaves_a_running_program_of_hydras_alone():
+def test_composing_does_not_change_a_running_program_of_hydra():
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         compose(["data=digits"])
         assert hydra_compose("train", overrides=["seed=5"]).seed == 5

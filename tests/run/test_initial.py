@@ -1,4 +1,4 @@
-"""init_from: weights, architecture and preprocessing of something trained elsewhere, and an account of what was taken.
+"""init_from: weights, architecture and preprocessing of a model trained elsewhere, and the report of what was loaded.
 """
 
 import pytest
@@ -16,7 +16,7 @@ STILL = [
     *QUICK,
     "recipe.optimizer.lr=0.0",
     "recipe.ema=null",
-]  # nothing moves: what was taken can be seen in the result
+]  # constant weights: the result shows what was loaded
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def config(folder):
     return yaml.safe_load((folder / "config.yaml").read_text())
 
 
-def test_other_classes_take_everything_but_the_head(source, new_data, tmp_path):
+def test_with_other_classes_everything_but_the_head_is_loaded(source, new_data, tmp_path):
     run = vit.train([*new_data, *STILL, f"init_from={source}", f"run_dir={tmp_path / 'run'}"])
     before, after = weights(source), weights(run.path)
     assert before.keys() == after.keys()
@@ -137,10 +137,10 @@ def test_the_finetune_experiment(source, new_data, tmp_path):
 
 def test_without_a_network_the_default_of_finetuning_is_a_line(new_data, tmp_path, capsys):
     code = vit.run.main(["experiment=finetune", *new_data[1:], f"run_dir={tmp_path / 'run'}"])
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert (
         code == 2
-        and said.startswith("error: init_from=timm:vit_")
-        and "data=folder data.root=PHOTOS" in said
-        and said.count("\n") == 1
+        and printed.startswith("error: init_from=timm:vit_")
+        and "data=folder data.root=PHOTOS" in printed
+        and printed.count("\n") == 1
     )

@@ -90,7 +90,7 @@ def test_errors_among_several_labels_are_those_of_cleanlab():
     assert "no change suggested" in {error.proposal for error in ranked}
 
 
-def test_labels_of_all_or_no_samples_are_not_looked_at(caplog):
+def test_labels_of_all_or_no_samples_are_not_audited(caplog):
     whole, _, _ = label_sets()
     whole.labels[:, 1], whole.labels[:, 3] = True, False
     found = find_label_errors(whole)
@@ -186,7 +186,7 @@ def test_from_a_run_to_corrected_training(tmp_path, capsys):
     assert main(["evaluate", str(again)]) == 0
 
 
-def test_a_second_cross_validation_tests_but_does_not_learn_suspicious_samples(tmp_path):
+def test_a_second_cross_validation_tests_on_but_does_not_train_on_suspicious_samples(tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, size=(8, 8))
     listed = {"cat/003.png", "dog/010.png"}
     (tmp_path / "label_errors.csv").write_text("name,label,new_label\n" + "".join(f"{x},,\n" for x in sorted(listed)))
@@ -271,7 +271,7 @@ def test_labels_of_a_data_set_are_audited_by_a_model(tmp_path, capsys, monkeypat
     assert not (tmp_path / "label_errors.csv").exists()
 
 
-def test_a_model_is_not_asked_about_labels_that_it_was_trained_on(tmp_path, capsys):
+def test_a_model_does_not_audit_labels_that_it_was_trained_on(tmp_path, capsys):
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, size=(16, 16))
     data = ["data=folder", f"data.root={root}"]
     run = vit.train([*data, *SMALL, "recipe.epochs=1", f"run_dir={tmp_path / 'run'}"]).path

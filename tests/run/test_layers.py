@@ -20,8 +20,8 @@ RUN = [*FAST, "recipe.epochs=2", "data.workers=0"]
 PHOTOS = ["data=folder", "data.image_size=16", "data.patch_size=4", "model=micro", "recipe.batch_size=8",
           "data.audit_seconds=1", *RUN]
 TEXTS = ["data=text_table", "recipe.batch_size=80", *RUN]
-SPELL = ["data=spelled_numbers", "data.limit=1000", "data.train=120", "data.val=20", "data.test=8",
-         "recipe.batch_size=40", "model.decoder_depth=1", *RUN]
+TRANSLATION = ["data=spelled_numbers", "data.limit=1000", "data.train=120", "data.val=20", "data.test=8",
+               "recipe.batch_size=40", "model.decoder_depth=1", *RUN]
 # runs that together have each kind of attention, heads, projection, mixer, positions, norm and block
 PARTS = {
     "scaled": ["heads=full", "value_dim=5", "positions=sincos", "norm=batch"],
@@ -49,7 +49,7 @@ def overrides_of(task: str, name: str, folder: Path) -> list[str]:
         parts = [part for part in parts if part != "block=parallel"]  # with cross-attention blocks are serial
         more = {"fnet": ["model.decoder_mixer=conv1d"], "scaled": [
             "recipe.schedule.name=noam", "recipe.schedule.warmup=4"]}.get(name, [])
-        return [*SPELL, *(f"model.{part}" for part in parts), *more]
+        return [*TRANSLATION, *(f"model.{part}" for part in parts), *more]
     parts = [*parts, f"pool={POOLS[task][name]}", *(["class_token=true"] if task == "images" else [])]
     data = [*PHOTOS, f"data.root={folder / 'photos'}"] if task == "images" else [
         *TEXTS, f"data.path={folder / 'questions.csv'}"]
@@ -133,7 +133,7 @@ def test_a_stopped_run_ends_with_the_same_bits(task, name, folder, tmp_path, mon
     (["data=spelled_numbers", "model=transformer_2017"], 4.0),
     (["data=corpus", "model.positions=sincos"], 4.0),
 ])
-def test_embeddings_are_scaled_with_sincos_positions_unless_the_config_says_otherwise(overrides, scale) -> None:
+def test_embeddings_are_scaled_with_sincos_positions_by_default(overrides, scale) -> None:
     config = resolve(compose([*overrides, *FAST]))
     kinds = {"encoder_decoder": EncoderDecoderConfig, "text_classifier": TextClassifierConfig,
              "masked_text": MaskedTextConfig}

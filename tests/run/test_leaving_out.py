@@ -33,7 +33,7 @@ def test_lines_without_text_are_counted_and_all_listed(tmp_path):
     assert listed == [f"t.tsv line {i}\tde is empty" for i in range(42, 49)]
 
 
-FILES = {  # data set -> the word for its file, its first line, what a sample is called
+FILES = {  # data set -> the key of its file, its first line, the name of a sample
     "parallel": ("root", "en\tde", "pairs"),
     "text_table": ("path", "text\tlabel", "texts"),
     "corpus": ("root", "a sentence", "sentences"),
@@ -67,17 +67,17 @@ def test_unreadable_test_images_are_left_out_named_and_counted(tmp_path):
             tmp_path / f"{i:02d}.png"
         )
         rows.append(f"{i:02d}.png,{i % 7},{'test' if i >= 50 else 'val' if i >= 40 else 'train'}")
-    (tmp_path / "50.png").write_bytes(b"no image at all")  # its header tells
+    (tmp_path / "50.png").write_bytes(b"no image at all")  # found by its header
     whole = (tmp_path / "51.png").read_bytes()
-    (tmp_path / "51.png").write_bytes(whole[: len(whole) // 2])  # only decoding tells
+    (tmp_path / "51.png").write_bytes(whole[: len(whole) // 2])  # found by decoding only
     file = write(tmp_path / "labels.csv", rows)
     overrides = ["data=image_text", f"data.path={file}", "data.on_bad_sample=skip", "model.decoder_depth=1"]
     run = vit.train([*SMALL, *overrides, "data.split=split", f"run_dir={tmp_path / 'run'}"])
     log = (run.path / "log.txt").read_text()
     assert run.metrics["skipped_images"] == 2
     assert log.count("left out 50.png") == log.count("left out 51.png") == 1
-    answers = table(run.path / "predictions.csv")
-    assert [row["name"] for row in answers] == [f"{i}.png" for i in range(52, 60)]
+    predicted = table(run.path / "predictions.csv")
+    assert [row["name"] for row in predicted] == [f"{i}.png" for i in range(52, 60)]
     assert len(list((run.path / "samples").iterdir())) == 6  # of the first eight
     assert main(["evaluate", str(run.path), "--json", str(tmp_path / "again.json")]) == 0
     found = json.loads((tmp_path / "again.json").read_text())
@@ -92,10 +92,10 @@ def test_a_batch_of_unreadable_images_does_not_end_the_run(tmp_path, strategy):
     for path in spoilt:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     overrides = ["data=folder", f"data.root={root}", "data.image_size=16", "data.patch_size=8", "model=micro",
-             "data.audit_seconds=0", "data.on_bad_sample=skip",
-             "recipe.batch_size=2", "recipe.epochs=2", "recipe.crop=null", "precision=32-true", "logger=csv",
-             "run_dir=run", f"strategy={strategy}", f"trainer.devices={1 + (strategy == 'ddp')}",
-             "trainer.accelerator=cpu"]
+                 "data.audit_seconds=0", "data.on_bad_sample=skip",
+                 "recipe.batch_size=2", "recipe.epochs=2", "recipe.crop=null", "precision=32-true", "logger=csv",
+                 "run_dir=run", f"strategy={strategy}", f"trainer.devices={1 + (strategy == 'ddp')}",
+                 "trainer.accelerator=cpu"]
     code, out, err = run(overrides, tmp_path)
     assert code == 0, err
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())

@@ -41,7 +41,7 @@ def pretrained(tmp_path_factory):
     return vit.train(overrides)
 
 
-def test_what_a_run_leaves(pretrained):
+def test_files_of_a_masked_pre_training(pretrained):
     folder = pretrained.path
     assert [file.name for file in (folder / "reconstructions").iterdir()] == ["epoch_002.png"]
     assert (folder / "reconstructions.png").stat().st_size > 5000
@@ -65,14 +65,14 @@ def test_evaluate_reproduces_the_loss_and_predict_is_an_error(pretrained, tmp_pa
         assert again["test/loss"] == pretrained.metrics["test/loss"] and again["images"] == 360
     assert "loss per masked patch" in capsys.readouterr().out
     assert main(["predict", str(pretrained.path), str(pretrained.path / "reconstructions.png")]) == 1
-    said = capsys.readouterr().err
-    assert "pre-trained model (mae), which makes no predictions; train it for a task with init_from=" in said
+    printed = capsys.readouterr().err
+    assert "pre-trained model (mae), which makes no predictions; train it for a task with init_from=" in printed
     assert main(["evaluate", str(pretrained.path), "data=corpus"]) == 1
     assert "holds no images" in capsys.readouterr().err
 
 
 def still(run_dir, *overrides):
-    """A run in which nothing moves: what was taken over can be seen in its result."""
+    """A run with constant weights: its result shows what was loaded."""
     fixed = ["recipe.epochs=1", "recipe.optimizer.lr=0.0", "recipe.ema=null", "precision=32-true", "logger=csv",
              "report=false"]
     return vit.train([*overrides, *fixed, f"run_dir={run_dir}"])
@@ -89,7 +89,7 @@ def assert_begins_with(classifier, pretrained, classes):
     assert vit.load(classifier.path).preprocessing == source.preprocessing
 
 
-def test_fine_tuning_takes_the_encoder_and_the_preprocessing(pretrained, tmp_path):
+def test_fine_tuning_loads_the_encoder_and_the_preprocessing(pretrained, tmp_path):
     photos = write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
     overrides = ["experiment=finetune", f"data.root={photos}", "recipe.batch_size=8", "data.audit_seconds=1"]
     tuned = still(tmp_path / "tuned", *overrides, f"init_from={pretrained.path}")
@@ -99,14 +99,14 @@ def test_fine_tuning_takes_the_encoder_and_the_preprocessing(pretrained, tmp_pat
     assert config["architecture"].startswith("vit_")  # a timm folder as of any other classifier
 
 
-def test_a_named_model_takes_what_fits(pretrained, tmp_path):
+def test_a_named_model_loads_what_fits(pretrained, tmp_path):
     """As experiment=cifar10 does: the model is chosen, and its sizes are those that were pre-trained."""
     overrides = ["data=digits", "data.image_size=16", "model=micro", "model.dim=32", "model.num_heads=2",
                  "model.depth=2"]
     assert_begins_with(still(tmp_path / "tuned", *overrides, f"init_from={pretrained.path}"), pretrained, 10)
 
 
-def test_from_a_checkpoint_and_on_with_pre_training(pretrained, tmp_path):
+def test_start_from_a_checkpoint_and_continued_pre_training(pretrained, tmp_path):
     checkpoint = pretrained.path / "checkpoints" / "last.ckpt"
     overrides = ["data=digits", "data.image_size=16"]
     assert_begins_with(still(tmp_path / "tuned", *overrides, f"init_from={checkpoint}"), pretrained, 10)
@@ -117,7 +117,7 @@ def test_from_a_checkpoint_and_on_with_pre_training(pretrained, tmp_path):
     assert more.metrics["test/loss"] == pretrained.metrics["test/loss"]
 
 
-def test_validation_hides_the_same_patches_whatever_the_seed(pretrained, tmp_path):
+def test_validation_masks_the_same_patches_for_any_seed(pretrained, tmp_path):
     runs = [still(tmp_path / f"seed{seed}", *QUIET, f"init_from={pretrained.path}", f"seed={seed}") for seed in (1, 2)]
     assert runs[0].metrics["val/loss"] == runs[1].metrics["val/loss"] == pretrained.metrics["val/loss"]
     losses = [[row["train/loss"] for row in rows_of(each.path / "metrics.csv")] for each in runs]
@@ -174,13 +174,13 @@ def test_unlabelled_photos(tmp_path):
         vit.train(["data=unlabelled_images", "task=classification", "model=micro", f"data.root={photos}"])
 
 
-@pytest.mark.parametrize(("overrides", "said"), [
+@pytest.mark.parametrize(("overrides", "message"), [
     (["model.name=vit_tiny"], "model=vit_tiny: task=masked_image trains masked autoencoders; use model=mae"),
     (["model.mask_ratio=0.95", "data.image_size=8"], "model: mask_ratio 0.95 leaves 0 of 4 patches"),
     (["model.decoder_dim=30"], "decoder_dim 30 is not divisible by 4"),
     (["task.examples_every=0"], "task.examples_every=0: must be a whole number, 1 or more"),
     (["callbacks.monitor=val/accuracy"], "callbacks.monitor=val/accuracy: must be one of val/loss, train/loss"),
 ])
-def test_what_cannot_be(overrides, said, tmp_path):
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be(overrides, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
         vit.train(["experiment=mae", *overrides, f"run_dir={tmp_path / 'run'}"])

@@ -25,7 +25,7 @@ SMALL = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch
 
 
 def write_shapes(root, count=90, chances=(0.5, 0.3, 0.25)):
-    """PNGs with a bright square per label, each in its place and colour, and labels.csv beside them."""
+    """PNGs with a bright square per label, each at its position and in its colour, and labels.csv beside them."""
     rng = np.random.default_rng(0)
     (root / "shapes").mkdir(parents=True)
     rows = []
@@ -59,8 +59,8 @@ def shapes(tmp_path_factory):
 def shapes_run(shapes, tmp_path_factory):
     """A run by the command line."""
     folder = tmp_path_factory.mktemp("run")
-    asked = overrides(shapes, "recipe.epochs=8", "data.fractions=[0.6,0.2,0.2]", "data.balance=sampler", "run_dir=run")
-    code, out, err = run(asked, folder)
+    chosen = overrides(shapes, "recipe.epochs=8", "data.fractions=[0.6,0.2,0.2]", "data.balance=sampler", "run_dir=run")
+    code, out, err = run(chosen, folder)
     assert code == 0, err
     assert "labels: " in out and "binary cross entropy per class, monitored: val/map" in out and "test mAP" in out
     return folder / "run"
@@ -94,23 +94,23 @@ def test_the_run_learnt_and_left_its_files(shapes_run):
 
 def test_the_numbers_follow_from_the_predictions(shapes_run):
     metrics, rows = json.loads((shapes_run / "metrics.json").read_text()), read(shapes_run / "predictions.csv")
-    truth, said = hot([row["true"] for row in rows]), hot([row["labels"] for row in rows])
+    truth, predicted = hot([row["true"] for row in rows]), hot([row["labels"] for row in rows])
     p = np.array([[float(row[f"p({name})"]) for name in sorted(NAMES)] for row in rows])
     thresholds = json.loads((shapes_run / "model/config.json").read_text())["vit"]["thresholds"]
-    assert np.array_equal(p >= thresholds, said) and 9 <= len(rows) <= 27
+    assert np.array_equal(p >= thresholds, predicted) and 9 <= len(rows) <= 27
     assert metrics["test/map"] == pytest.approx(average_precision_score(truth, p), abs=1e-9)
-    assert metrics["test/f1"] == pytest.approx(f1_score(truth, said, average="macro"), abs=1e-9)
+    assert metrics["test/f1"] == pytest.approx(f1_score(truth, predicted, average="macro"), abs=1e-9)
     assert metrics["test/exact_match"] == np.mean([int(row["right"]) for row in rows])
     listed = dict(line.split("\t")[:2] for line in (shapes_run / "splits/test.tsv").read_text().splitlines())
     assert [listed[row["file"]] for row in rows] == [row["true"] for row in rows]
 
 
 def test_thresholds_are_the_best_of_validation(shapes_run, shapes, tmp_path):
-    """No other threshold of a label has a higher F1 on the validation images, seen through the predictor."""
+    """No other threshold of a label has a higher F1 on the validation images, by the predictor."""
     listed = [line.split("\t")[:2] for line in (shapes_run / "splits/val.tsv").read_text().splitlines()]
     predictor = vit.load(shapes_run)
-    answers = predictor.predict([shapes.parent / name for name, _ in listed], top_k=3)
-    p = np.array([[dict(zip(a.names, a.probabilities, strict=True))[n] for n in predictor.classes] for a in answers])
+    found = predictor.predict([shapes.parent / name for name, _ in listed], top_k=3)
+    p = np.array([[dict(zip(a.names, a.probabilities, strict=True))[n] for n in predictor.classes] for a in found])
     truth = hot([label for _, label in listed])
     metrics = json.loads((shapes_run / "metrics.json").read_text())
     assert metrics["val/map"] == pytest.approx(average_precision_score(truth, p), abs=1e-6)  # torchmetrics', of the run
@@ -165,7 +165,7 @@ def test_transformers_and_timm_give_the_same_probabilities_without_calibration(s
     logits = {name: np.log(p / (1 - p)) * temperatures[predictor.classes.index(name)]
               for name, p in zip(ours.names, ours.probabilities, strict=True)}
     theirs = pipeline("image-classification", model=str(shapes_run / "model"))(picture)
-    found = {answer["label"]: answer["score"] for answer in theirs}
+    found = {prediction["label"]: prediction["score"] for prediction in theirs}
     assert found == pytest.approx({name: 1 / (1 + np.exp(-logit)) for name, logit in logits.items()}, abs=2e-3)
     model = timm.create_model(f"local-dir:{shapes_run / 'model'}", pretrained=True).eval()
     bundle = vit.load(shapes_run).bundle
@@ -181,16 +181,16 @@ def test_mixup_smoothing_and_balanced_loss(shapes, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "says"),
+    ("changed", "error", "message"),
     [
         (["recipe.loss.name=cross_entropy"], ConfigError, "recipe.loss.name=cross_entropy: .* need bce"),
         (["callbacks.monitor=val/accuracy"], ConfigError, "callbacks.monitor=val/accuracy: must be one of val/loss, "),
         (["data.label_separator=';'"], DataError, r"label_separator=';' does not occur in the 90 labels,.* mean '\|'"),
     ],
 )
-def test_errors_are_raised_before_training(shapes, tmp_path, asked, error, says):
-    with pytest.raises(error, match=says):
-        vit.train([*overrides(shapes, f"run_dir={tmp_path / 'run'}"), *asked])
+def test_errors_are_raised_before_training(shapes, tmp_path, changed, error, message):
+    with pytest.raises(error, match=message):
+        vit.train([*overrides(shapes, f"run_dir={tmp_path / 'run'}"), *changed])
     assert not (tmp_path / "run").exists()
 
 
@@ -204,14 +204,14 @@ def test_validation_without_labels_is_an_error_before_training(shapes, tmp_path)
         vit.train(overrides(tmp_path / "labels.csv", "data.split=split", f"run_dir={tmp_path / 'run'}"))
 
 
-def test_two_processes_find_what_one_finds(shapes, tmp_path):
+def test_two_processes_have_the_results_of_one(shapes, tmp_path):
     """Validation sums up over processes, padding left out."""
-    asked = overrides(shapes, "recipe.epochs=2", "data.fractions=[0.7,0.21,0.09]", "recipe.mixup=null",
-                      "recipe.ema=null",
-                  "recipe.augment.erase=null")
-    alone = vit.train([*asked, f"run_dir={tmp_path / 'alone'}"])
+    chosen = overrides(shapes, "recipe.epochs=2", "data.fractions=[0.7,0.21,0.09]", "recipe.mixup=null",
+                       "recipe.ema=null",
+                       "recipe.augment.erase=null")
+    alone = vit.train([*chosen, f"run_dir={tmp_path / 'alone'}"])
     two = ["strategy=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "run_dir=two"]
-    code, _, err = run([*asked, *two], tmp_path)
+    code, _, err = run([*chosen, *two], tmp_path)
     assert code == 0, err
     one, two = read(alone.path / "metrics.csv"), read(tmp_path / "two" / "metrics.csv")
     for name in ("val/map", "val/f1", "val/loss"):
@@ -220,7 +220,7 @@ def test_two_processes_find_what_one_finds(shapes, tmp_path):
         alone.metrics["test/map"], abs=1e-4)
 
 
-def test_a_stopped_run_goes_on_and_ends_with_the_same_bits(shapes, tmp_path, monkeypatch):
-    asked = overrides(shapes, "recipe.epochs=2", "data.balance=sampler")
-    whole = vit.train([*asked, f"run_dir={tmp_path / 'whole'}"])
-    assert_same(whole.path, stopped_and_resumed(asked, tmp_path / "stopped", monkeypatch, 13).path)
+def test_a_stopped_run_is_resumed_and_ends_with_the_same_bits(shapes, tmp_path, monkeypatch):
+    chosen = overrides(shapes, "recipe.epochs=2", "data.balance=sampler")
+    whole = vit.train([*chosen, f"run_dir={tmp_path / 'whole'}"])
+    assert_same(whole.path, stopped_and_resumed(chosen, tmp_path / "stopped", monkeypatch, 13).path)

@@ -17,8 +17,8 @@ def test_word_vectors_without_a_matching_token_are_a_warning(tmp_path, caplog):
     before, file = model.embed.token.weight.detach().clone(), tmp_path / "v.txt"
     file.write_text("has 1 2\nwho 3 4\n")
     start_from_vectors(model, str(file), tokenizer)
-    (told,) = warnings(caplog)
-    assert told.startswith(f"no token is a word of model.vectors={file}, so nothing was loaded from it: use ")
+    (warned,) = warnings(caplog)
+    assert warned.startswith(f"no token is a word of model.vectors={file}, so nothing was loaded from it: use ")
     assert torch.equal(model.embed.token.weight, before)
     caplog.clear()
     file.write_text("a 1 2\n")

@@ -93,7 +93,7 @@ def test_one_string_is_not_a_list_of_overrides():
         compose("data=digits")
 
 
-def test_every_place_is_a_key():
+def test_every_path_key_is_a_key_of_the_config():
     config = compose(["distill=soft", "data=folder", "data.root=x"])
     for key in set(PATH_KEYS) - {"data.path", "model.vectors"}:
         value(config, key)

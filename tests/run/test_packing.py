@@ -120,7 +120,7 @@ def test_the_commands_use_the_model(whole, shapes, tmp_path):
     assert "aspect" in (whole / "model" / "README.md").read_text()
 
 
-def test_what_has_one_size_refuses_the_model(whole, tmp_path):
+def test_commands_for_images_of_one_size_refuse_the_model(whole, tmp_path):
     code, _, err = commands.run(commands.VIT, ["convert", str(whole), "model.pt2", "--to", "torch_export"], tmp_path)
     assert code == 1 and "a program has images of one size" in err
     measured = ["bench", "step", "data=folder", "data.root=photos", "data.pack=true"]

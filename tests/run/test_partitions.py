@@ -83,7 +83,7 @@ def test_a_sample_that_is_added_moves_no_other(patients):
     ("'(p'", "is not a regular expression"),
     ("'(?:p)'", "has no group in parentheses"),
 ])
-def test_groups_that_cannot_be_are_errors(patients, group, message):
+def test_invalid_groups_are_errors(patients, group, message):
     with pytest.raises(DataError) as error:
         folder(patients, f"data.group={group}")
     assert message in str(error.value)

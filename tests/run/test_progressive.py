@@ -9,9 +9,9 @@ from vit.run import main
 from vit.tasks import Classification
 from vit.tasks.distillation import Teacher
 
-WORDS = [*DIGITS, "recipe.epochs=4", "data.patch_size=2", "model.dim=16", "model.num_heads=2",
-         "recipe.progressive.image_size=[4,8]", "recipe.progressive.patch_drop=[0.5,0.0]",
-         "recipe.progressive.until=0.75", "recipe.mixup={mixup: 0.3, cutmix: 1.0, prob: 0.8}"]
+OVERRIDES = [*DIGITS, "recipe.epochs=4", "data.patch_size=2", "model.dim=16", "model.num_heads=2",
+             "recipe.progressive.image_size=[4,8]", "recipe.progressive.patch_drop=[0.5,0.0]",
+             "recipe.progressive.until=0.75", "recipe.mixup={mixup: 0.3, cutmix: 1.0, prob: 0.8}"]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def watched(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Classification, "__init__", hooked)
-        return vit.train([*WORDS, f"run_dir={tmp_path_factory.mktemp('whole')}"]).path, seen
+        return vit.train([*OVERRIDES, f"run_dir={tmp_path_factory.mktemp('whole')}"]).path, seen
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +49,15 @@ def test_each_epoch_has_the_next_stage_and_validation_full_size(watched):
 
 @pytest.mark.parametrize("batches", [10, STEPS, STEPS + 6])
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, whole, monkeypatch, batches):
-    stopped_and_resumed(WORDS, tmp_path, monkeypatch, batches)
+    stopped_and_resumed(OVERRIDES, tmp_path, monkeypatch, batches)
     assert_same(tmp_path, whole)
 
 
 def test_two_processes_have_the_same_stages(tmp_path):
-    words = [each for each in WORDS if "mixup" not in each and "patch_drop" not in each]
-    one = vit.train([*words, f"run_dir={tmp_path / 'one'}"])
+    overrides = [each for each in OVERRIDES if "mixup" not in each and "patch_drop" not in each]
+    one = vit.train([*overrides, f"run_dir={tmp_path / 'one'}"])
     two = ["trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp", "run_dir=two"]
-    code, _, err = run([*words, *two], tmp_path)
+    code, _, err = run([*overrides, *two], tmp_path)
     assert code == 0, err
     first, second = (table(folder / "metrics.csv") for folder in (one.path, tmp_path / "two"))
     assert [row["image_size"] for row in first] == [row["image_size"] for row in second]
@@ -74,11 +74,12 @@ def test_a_teacher_has_images_of_its_own_size(tmp_path, monkeypatch):
         return prepare(teacher, images)
 
     monkeypatch.setattr(Teacher, "prepare", watched)
-    vit.train([*WORDS, "recipe.epochs=1", "distill=soft", f"distill.teacher={teacher}", f"run_dir={tmp_path / 'run'}"])
+    vit.train([*OVERRIDES, "recipe.epochs=1", "distill=soft", f"distill.teacher={teacher}",
+               f"run_dir={tmp_path / 'run'}"])
     assert set(seen) == {((4, 4), (8, 8)), ((6, 6), (8, 8)), ((8, 8), (8, 8))}
 
 
-@pytest.mark.parametrize(("words", "text"), [
+@pytest.mark.parametrize(("overrides", "text"), [
     (["recipe.progressive.image_size=[3,8]", "data.patch_size=2"],
      "recipe.progressive: image_size 3 is not divisible by patch_size 2; nearest valid: 2, 4"),
     (["recipe.progressive.image_size=[4,16]", "data.patch_size=2"],
@@ -99,9 +100,9 @@ def test_a_teacher_has_images_of_its_own_size(tmp_path, monkeypatch):
      "recipe.progressive is for image classification, but this is task=masked_image"),
     (["data=spelled_numbers", "recipe.progressive.image_size=[4,8]"], "recipe.progressive"),
 ])
-def test_what_cannot_be_trained_in_stages(words, text, tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_trained_in_stages(overrides, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and said.count("\n") == 1 and text in said
+    assert main(overrides) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ") and printed.count("\n") == 1 and text in printed
     assert not list(tmp_path.rglob("*.ckpt"))

@@ -1,4 +1,4 @@
-"""Imports of the command. A deferred module behaves as the module that it stands for, in processes of its own."""
+"""Imports of the command. A deferred module behaves as the module that it replaces, in processes of its own."""
 
 import gc
 import importlib
@@ -177,7 +177,7 @@ def test_what_is_deferred_is_imported_when_it_is_used():
 
 @pytest.mark.parametrize("function", ["main", "train"])
 def test_the_first_step_waits_for_no_slow_module(tmp_path, function):
-    """What the stand-ins replace is found by name: this fails where a dependency begins to use something else of it."""
+    """Placeholders are found by name: this fails if a dependency uses another name of a replaced module."""
     (tmp_path / "probe.py").write_text(PROBE)
     code = FIRST_STEP.format(function=function)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
@@ -192,15 +192,15 @@ def test_a_wrong_override_in_python_is_an_error_before_torch_is_loaded():
 
 
 @pytest.mark.parametrize("name", ["disable", "graph_break"])
-def test_the_stand_in_of_the_compiler_has_its_signatures(name):
-    stand_in, original = getattr(DeferredCompiler(), name), getattr(torch._dynamo, name)
-    assert list(inspect.signature(stand_in).parameters.values()) == [
+def test_the_placeholder_of_the_compiler_has_its_signatures(name):
+    placeholder, original = getattr(DeferredCompiler(), name), getattr(torch._dynamo, name)
+    assert list(inspect.signature(placeholder).parameters.values()) == [
         parameter.replace(annotation=mine.annotation) for parameter, mine in zip(
-            inspect.signature(original).parameters.values(), inspect.signature(stand_in).parameters.values(),
+            inspect.signature(original).parameters.values(), inspect.signature(placeholder).parameters.values(),
             strict=True)]
 
 
-def test_the_stand_in_of_ddp_returns_the_default():
+def test_the_placeholder_of_ddp_returns_the_default():
     assert default_ddp_mode() == torch._dynamo.utils.get_optimize_ddp_mode()
 
 

@@ -78,7 +78,7 @@ def test_changed_data_cannot_be_trained_on(stopped, change, text):
         vit.train([f"resume={run}"])
 
 
-def test_a_change_before_the_test_is_noticed_and_mended(finished, tmp_path, monkeypatch):
+def test_a_change_before_the_test_is_an_error_and_the_run_resumes_when_it_is_undone(finished, tmp_path, monkeypatch):
     root = tmp_path / "photos"
     shutil.copytree(finished[1], root)
     name = read_record(finished[0]).splits["test"][0].name

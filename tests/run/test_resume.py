@@ -24,16 +24,16 @@ SPEED = {"train/images_per_second", "train/sentences_per_second", "train/data_wa
 
 
 def outcome(folder):
-    """Everything that must be equal: weights, numbers of every epoch, answers."""
+    """Everything that must be equal: weights, metrics of every epoch, predictions."""
     rows = [{k: v for k, v in row.items() if k not in SPEED} for row in table(folder / "metrics.csv")]
     return load_file(folder / "model" / "model.safetensors"), rows, (folder / "predictions.csv").read_text()
 
 
 def assert_same(one, other):
-    (weights, rows, answers), (weights2, rows2, answers2) = outcome(one), outcome(other)
+    (weights, rows, predictions), (weights2, rows2, predictions2) = outcome(one), outcome(other)
     assert rows == rows2
     assert weights.keys() == weights2.keys() and all(torch.equal(weights[name], weights2[name]) for name in weights)
-    assert answers == answers2
+    assert predictions == predictions2
 
 
 class StopAfter:
@@ -66,7 +66,7 @@ def wait_for(condition, process, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "the run did not come so far"
+        assert time.monotonic() < end, "the run did not reach this step"
         time.sleep(0.02)
 
 
@@ -96,7 +96,7 @@ def test_stopped_by_a_signal_and_resumed_by_the_printed_command(tmp_path, whole,
 
 
 def test_resume_auto_finds_a_killed_run_by_its_overrides(tmp_path, whole, monkeypatch, capsys):
-    """`resume=auto` takes the newest unfinished run that has the same words, and no other."""
+    """`resume=auto` selects the newest unfinished run with the same overrides, and no other."""
     monkeypatch.chdir(tmp_path)
     overrides = [*DIGITS, "runs=runs"]
     process = start(overrides, tmp_path)
@@ -106,9 +106,9 @@ def test_resume_auto_finds_a_killed_run_by_its_overrides(tmp_path, whole, monkey
     process.communicate()
     (killed,) = folder.iterdir()
     vit.train([*overrides, "debug=true", "resume=auto"])
-    said = capsys.readouterr().out
-    assert "no run to resume" in said
-    assert f"{killed.relative_to(tmp_path)} is unfinished, but has other overrides (" in said
+    printed = capsys.readouterr().out
+    assert "no run to resume" in printed
+    assert f"{killed.relative_to(tmp_path)} is unfinished, but has other overrides (" in printed
     vit.train([*overrides, "resume=auto"])
     assert f"resuming {killed.relative_to(tmp_path)}" in capsys.readouterr().out
     assert_same(killed, whole)
@@ -147,7 +147,7 @@ def test_pictures_streamed_by_workers(tmp_path, monkeypatch):
     assert_same(tmp_path / "parts", through)
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, whole, monkeypatch, capsys):
+def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path, whole, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         StopAfter(patch, STEPS * 3 + 5)
         with pytest.raises(SystemExit):
@@ -159,8 +159,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, whole, monkeypa
     last.write_bytes(content)
     capsys.readouterr()
     vit.train([f"resume={tmp_path}"])
-    said = capsys.readouterr().out
-    assert f"skipped {last}: it is damaged" in said and "from previous.ckpt" in said
+    printed = capsys.readouterr().out
+    assert f"skipped {last}: it is damaged" in printed and "from previous.ckpt" in printed
     assert_same(tmp_path, whole)
 
 
@@ -178,8 +178,8 @@ def test_no_whole_checkpoint_is_an_error(tmp_path, monkeypatch):
 
 def test_a_changed_override_is_logged_and_recorded(tmp_path, monkeypatch, capsys):
     run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 30, ["recipe.epochs=2", "recipe.ema=0.99"])
-    said = capsys.readouterr().out
-    assert "changed on resuming: recipe.epochs from 5 to 2" in said and "recipe.ema" not in said
+    printed = capsys.readouterr().out
+    assert "changed on resuming: recipe.epochs from 5 to 2" in printed and "recipe.ema" not in printed
     assert run.metrics["epochs"] == 2
     (tmp_path / "metrics.json").unlink()
     with pytest.raises(ConfigError, match=r"recipe.epochs=1, but .*last.ckpt has completed 2 epochs"):
@@ -187,10 +187,10 @@ def test_a_changed_override_is_logged_and_recorded(tmp_path, monkeypatch, capsys
     assert "recipe.epochs from 5 to 2" in (tmp_path / "log.txt").read_text()
 
 
-def test_the_command_of_a_run_given_again_resumes_it(tmp_path, monkeypatch):
-    """A key given twice counts once, the last time; `auto` is the number that the run has made of it."""
+def test_the_repeated_command_of_a_run_resumes_it(tmp_path, monkeypatch):
+    """Of a repeated key the last value counts; `auto` is the number that the run has resolved it to."""
     overrides = ["recipe.epochs=2", *DIGITS[1:], "recipe.batch_size=auto", "recipe.ema=auto", "model.depth=2",
-             "model.depth=1", f"run_dir={tmp_path / 'run'}"]
+                 "model.depth=1", f"run_dir={tmp_path / 'run'}"]
     with monkeypatch.context() as patch:
         StopAfter(patch, 25)
         with pytest.raises(SystemExit):

@@ -82,7 +82,7 @@ def test_a_run_ends_with_a_report_of_its_test(digits_run):
     assert f"report: {digits_run.path / 'report.html'}" in (digits_run.path / "log.txt").read_text()
 
 
-def test_a_report_that_fails_or_is_not_wanted_does_not_end_the_run(tmp_path, caplog, monkeypatch):
+def test_a_report_that_fails_or_is_disabled_does_not_end_the_run(tmp_path, caplog, monkeypatch):
     job = SimpleNamespace(config={"report": False})
     folder, tested = SimpleNamespace(path=tmp_path), jobs.Tested({}, (), "predictor", "evaluation")
     assert finish_with_report(job, folder, tested, {}) is None and not caplog.records
@@ -104,7 +104,7 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
 
 
 def test_a_stop_during_the_report_is_a_stop_and_not_a_failed_report(tmp_path, caplog, monkeypatch):
-    """Also where a library answers the stop with an error of its own."""
+    """Also where a library raises an error of its own at the stop."""
     def interrupted(*parts):
         try:
             signal.raise_signal(signal.SIGTERM)
@@ -191,25 +191,25 @@ def test_test_numbers_are_those_of_the_model_on_disk(digits_run):
     """The same numbers by another way: one picture after the other through the predictor."""
     predictor, source = vit.load(digits_run.path), digits()
     split = source.splits["test"]
-    answers = predictor.predict([split.read(i) for i in range(len(split))], top_k=5, batch_size=1)
+    predictions = predictor.predict([split.read(i) for i in range(len(split))], top_k=5, batch_size=1)
     truth = [source.classes[label] for label in split.labels]
-    accuracy = np.mean([answer.label == name for answer, name in zip(answers, truth, strict=True)])
-    top5 = np.mean([name in answer.names for answer, name in zip(answers, truth, strict=True)])
+    accuracy = np.mean([prediction.label == name for prediction, name in zip(predictions, truth, strict=True)])
+    top5 = np.mean([name in prediction.names for prediction, name in zip(predictions, truth, strict=True)])
     assert digits_run.metrics["test/accuracy"] == accuracy and digits_run.metrics["test/top5"] == top5
     rows = table(digits_run.path / "predictions.csv")
-    assert [row["label"] for row in rows] == [answer.label for answer in answers]
+    assert [row["label"] for row in rows] == [prediction.label for prediction in predictions]
     assert [row["true"] for row in rows] == truth
     losses = [
-        -np.log(predictor_share(answer, name))
-        for answer, name in zip(
+        -np.log(predictor_share(prediction, name))
+        for prediction, name in zip(
             predictor.predict([split.read(i) for i in range(len(split))], top_k=10), truth, strict=True
         )
     ]
     assert digits_run.metrics["test/calibrated_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-def predictor_share(answer, name):
-    return dict(zip(answer.names, answer.probabilities, strict=True))[name]
+def predictor_share(prediction, name):
+    return dict(zip(prediction.names, prediction.probabilities, strict=True))[name]
 
 
 def test_evaluate_gives_the_numbers_again_to_the_last_digit(digits_run, tmp_path, monkeypatch):
@@ -232,8 +232,8 @@ def test_the_model_is_the_best_epochs_average(digits_run):
 def test_the_next_command_works_as_printed(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     vit.train(["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "run_dir=my run"])
-    said = capsys.readouterr().out
-    command = next(line for line in said.splitlines() if "Next:" in line).partition("Next:")[2]
+    printed = capsys.readouterr().out
+    command = next(line for line in printed.splitlines() if "Next:" in line).partition("Next:")[2]
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(done.stdout.splitlines()))
@@ -274,7 +274,7 @@ def test_a_table_of_paths(tmp_path, photos):
     assert yaml.safe_load((run.path / "config.yaml").read_text())["classes"] == ["cat", "dog", "emu"]
 
 
-def test_grey_pixels_all_through(tmp_path):
+def test_grey_images_from_training_to_prediction(tmp_path):
     run = vit.train([*QUICK, "data.preprocessing.mode=L", f"run_dir={tmp_path}"])
     predictor = vit.load(run.path)
     assert predictor.model.config.in_chans == 1 and len(predictor.preprocessing.mean) == 1
@@ -285,8 +285,8 @@ def test_grey_pixels_all_through(tmp_path):
 def test_debug_goes_through_every_phase(tmp_path):
     run = vit.train(["debug=true", "precision=32-true", f"run_dir={tmp_path}"])
     assert run.metrics["steps"] == 8 and "test/accuracy" in run.metrics and (run.path / "model").is_dir()
-    answers = table(run.path / "predictions.csv")
-    assert len(answers) == 64 and len({row["true"] for row in answers}) > 5  # of 360, from all over the split
+    predictions = table(run.path / "predictions.csv")
+    assert len(predictions) == 64 and len({row["true"] for row in predictions}) > 5  # of 360, from all over the split
 
 
 @pytest.mark.parametrize("data", ["spelled_numbers", "text_table", "corpus"])
@@ -300,7 +300,7 @@ def test_debug_tests_few_texts(data, tmp_path):
         assert len(table(run.path / "predictions.csv")) == 64
 
 
-def test_training_stops_when_nothing_gets_better(tmp_path):
+def test_training_stops_when_no_metric_improves(tmp_path):
     overrides = ["recipe.epochs=40", "recipe.optimizer.lr=0.0", "callbacks.patience=2", "precision=32-true",
                  "logger=csv", "report=false"]
     run = vit.train([*overrides, "recipe.ema=null", f"run_dir={tmp_path}"])
@@ -319,7 +319,7 @@ def test_training_stops_when_its_time_is_over(tmp_path):
     assert run.metrics["epochs"] < 1000 and run.metrics["seconds"] > 1.5 and "test/accuracy" in run.metrics
 
 
-def test_the_sampler_shows_every_class_equally_often(tmp_path):
+def test_the_sampler_draws_every_class_equally_often(tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 4})
     overrides = ["data=folder", f"data.root={root}", "data.balance=sampler", "recipe.batch_size=4"]
     run = vit.train([*QUICK, *SMALL[:-2], *overrides, f"run_dir={tmp_path / 'run'}"])

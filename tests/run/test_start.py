@@ -35,7 +35,7 @@ def start_scores(folder):
     return state["start_scores"]
 
 
-def test_training_that_makes_it_worse_ships_the_start(source, spoilt):
+def test_training_that_makes_it_worse_saves_the_start(source, spoilt):
     rows = table(spoilt.path / "metrics.csv")
     accuracy = [float(row["val/accuracy"]) for row in rows]
     assert [(int(row["epoch"]), int(row["step"])) for row in rows] == [(0, 0), (1, 10), (2, 20), (3, 30)]
@@ -106,7 +106,7 @@ def test_only_a_clearly_better_epoch_replaces_the_start(source, tmp_path, rate, 
     assert (max(scores) > scores[0]) == (rate != "1e-30")
 
 
-def test_a_run_that_goes_on_compares_with_the_same_scores_of_the_start(source, tmp_path, monkeypatch):
+def test_a_resumed_run_compares_with_the_same_scores_of_the_start(source, tmp_path, monkeypatch):
     """Stopped in the second epoch; the epochs that are clearly better than the start come after it."""
     overrides = [*DIGITS, "recipe.optimizer.lr=0.004", "recipe.epochs=4", f"init_from={source}"]
     whole = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"])
@@ -123,12 +123,12 @@ def test_patience_counts_from_the_start(source, tmp_path):
     assert (run.metrics["ended"], run.metrics["epochs"], run.metrics["best_epoch"]) == ("patience", 2, 0)
 
 
-def test_what_the_start_has_no_number_of_is_compared_among_epochs(source, tmp_path):
+def test_a_metric_that_the_start_lacks_is_compared_among_epochs(source, tmp_path):
     overrides = [*DIGITS, "callbacks.monitor=train/loss", f"init_from={source}"]
     assert vit.train([*overrides, f"run_dir={tmp_path}"]).metrics["best_epoch"] > 0
 
 
-def test_two_processes_put_the_scores_of_their_samples_together(source, tmp_path):
+def test_two_processes_gather_the_scores_of_their_samples(source, tmp_path):
     overrides = [*DIGITS, "recipe.optimizer.lr=1e-30", "recipe.epochs=1", f"init_from={source}"]
     states = []
     for name, others in (("one", []), ("two", ["strategy=ddp", *TWO])):
@@ -165,7 +165,7 @@ def test_a_fitted_head_that_training_spoils_is_what_is_saved(source, tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 30, "emu": 30}, (8, 8))
     overrides = ["data=folder", f"data.root={root}", "recipe=finetune", f"init_from={source}", "logger=csv",
                  "report=false",
-             "precision=32-true", "recipe.epochs=2", "recipe.optimizer.lr=3", "recipe.clip=null", "recipe.ema=null"]
+                 "precision=32-true", "recipe.epochs=2", "recipe.optimizer.lr=3", "recipe.clip=null", "recipe.ema=null"]
     run = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     rows = table(run.path / "metrics.csv")
     assert run.metrics["val/accuracy"] == float(rows[0]["val/accuracy"]) > 0.6

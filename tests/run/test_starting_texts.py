@@ -25,9 +25,9 @@ OVERRIDES = {
 }
 
 
-def table(path, words):
+def table(path, vocabulary):
     """A CSV of two classes, in 80 texts of these words."""
-    rows = [f"{words[i % 5]} {words[i * 7 % 5]} {words[i % 3]},{'ab'[i % 2]}" for i in range(80)]
+    rows = [f"{vocabulary[i % 5]} {vocabulary[i * 7 % 5]} {vocabulary[i % 3]},{'ab'[i % 2]}" for i in range(80)]
     path.write_text("\n".join(["text,label", *rows]) + "\n")
     return ["data=text_table", f"data.path={path}", "data.tokenizer.vocab_size=264", *SMALL, "recipe.batch_size=16"]
 

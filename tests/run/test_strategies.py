@@ -76,10 +76,10 @@ def test_replicas_learn_like_one_process_and_stop_together(tmp_path, single):
 
 
 def test_a_strategy_and_a_callback_of_lightning(tmp_path, single):
-    """Both named by `_target_`; a run folder may bring neither along."""
+    """Both named by `_target_`; a run folder may define neither."""
     overrides = ["+strategy._target_=pytorch_lightning.strategies.DDPStrategy", "+strategy.process_group_backend=gloo",
-             "+callbacks.stop._target_=pytorch_lightning.callbacks.EarlyStopping", "+callbacks.stop.monitor=val/loss",
-             "+callbacks.stop.stopping_threshold=100"]
+                 "+callbacks.stop._target_=pytorch_lightning.callbacks.EarlyStopping",
+                 "+callbacks.stop.monitor=val/loss", "+callbacks.stop.stopping_threshold=100"]
     code, out, err = run([*STEPS, *TWO, *overrides], tmp_path)
     assert code == 0, err
     for got, alone in zip(losses(the_run(tmp_path)), losses(single), strict=True):

@@ -74,8 +74,8 @@ def forge_manifest(folder):
 def test_a_config_that_the_run_did_not_write_is_refused(stopped, capsys):
     changed(stopped, "data")
     assert main(["train", "resume=run"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "config.yaml is not the file that this run wrote" in said, said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and "config.yaml is not the file that this run wrote" in printed, printed
     assert not Path("marker").exists()
 
 
@@ -89,8 +89,9 @@ def test_resuming_runs_nothing_that_the_run_folder_names(stopped, keys, tamper, 
     changed(stopped, *keys)
     tamper(stopped)
     assert main(["train", "resume=run"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "os.mkdir" in said and "config.yaml" in said and "_target_=os.mkdir" in said, said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1, printed
+    assert "os.mkdir" in printed and "config.yaml" in printed and "_target_=os.mkdir" in printed, printed
     assert not Path("marker").exists()
 
 
@@ -154,8 +155,8 @@ def test_a_bundle_runs_nothing_that_it_records(tmp_path, monkeypatch, capsys, co
     monkeypatch.chdir(tmp_path)
     folder = bundle(tmp_path, data)
     assert main([command, str(folder)]) != 0
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and str(folder) in said, said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and str(folder) in printed, printed
     assert not Path("marker").exists()
 
 

@@ -12,7 +12,7 @@ from tests.run.conftest import ROOT, write_photos
 
 
 def watch(overrides, cwd, until=None, seconds=150):
-    """Run train.py on a pseudo-terminal of 80 columns; Ctrl-C is typed when `until` was seen. (exit code, all that was
+    """Run train.py on a pseudo-terminal of 80 columns; Ctrl-C is typed after `until` is shown. (exit code, all that was
     shown)
     """
     main, end = pty.openpty()
@@ -65,12 +65,12 @@ def test_a_bar_then_the_table(tmp_path):
     last = shown[shown.rindex("left") :]
     assert (
         "\x1b[2K" in last and "test accuracy" in last and "Next:" in last
-    )  # the bar is wiped, the table stands in its place
+    )  # the bar is erased, and the table is printed instead
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")  # the cursor is back
 
 
 def test_ctrl_c_leaves_a_clean_screen(tmp_path):
-    """With workers, which Ctrl-C reaches too: they say nothing, and the last step is saved."""
+    """With workers, which Ctrl-C reaches too: they print nothing, and the last step is saved."""
     root = write_photos(tmp_path / "photos", {"cat": 60, "dog": 60})
     overrides = [
         "data=folder",

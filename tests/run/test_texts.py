@@ -1,4 +1,4 @@
-"""Runs that read and write texts, from words to a model in use: translation, reading pictures, classes, pre-training.
+"""Runs on texts, from overrides to a model in use: translation, image to text, classification, pre-training.
 """
 
 import csv
@@ -25,15 +25,15 @@ from vit.tasks import Seq2Seq
 QUICK = ["recipe.epochs=2", "recipe.batch_size=32", "precision=32-true", "logger=csv", "report=false"]
 QUICK += ["model.dim=16", "model.num_heads=2"]
 SHORT = ["data.train=200", "data.val=20", "data.test=24"]
-SPELL = ["data=spelled_numbers", "data.limit=1000", *SHORT, *QUICK, "model.depth=1", "model.decoder_depth=1"]
+TRANSLATION = ["data=spelled_numbers", "data.limit=1000", *SHORT, *QUICK, "model.depth=1", "model.decoder_depth=1"]
 STRIPS = ["data=digit_strips", "data.digits=2", *SHORT, *QUICK, "model.depth=1", "model.decoder_depth=1"]
 STORIES = ["data=corpus", *QUICK, "model.depth=1", "recipe.batch_size=16", "recipe.epochs=1",
            "recipe.optimizer.lr=0.02"]
 
 
 @pytest.fixture(scope="module")
-def spelled(tmp_path_factory):
-    return vit.train([*SPELL, f"run_dir={tmp_path_factory.mktemp('runs') / 'spelled'}"])
+def translation(tmp_path_factory):
+    return vit.train([*TRANSLATION, f"run_dir={tmp_path_factory.mktemp('runs') / 'spelled'}"])
 
 
 @pytest.fixture(scope="module")
@@ -41,74 +41,74 @@ def strips(tmp_path_factory):
     return vit.train([*STRIPS, f"run_dir={tmp_path_factory.mktemp('runs') / 'strips'}"])
 
 
-def test_files_of_a_translation_run(spelled):
+def test_files_of_a_translation_run(translation):
     assert {"config.yaml", "metrics.csv", "metrics.json", "predictions.csv", "curves.png", "log.txt"} <= {
-        file.name for file in spelled.path.iterdir()
+        file.name for file in translation.path.iterdir()
     }
-    metrics = json.loads((spelled.path / "metrics.json").read_text())
+    metrics = json.loads((translation.path / "metrics.json").read_text())
     for name in ("exact_match", "cer", "bleu", "chrf", "loss", "token_accuracy"):
         assert f"test/{name}" in metrics
     assert "tok:13a" in metrics["test/bleu_signature"]
-    rows = table(spelled.path / "predictions.csv")
+    rows = table(translation.path / "predictions.csv")
     assert len(rows) == 24 and list(rows[0]) == ["name", "source", "reference", "answer", "right", "cer", "score",
                                                    "difference"]
     assert {"val/loss", "val/exact_match", "val/cer", "val/bleu"} <= set(
-        table(spelled.path / "metrics.csv")[0]
+        table(translation.path / "metrics.csv")[0]
     )
 
 
-def test_the_bundle_holds_tokenizers_and_settings_and_a_tied_matrix_once(spelled):
-    bundle = load_bundle(spelled.path)
+def test_the_bundle_holds_tokenizers_and_settings_and_a_tied_matrix_once(translation):
+    bundle = load_bundle(translation.path)
     assert bundle.tokenizers["target"].decode(bundle.tokenizers["source"].encode("12")) == "12"
     assert bundle.extra["generation"]["beam"] == 5
-    assert "target_embed.token.weight" not in load_file(spelled.path / "model" / "model.safetensors")
+    assert "target_embed.token.weight" not in load_file(translation.path / "model" / "model.safetensors")
     assert bundle.model.target_embed.token.weight is bundle.model.embed.token.weight
 
 
-def test_the_run_s_numbers_again_to_the_last_digit(spelled, tmp_path, capsys):
-    assert main(["evaluate", str(spelled.path), "--json", str(tmp_path / "again.json")]) == 0
+def test_evaluate_reproduces_the_numbers_of_the_run_to_the_last_digit(translation, tmp_path, capsys):
+    assert main(["evaluate", str(translation.path), "--json", str(tmp_path / "again.json")]) == 0
     again = json.loads((tmp_path / "again.json").read_text())
     assert again.pop("pairs") == 24 and again.pop("unreadable") == []
     for name, value in again.items():
-        assert spelled.metrics[name] == value
+        assert translation.metrics[name] == value
     assert "exact_match" in capsys.readouterr().out
 
 
-def test_texts_are_evaluated_with_the_stated_generation_settings(spelled, tmp_path):
-    overrides = ["evaluate", str(spelled.path), "task.decode.beam=1", "task.decode.max_len=3", "--output",
+def test_texts_are_evaluated_with_the_stated_generation_settings(translation, tmp_path):
+    overrides = ["evaluate", str(translation.path), "task.decode.beam=1", "task.decode.max_len=3", "--output",
                  str(tmp_path)]
     assert main(overrides) == 0
     rows = table(tmp_path / "predictions.csv")
-    sources, answers = [row["source"] for row in rows], [row["answer"] for row in rows]
-    writer = vit.load(spelled.path)
-    shorter = writer.predict(sources, replace(writer.settings, beam=1, max_len=3))
-    assert answers == [written.text for written in shorter] != [written.text for written in writer.predict(sources)]
+    sources, predicted = [row["source"] for row in rows], [row["answer"] for row in rows]
+    translator = vit.load(translation.path)
+    shorter = translator.predict(sources, replace(translator.settings, beam=1, max_len=3))
+    assert predicted == [each.text for each in shorter] != [each.text for each in translator.predict(sources)]
 
 
-def test_an_override_without_effect_is_an_error(spelled, capsys):
-    assert main(["evaluate", str(spelled.path), "recipe.batch_size=4"]) == 2
+def test_an_override_without_effect_is_an_error(translation, capsys):
+    assert main(["evaluate", str(translation.path), "recipe.batch_size=4"]) == 2
     assert "recipe.batch_size=4 changes nothing here" in capsys.readouterr().err
-    assert main(["evaluate", str(spelled.path), "task.decode.bean=4"]) == 2
+    assert main(["evaluate", str(translation.path), "task.decode.bean=4"]) == 2
     assert "did you mean task.decode.beam?" in capsys.readouterr().err
-    assert main(["evaluate", str(spelled.path), "task.decode.beam=0"]) == 2
+    assert main(["evaluate", str(translation.path), "task.decode.beam=0"]) == 2
     assert "task.decode.beam=0: must be a whole number, 1 or more" in capsys.readouterr().err
     assert main(["audit", "data=digits", "seed=3"]) == 2
     assert "this command reads data=, experiment= and data.*" in capsys.readouterr().err
 
 
-def test_predictions_are_in_order_and_do_not_depend_on_the_batch(spelled, tmp_path, capfdbinary):
+def test_predictions_are_in_order_and_do_not_depend_on_the_batch(translation, tmp_path, capfdbinary):
     lines = ["7", "", "123", "45"]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
-    assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt")]) == 0
+    assert main(["predict", str(translation.path), str(tmp_path / "lines.txt")]) == 0
     together = capfdbinary.readouterr().out.decode().split("\n")[:-1]
-    writer = vit.load(spelled.path, device="cpu")
-    assert together == [writer.predict([line])[0].text for line in lines] and together[1] == ""
+    translator = vit.load(translation.path, device="cpu")
+    assert together == [translator.predict([line])[0].text for line in lines] and together[1] == ""
 
 
-def test_several_predictions_with_scores(spelled, tmp_path):
+def test_several_predictions_with_scores(translation, tmp_path):
     (tmp_path / "lines.txt").write_text("7\n12\n")
     output = tmp_path / "answers.csv"
-    assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt"), "-k", "3", "-o", str(output)]) == 0
+    assert main(["predict", str(translation.path), str(tmp_path / "lines.txt"), "-k", "3", "-o", str(output)]) == 0
     rows = table(output)
     assert [row["source"] for row in rows] == ["7", "12"]
     for row in rows:
@@ -116,22 +116,22 @@ def test_several_predictions_with_scores(spelled, tmp_path):
         assert scores == sorted(scores, reverse=True)
 
 
-def test_an_ensemble_of_a_model_with_itself_is_the_model(spelled, tmp_path, capfdbinary):
+def test_an_ensemble_of_a_model_with_itself_is_the_model(translation, tmp_path, capfdbinary):
     (tmp_path / "lines.txt").write_text("7\n12\n")
-    said = []
-    for more in ([], ["--ensemble", str(spelled.path)]):
-        assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt"), *more]) == 0
-        said.append(capfdbinary.readouterr().out)
-    assert said[0] == said[1] and said[0].count(b"\n") == 2
-    other = vit.train([*SPELL, "data.tokenizer.lower=true", "recipe.epochs=1", f"run_dir={tmp_path / 'other'}"])
+    printed = []
+    for more in ([], ["--ensemble", str(translation.path)]):
+        assert main(["predict", str(translation.path), str(tmp_path / "lines.txt"), *more]) == 0
+        printed.append(capfdbinary.readouterr().out)
+    assert printed[0] == printed[1] and printed[0].count(b"\n") == 2
+    other = vit.train([*TRANSLATION, "data.tokenizer.lower=true", "recipe.epochs=1", f"run_dir={tmp_path / 'other'}"])
     with pytest.raises(ValueError, match="have different target tokenizers"):
-        vit.load(spelled.path, ensemble=[other.path])
+        vit.load(translation.path, ensemble=[other.path])
 
 
-def test_a_line_that_is_too_long_is_named(spelled):
-    writer = vit.load(spelled.path, device="cpu")
+def test_a_line_that_is_too_long_is_named(translation):
+    translator = vit.load(translation.path, device="cpu")
     with pytest.raises(ValueError, match=r"text 2: has \d+ tokens, but the model reads at most 16"):
-        writer.predict(["1", "1" * 500])
+        translator.predict(["1", "1" * 500])
 
 
 def test_images_to_texts(strips, capfdbinary):
@@ -142,9 +142,9 @@ def test_images_to_texts(strips, capfdbinary):
     images = sorted((strips.path / "samples").glob("*.png"))
     reader = vit.load(strips.path, device="cpu")
     wide = Image.open(images[0]).resize((48, 8))
-    answers = reader.predict([*images[:2], wide])
-    assert [answer.text for answer in answers[:2]] == [row["text"] for row in rows[:2]]
-    assert reader.predict([images[0]])[0].text == answers[0].text  # beside a wider one and alone
+    predicted = reader.predict([*images[:2], wide])
+    assert [prediction.text for prediction in predicted[:2]] == [row["text"] for row in rows[:2]]
+    assert reader.predict([images[0]])[0].text == predicted[0].text  # beside a wider one and alone
 
 
 def test_an_image_to_text_model_starts_from_a_classifier(tmp_path, capsys):
@@ -152,11 +152,11 @@ def test_an_image_to_text_model_starts_from_a_classifier(tmp_path, capsys):
     digits = vit.train(["recipe.epochs=1", *same, f"run_dir={tmp_path / 'digits'}"])
     plain = ["model.stem=linear", "model.mlp=mlp", "model.mlp_ratio=4.0", "model.norm=layer", "model.positions=learned"]
     vit.train([*STRIPS, *plain, "recipe.epochs=1", f"init_from={digits.path}", f"run_dir={tmp_path / 'reader'}"])
-    said = (tmp_path / "reader" / "log.txt").read_text()
-    assert "weights from" in said and "1 resized" in said and "0 new" in said
+    log = (tmp_path / "reader" / "log.txt").read_text()
+    assert "weights from" in log and "1 resized" in log and "0 new" in log
 
 
-def test_stopped_and_resumed_a_run_ends_with_the_same_bits(spelled, tmp_path, monkeypatch):
+def test_stopped_and_resumed_a_run_ends_with_the_same_bits(translation, tmp_path, monkeypatch):
     step, seen = Seq2Seq.training_loss, []
 
     def stopping(task, batch, *counters):
@@ -168,17 +168,17 @@ def test_stopped_and_resumed_a_run_ends_with_the_same_bits(spelled, tmp_path, mo
     with monkeypatch.context() as patch:
         patch.setattr(Seq2Seq, "training_loss", stopping)
         with pytest.raises(BaseException) as stopped:
-            vit.train([*SPELL, f"run_dir={tmp_path / 'run'}"])
+            vit.train([*TRANSLATION, f"run_dir={tmp_path / 'run'}"])
     assert stopped.type.__name__ == "Interrupted"
     vit.train([f"resume={tmp_path / 'run'}"])
-    ours, theirs = (load_file(path / "model" / "model.safetensors") for path in (tmp_path / "run", spelled.path))
+    ours, theirs = (load_file(path / "model" / "model.safetensors") for path in (tmp_path / "run", translation.path))
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert (tmp_path / "run" / "predictions.csv").read_text() == (spelled.path / "predictions.csv").read_text()
+    assert (tmp_path / "run" / "predictions.csv").read_text() == (translation.path / "predictions.csv").read_text()
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_processes_have_the_losses_of_one(tmp_path, strategy):
-    overrides = [*SPELL, "model.dropout=0.0", "recipe.epochs=3", "recipe.ema=null", "recipe.batch_size=100"]
+    overrides = [*TRANSLATION, "model.dropout=0.0", "recipe.epochs=3", "recipe.ema=null", "recipe.batch_size=100"]
     alone = vit.train([*overrides, f"run_dir={tmp_path / 'alone'}"])
     two = ["trainer.devices=2", "trainer.accelerator=cpu", f"strategy={strategy}", "run_dir=two"]
     code, _, err = run([*overrides, *two], tmp_path)
@@ -205,15 +205,15 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     tuned = vit.train([*overrides, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
     config = load_bundle(tuned.path).model.config
     assert not config.pre_norm and config.embed_norm and config.norm_eps == 1e-12  # as it was pre-trained
-    said = (tuned.path / "log.txt").read_text()
-    assert "2 new" in said and "head.weight" in said
+    log = (tuned.path / "log.txt").read_text()
+    assert "2 new" in log and "head.weight" in log
     assert main(["evaluate", str(tuned.path), "--json", str(tmp_path / "again.json")]) == 0
     assert json.loads((tmp_path / "again.json").read_text())["test/accuracy"] == tuned.metrics["test/accuracy"]
     capfdbinary.readouterr()
     assert main(["predict", str(tuned.path), str(tuned.path / "samples" / "lines.txt"), "-k", "2"]) == 0
     rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
-    answers = table(tuned.path / "predictions.csv")
-    assert len(rows) == 8 and rows[0]["label"] == answers[0]["label"]
+    predicted = table(tuned.path / "predictions.csv")
+    assert len(rows) == 8 and rows[0]["label"] == predicted[0]["label"]
 
 
 @pytest.mark.parametrize(("task", "weights"), [("tokens", (2, 0)), ("pairs", (0, 1))])
@@ -282,12 +282,12 @@ def test_word_vectors_initialize_the_embeddings(tmp_path):
         vit.train([*questions, *small, *vectors, "model.dim=32"])
 
 
-def test_draws_follow_from_the_line_and_not_from_its_neighbours(spelled):
-    writer = vit.load(spelled.path, device="cpu")
+def test_draws_follow_from_the_line_and_not_from_its_neighbours(translation):
+    translator = vit.load(translation.path, device="cpu")
     settings = Generation(sample=True, max_len=12, seed=3)
     lines = ["1", "12", "123", "7"]
-    together = writer.predict(lines, settings, batch_size=4)
-    assert [each.text for each in writer.predict(lines, settings, batch_size=1)] == [each.text for each in together]
+    together = translator.predict(lines, settings, batch_size=4)
+    assert [each.text for each in translator.predict(lines, settings, batch_size=1)] == [each.text for each in together]
 
 
 def test_a_model_trained_with_ctc_decodes_with_ctc(strips, tmp_path, capsys):
@@ -299,7 +299,7 @@ def test_a_model_trained_with_ctc_decodes_with_ctc(strips, tmp_path, capsys):
     assert yaml.safe_load((made.path / "config.yaml").read_text())["task"]["decode"]["ctc"] == 0.5
     assert main(["evaluate", str(made.path), "task.decode.ctc=0", "--json", str(tmp_path / "without.json")]) == 0
     without = json.loads((tmp_path / "without.json").read_text())
-    assert made.metrics["test/cer"] < without["test/cer"]  # the encoder reads before the decoder does
+    assert made.metrics["test/cer"] < without["test/cer"]  # the encoder learns before the decoder does
     assert made.metrics["val/loss"] > 0 and float(table(made.path / "metrics.csv")[-1]["val/cer"]) < without["test/cer"]
     capsys.readouterr()
     assert main(["evaluate", str(strips.path), "task.decode.ctc=0.5"]) == 2
@@ -308,7 +308,7 @@ def test_a_model_trained_with_ctc_decodes_with_ctc(strips, tmp_path, capsys):
 
 
 def test_training_with_ctc_saves_the_same_model(strips, tmp_path):
-    """The second loss has no weights of its own, and moves those of the reader."""
+    """The CTC loss has no weights of its own, but changes those of the encoder."""
     made = vit.train([*STRIPS, "recipe.loss.ctc=0.5", "task.decode.ctc=0.4", "task.decode.views=3",
                       f"run_dir={tmp_path / 'run'}"])
     settings = vit.load(made.path, device="cpu").settings
@@ -342,7 +342,7 @@ def long_lines(tmp_path_factory):
     return folder
 
 
-def test_lines_are_not_squeezed_silently_and_tokens_are_characters(long_lines, tmp_path, capfd):
+def test_squeezed_lines_are_reported_and_tokens_are_characters(long_lines, tmp_path, capfd):
     overrides = ["data=image_text", f"data.path={long_lines / 'table.csv'}", *QUICK, "model.depth=1", "recipe.epochs=1",
                  "model.decoder_depth=1", "data.preprocessing.height=8", "data.patch_size=[8,4]", "recipe.batch_size=8"]
     free = vit.train([*overrides, f"run_dir={tmp_path / 'free'}"])
@@ -358,11 +358,11 @@ def test_lines_are_not_squeezed_silently_and_tokens_are_characters(long_lines, t
     assert "2 of 24 images are wider than the model's limit of 128 pixels and were squeezed, such as" in message
 
 
-def test_a_whole_table_that_the_model_has_not_seen_is_evaluated(spelled, tmp_path, capsys):
+def test_a_whole_table_that_the_model_has_not_seen_is_evaluated(translation, tmp_path, capsys):
     rows = [("1", "one"), ("2", "two"), ("30", "thirty"), ("44", "forty-four")] * 3
     table = ["data=parallel", "data.source=en", "data.target=de", f"data.root={tmp_path / 'held.tsv'}"]
     (tmp_path / "held.tsv").write_text("en\tde\n" + "".join(f"{a}\t{b}\n" for a, b in rows))
-    command = ["evaluate", str(spelled.path), *table, "--json", str(tmp_path / "found.json")]
+    command = ["evaluate", str(translation.path), *table, "--json", str(tmp_path / "found.json")]
     assert main([*command, "--split", "all"]) == 0
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["pairs"] == 12 and {"all/cer", "all/bleu"} <= set(found)
@@ -373,32 +373,32 @@ def test_a_whole_table_that_the_model_has_not_seen_is_evaluated(spelled, tmp_pat
     assert "split 'extra' is not one of" in capsys.readouterr().err
     assert main([*command, "data.on_unknown_split=skip"]) == 0
     assert json.loads((tmp_path / "found.json").read_text())["pairs"] == 5
-    assert main(["evaluate", str(spelled.path), "--split", "all"]) == 2
+    assert main(["evaluate", str(translation.path), "--split", "all"]) == 2
     assert "--split all would evaluate on the training samples of" in capsys.readouterr().err
     with pytest.raises(DataError, match="there are 0 training pairs; splits found: test"):
         vit.train([*table, "data.on_unknown_split=skip", *QUICK])
 
 
-def test_what_cannot_be(spelled, capsys):
+def test_what_cannot_be(translation, capsys):
     with pytest.raises(ConfigError, match=r"data.tokenizer: tokenizer kind 'bp' is not one of byte, bpe"):
-        vit.train([*SPELL, "data.tokenizer.kind=bp"])
+        vit.train([*TRANSLATION, "data.tokenizer.kind=bp"])
     with pytest.raises(ConfigError, match=r"task.decode.beam=2.5: must be a whole number, 1 or more"):
-        vit.train([*SPELL, "task.decode.beam=2.5"])
+        vit.train([*TRANSLATION, "task.decode.beam=2.5"])
     with pytest.raises(ConfigError, match=r"recipe.loss.ctc=0.5 is for images of text, but this data is text"):
-        vit.train([*SPELL, "recipe.loss.ctc=0.5"])
+        vit.train([*TRANSLATION, "recipe.loss.ctc=0.5"])
     with pytest.raises(ConfigError, match=r"task.decode.ctc=0.3 needs a model trained with a CTC loss"):
         vit.train([*STRIPS, "task.decode.ctc=0.3"])
     with pytest.raises(ConfigError, match=r"task.decode.tta=2 is for images of text, but this data is text"):
-        vit.train([*SPELL, "task.decode.tta=2"])
+        vit.train([*TRANSLATION, "task.decode.tta=2"])
     with pytest.raises(ConfigError, match=r"recipe.loss.ctc=1.5: must be a number, 0 or more, below 1"):
         vit.train([*STRIPS, "recipe.loss.ctc=1.5"])
     with pytest.raises(ConfigError, match="recipe.batch_size and recipe.batch_tokens are both null"):
-        vit.train([*SPELL, "recipe.batch_size=null"])
+        vit.train([*TRANSLATION, "recipe.batch_size=null"])
     with pytest.raises(ValueError, match=r"tokens are more than data.max_target_len=8; .* raise data.max_target_len"):
-        vit.train([*SPELL, "data.max_target_len=8"])
+        vit.train([*TRANSLATION, "data.max_target_len=8"])
     with pytest.raises(ConfigError, match="dim 16 is not divisible by num_heads 3"):
-        vit.train([*SPELL, "model.num_heads=3"])
-    assert main(["evaluate", str(spelled.path), "data=digits"]) == 1
+        vit.train([*TRANSLATION, "model.num_heads=3"])
+    assert main(["evaluate", str(translation.path), "data=digits"]) == 1
     assert "digits holds labelled images, but the model is for pairs of texts" in capsys.readouterr().err
 
 
@@ -419,14 +419,15 @@ def test_the_next_command_of_a_run_that_cut_its_texts_works(tmp_path, capfd):
         made = vit.train([*small, *overrides, f"run_dir={tmp_path / name}"])
         samples = made.path / "samples" / "lines.txt"
         assert main(["predict", str(made.path / "model"), str(samples)]) == 0
-        said = capfd.readouterr()
-        assert "texts are longer than the" in said.err and f"were truncated, such as {samples} line" in said.err
-        assert "could not be read" not in said.err
+        printed = capfd.readouterr()
+        assert "texts are longer than the" in printed.err and f"were truncated, such as {samples} line" in printed.err
+        assert "could not be read" not in printed.err
         assert main(["evaluate", str(made.path), "--json", str(tmp_path / "again.json")]) == 0
         again = json.loads((tmp_path / "again.json").read_text())
         if name == "pairs":  # each side has a limit of its own
-            writer = vit.load(made.path / "model", device="cpu")
-            assert (writer.max_source_len, writer.settings.max_len, writer.model.config.max_len) == (16, 12, 16)
+            translator = vit.load(made.path / "model", device="cpu")
+            assert (translator.max_source_len, translator.settings.max_len) == (16, 12)
+            assert translator.model.config.max_len == 16
         assert all(made.metrics[key] == again[key] for key in again if key.startswith("test/"))
         copy = tmp_path / f"{name} of the checkpoint"
         assert main(["convert", str(made.path / "checkpoints" / "best.ckpt"), str(copy), "--to", "bundle"]) == 0
@@ -435,6 +436,6 @@ def test_the_next_command_of_a_run_that_cut_its_texts_works(tmp_path, capfd):
         assert extra["cuts"] and extra == {key: known[key] for key in known if key not in of_the_run}
         capfd.readouterr()
         assert main(["predict", str(copy), str(samples)]) == 0
-        assert said.out.endswith(capfd.readouterr().out)
+        assert printed.out.endswith(capfd.readouterr().out)
         assert main(["evaluate", str(made.path), "data.on_long=error"]) == 1
         assert "but the model reads at most" in capfd.readouterr().err

@@ -31,11 +31,11 @@ def test_the_table_covers_every_number_of_every_group():
 
 
 @pytest.mark.parametrize(("group", "names"), [(group, options(group)) for group in ("recipe", "experiment", "task")])
-def test_what_the_groups_offer_is_within_the_ranges(group, names):
+def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     for name in names:
-        places = ["data.root=x"] if group == "experiment" and name in ("captcha", "finetune", "multi30k",
-                                                                       "multi30k_full") else []
-        resolve(compose([f"{group}={name}", *places]))
+        required = ["data.root=x"] if group == "experiment" and name in ("captcha", "finetune", "multi30k",
+                                                                         "multi30k_full") else []
+        resolve(compose([f"{group}={name}", *required]))
 
 
 @pytest.mark.parametrize(("override", "range"), [
@@ -85,7 +85,7 @@ def test_what_the_groups_offer_is_within_the_ranges(group, names):
     ("+data.tokenizer=null", "a node with keys"),
     ("debug=null", "true or false, such as false"),
 ])
-def test_a_number_that_cannot_be_is_an_error_with_key_and_range(override, range):
+def test_an_invalid_number_is_an_error_with_key_and_range(override, range):
     with pytest.raises(ConfigError) as caught:
         resolve(compose([override]))
     key = override.lstrip("+").partition("={")[0].partition("=")[0]
