@@ -174,7 +174,7 @@ def test_an_error_rate_that_cannot_be_shown_is_refused_with_the_reason():
         probability_threshold(certain, 0.01)
     assert fewest_samples(0.01, 0.005) == 528
     wrong = answered_above(np.linspace(0.9, 1, 1000), np.zeros(1000, bool))
-    with pytest.raises(ValueError, match="of the 100 most certain answers 100 are wrong"):
+    with pytest.raises(ValueError, match="of the 100 most certain predictions 100 are wrong"):
         probability_threshold(wrong, 0.2)
 
 

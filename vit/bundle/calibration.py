@@ -75,7 +75,7 @@ def required_samples(level: float) -> int:
 
 @dataclass(frozen=True)
 class Answered:
-    """How many validation samples had this probability or a higher one, and how many of those answers were wrong."""
+    """How many validation samples had this probability or a higher one, and how many of them were predicted wrongly."""
 
     probability: float
     samples: int

@@ -138,10 +138,10 @@ def hub_errors_explained(
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", "no status")
         if status in (401, 403):
-            raise SourceError(f"{constants.ENDPOINT} answered {status}: no permission; log in with a token that has "
-                              "it: hf auth login", name) from None
+            raise SourceError(f"{constants.ENDPOINT} responded with {status}: no permission; log in with a token that "
+                              "has it: hf auth login", name) from None
         message = (" ".join((getattr(error, "server_message", "") or "").split()))[:200]
-        unreachable.append(unreached(name, f"{constants.ENDPOINT} answered {status} {message}".strip(), action))
+        unreachable.append(unreached(name, f"{constants.ENDPOINT} responded with {status} {message}".strip(), action))
     except errors.OfflineModeIsEnabled:
         unreachable.append(unreached(name, "HF_HUB_OFFLINE=1 forbids requests", action))
     except SourceError:

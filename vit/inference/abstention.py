@@ -1,4 +1,4 @@
-"""When a classifier answers "unsure": a probability below which too many answers were wrong on validation samples."""
+"""When a classifier abstains: a probability below which too many predictions were wrong on validation samples."""
 
 import math
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ import numpy as np
 from vit.bundle import Answered
 
 CONFIDENCE = 0.95  # of the bound on the error rate
-FRACTIONS = tuple(each / 10 for each in range(10, 0, -1))  # of the samples that are answered, at the stored thresholds
+FRACTIONS = tuple(each / 10 for each in range(10, 0, -1))  # coverages, the share of samples without abstention
 
 
 def answered_above(probabilities: np.ndarray, right: np.ndarray) -> tuple[Answered, ...]:
-    """The answers to the most certain tenth, fifth, ... and to all samples, most first; both arguments are (N,).
+    """Samples and errors of the most certain tenth, fifth, ... and of all samples, most first; arguments (N,).
 
-    The thresholds are order statistics of the probabilities, chosen without looking at which answers are right.
+    The thresholds are order statistics of the probabilities, chosen independently of which predictions are right.
     """
     ordered, found = np.sort(probabilities)[::-1], {}
     for fraction in FRACTIONS:
@@ -34,8 +34,8 @@ def may_exceed(rate: float, samples: int, wrong: int, failure: float) -> bool:
 
 
 def probability_threshold(answered: Sequence[Answered], rate: float, confidence: float = CONFIDENCE) -> float:
-    """The lowest stored probability from which at most `rate` of the answers are wrong, with `confidence` over the draw
-    of the validation samples.
+    """The lowest stored probability from which at most `rate` of the predictions are wrong, with `confidence` over the
+    draw of the validation samples.
 
     Selective classification with guaranteed risk (Geifman and El-Yaniv, arXiv 1705.08500): the exact bound on the error
     rate holds for all stored thresholds together (Bonferroni).
@@ -54,7 +54,7 @@ def probability_threshold(answered: Sequence[Answered], rate: float, confidence:
                          f"the model was calibrated on {total}: choose {smallest_rate(total, failure):.2g} or more")
     surest = answered[-1]
     raise ValueError(f"no probability gives an error rate of {rate:g} on the {total} validation samples: of the "
-                     f"{surest.samples} most certain answers {surest.wrong} are wrong; choose a higher rate")
+                     f"{surest.samples} most certain predictions {surest.wrong} are wrong; choose a higher rate")
 
 
 def fewest_samples(rate: float, failure: float) -> int:
@@ -63,7 +63,7 @@ def fewest_samples(rate: float, failure: float) -> int:
 
 
 def smallest_rate(samples: int, failure: float) -> float:
-    """The error rate that `samples` answers without an error show, rounded up to two digits."""
+    """The error rate that `samples` predictions without an error show, rounded up to two digits."""
     rate = 1 - failure ** (1 / samples)
     unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
     return math.ceil(rate / unit) * unit

@@ -27,7 +27,7 @@ class Statements(NamedTuple):
         set: the labels of the prediction set, most probable first.
         unknown: the unknown score; higher for inputs less like those of training.
         p_value: the share of validation samples that are at least as strange, (1 + k) / (1 + n).
-        unsure: why the model abstains; empty where it answers.
+        unsure: why the model abstains; empty where it does not.
     """
 
     calibrated: bool = False
@@ -43,8 +43,8 @@ class Calibrator:
     Args:
         set_level: probability with which the prediction set contains the true label, such as 0.9.
         abstain: the tolerated error rate, such as 0.05. The model abstains below the probability from which at most
-            this share of answers is wrong (95 % confidence over the draw of the validation samples), and for inputs
-            stranger than all but this share of validation samples.
+            this share of predictions is wrong (95 % confidence over the draw of the validation samples), and for inputs
+            with a higher unknown score than all but this share of validation samples.
 
     Raises:
         ValueError: a value is not between 0 and 1, the bundle has no calibration, or too few validation samples for
@@ -121,7 +121,7 @@ def check_request(option: str, value: float, bundle: Bundle) -> None:
         raise ValueError(f"{option}= needs a calibrated model, but {bundle.path} has no such record; write a "
                          "calibrated copy with: vit calibrate MODEL --output FOLDER")
     if option == "abstain" and UNSURE in bundle.classes:
-        raise ValueError(f"{option}= answers {UNSURE!r}, which is the name of a class of {bundle.path}; use "
+        raise ValueError(f"{option}= predicts {UNSURE!r}, which is the name of a class of {bundle.path}; use "
                          "set= instead")
 
 

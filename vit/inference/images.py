@@ -34,7 +34,7 @@ class Prediction:
         set: the labels of the prediction set, if one was requested.
         unknown: a score that is higher for inputs less like those of training; None if the model is not calibrated.
         p_value: the share of validation samples that are at least as strange, (1 + k) / (1 + n).
-        unsure: why the model abstains; empty where it answers.
+        unsure: why the model abstains; empty where it does not.
     """
 
     source: str
@@ -113,7 +113,7 @@ class Predictor:
                 returns by default all labels whose probability reaches their threshold.
             on_error: "raise" stops at the first image that cannot be read, "skip" collects them in `.unreadable`.
             set: such as 0.9: `prediction.set` are the labels that contain the true one with this probability.
-            abstain: such as 0.05: the label is "unsure" where the model cannot keep this error rate.
+            abstain: such as 0.05: the label is "unsure" where the model cannot guarantee this error rate.
             tta: test-time augmentation: 2 averages the logits over the image and its mirror image, for models trained
                 with horizontal flips.
 

@@ -1,6 +1,6 @@
 """One run: from command-line overrides through Hydra to a trained model on disk.
 
-Names are imported on first use, so that help and wrong overrides are answered without loading torch.
+Names are imported on first use, so that help and errors of overrides are printed without loading torch.
 """
 
 from vit.lazy_names import lazy_names

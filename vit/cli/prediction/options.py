@@ -45,8 +45,8 @@ class Request:
              "the validation data.")] = None
     abstain: Annotated[float | None, typer.Option(
         metavar="RATE", show_default=False,
-        help="The label is unsure where the model cannot keep this error rate, such as 0.05, or where the input is "
-             "unlike the validation data.")] = None
+        help="The label is unsure where the model cannot guarantee this error rate, such as 0.05, or where the input "
+             "is unlike the validation data.")] = None
     batch_size: Annotated[int, typer.Option(min=1)] = 64
     tta: Annotated[int | None, typer.Option(
         min=1, help="Test-time augmentation. Image classifiers: 2 averages over the image and its mirror image. "

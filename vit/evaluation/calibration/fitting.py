@@ -1,4 +1,4 @@
-"""Calibration of a classifier on validation samples: temperature, prediction sets, unknown score, answers by certainty.
+"""Calibration of a classifier on validation samples: temperature, prediction sets, unknown score, errors by certainty.
 """
 
 import logging
@@ -68,7 +68,7 @@ def fit_calibration(
 def with_statements(
     found: Calibration, classes: Sequence[str], val: Outputs, train: Outputs | None
 ) -> Calibration:
-    """The calibration with prediction sets, unknown score and answers by certainty."""
+    """The calibration with prediction sets, unknown score and errors by certainty."""
     probabilities = (val.logits / found.temperature).softmax(-1)
     draws = row_draws(val.rows)
     sets = {name: Quantiles.of(true_scores(probabilities, draws, val.labels, name).numpy()) for name in METHODS}

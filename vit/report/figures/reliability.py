@@ -1,4 +1,4 @@
-"""The reliability diagram of a classifier, and its error rate against the share of inputs that it answers."""
+"""The reliability diagram of a classifier, and its risk-coverage curve (arXiv 1705.08500)."""
 
 from os import PathLike
 from pathlib import Path
@@ -24,7 +24,7 @@ from vit.report.figures.style import (
 
 
 def reliability_picture(path: str | PathLike[str], evaluation: Evaluation, heading: str = "Reliability") -> Path:
-    """Draw accuracy over probability, without and with calibration, beside the error rate over the share answered."""
+    """Draw accuracy over probability, without and with calibration, beside the risk-coverage curve."""
     right = evaluation.predictions[:, 0] == evaluation.labels
     highest = evaluation.probabilities[:, 0].astype(np.float64)
     lines = [("calibrated" if evaluation.calibrated else "as trained", BLUE, highest)]
@@ -33,9 +33,9 @@ def reliability_picture(path: str | PathLike[str], evaluation: Evaluation, headi
     figure = new_figure(9.2, 4.2)
     diagram, risk = figure.subplots(1, 2)
     draw_reliability(diagram, lines, right)
-    set_title(diagram, heading, "accuracy of the answers with a probability; on the diagonal both agree")
+    set_title(diagram, heading, "accuracy of the predictions with a probability; on the diagonal both agree")
     draw_risk(risk, highest, right)
-    set_title(risk, "Errors among the answers", "if only the most certain inputs are answered")
+    set_title(risk, "Risk-coverage curve", "errors if the model abstains for the least certain inputs")
     return save_figure(figure, path)
 
 
@@ -49,13 +49,13 @@ def draw_reliability(axes: Axes, lines: list[tuple[str, str, np.ndarray]], right
         axes.plot(parts[:, 1], parts[:, 2], color=colour, linewidth=1.5, label=label)
         axes.scatter(parts[:, 1], parts[:, 2], s=12 + 180 * parts[:, 0] / len(right), color=colour, alpha=0.7)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-    axes.set_xlabel("probability of the answer", fontsize=9, color=MUTED, family=FONT)
+    axes.set_xlabel("probability of the prediction", fontsize=9, color=MUTED, family=FONT)
     axes.set_ylabel("accuracy", fontsize=9, color=MUTED, family=FONT)
     axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def draw_risk(axes: Axes, probabilities: np.ndarray, right: np.ndarray) -> None:
-    """The error rate among the most certain answers, over their share of all inputs."""
+    """The error rate of the most certain predictions (risk), over their share of all inputs (coverage)."""
     style_axes(axes)
     order = np.argsort(-probabilities, kind="stable")
     counts = np.arange(1, len(order) + 1)
@@ -64,5 +64,5 @@ def draw_risk(axes: Axes, probabilities: np.ndarray, right: np.ndarray) -> None:
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
-    axes.set_xlabel("inputs that are answered", fontsize=9, color=MUTED, family=FONT)
-    axes.set_ylabel("wrong answers", fontsize=9, color=MUTED, family=FONT)
+    axes.set_xlabel("coverage: inputs without abstention", fontsize=9, color=MUTED, family=FONT)
+    axes.set_ylabel("risk: error rate", fontsize=9, color=MUTED, family=FONT)

@@ -12,7 +12,7 @@ from vit.report.pages.html_parts import drawing, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject
 
 SHOWN = 1000  # classes in the table of the page; all are in the JSON file
-SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the inputs that are answered
+SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # coverages: of the inputs without abstention
 
 
 def header(subject: Subject) -> Section:
@@ -88,7 +88,7 @@ def method_text(samples: int, unit: str) -> str:
 
 
 def calibration(subject: Subject) -> Section:
-    """Reliability diagram, errors over the share of answered inputs, and the numbers of the calibration."""
+    """Reliability diagram, risk-coverage curve, and the numbers of the calibration."""
     evaluation = subject.evaluation
     highest = evaluation.probabilities[:, 0].astype(float)
     metrics = evaluation.metrics
@@ -104,12 +104,12 @@ def calibration(subject: Subject) -> Section:
     if fitted is None:
         html += paragraph("The model is not calibrated; vit calibrate saves a calibrated copy.", muted=True)
     alt = (f"Reliability diagram: accuracy over probability in bins, calibration error {metrics['ece']:.3f}; beside it "
-           f"the rate of wrong answers over the share of inputs that are answered, {risks[0]['wrong']:.2%} if all are")
+           f"the risk-coverage curve, with an error rate of {risks[0]['wrong']:.2%} at full coverage")
     html += drawing(subject.figure("reliability.png", reliability_picture, evaluation, subject.title), alt)
     rows = [(f"{risk['answered']:.0%}", risk["images"], f"{risk['probability']:.4f}", f"{risk['wrong']:.2%}")
             for risk in risks]
-    html += table(("answered", subject.unit, "probability at least", "wrong"), rows,
-                  "Wrong answers if only the most certain inputs are answered", (0, 1, 2, 3))
+    html += table(("coverage", subject.unit, "probability at least", "wrong"), rows,
+                  "Errors if the model abstains for the least certain inputs", (0, 1, 2, 3))
     bins = [dict(zip(("samples", "probability", "accuracy"), each, strict=True))
             for each in reliability(highest, subject.right)]
     values = {key: metrics[key] for key in names if key in metrics}
@@ -118,12 +118,12 @@ def calibration(subject: Subject) -> Section:
 
 
 def risk_at(probabilities: np.ndarray, right: np.ndarray) -> list[dict[str, float]]:
-    """The rate of wrong answers among the most certain inputs, for each of `SHARES`; probabilities, right (N,)."""
+    """The error rate of the most certain predictions, for each coverage of `SHARES`; probabilities, right (N,)."""
     order = (-probabilities).argsort(kind="stable")
     found = []
-    for answered in SHARES:
-        count = max(round(answered * len(order)), 1)
+    for share in SHARES:
+        count = max(round(share * len(order)), 1)
         chosen = order[:count]
-        found.append({"answered": answered, "images": count, "probability": float(probabilities[chosen[-1]]),
+        found.append({"answered": share, "images": count, "probability": float(probabilities[chosen[-1]]),
                       "wrong": float((~right[chosen]).mean())})
     return found
