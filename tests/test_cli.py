@@ -92,7 +92,7 @@ def test_predict_as_a_real_command(model, photos):
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_predict_writes_files_of_every_format(model, photos, tmp_path, capsys, form):
-    output = tmp_path / f"answers.{form}"
+    output = tmp_path / f"predictions.{form}"
     assert main(["predict", str(model), str(photos), "-k", "2", "--format", form, "--output", str(output)]) == 0
     assert "wrote 4 predictions" in capsys.readouterr().err
     if form == "parquet":

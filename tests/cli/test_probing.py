@@ -146,8 +146,8 @@ def test_text_models(tmp_path, capsys):
     with torch.no_grad():
         logits = predictor.model.head(torch.from_numpy(found["features"][rows]))
     predictions = [str(found["classes"][i]) for i in logits.argmax(1)]
-    with open(run.path / "predictions.csv", newline="") as told:
-        assert predictions == [row["label"] for row in csv.DictReader(told)]
+    with open(run.path / "predictions.csv", newline="") as predicted:
+        assert predictions == [row["label"] for row in csv.DictReader(predicted)]
 
 
 @pytest.mark.parametrize(("arguments", "code", "message"), [

@@ -20,7 +20,7 @@ class Hub:
     """`with Hub() as hub: hub.endpoint`; `repos` holds "models/o/n": {"private", "commits": [(oid, {path: bytes})]}."""
 
     def __init__(self):
-        self.repos, self.blobs, self.asked = {}, {}, []
+        self.repos, self.blobs, self.requested = {}, {}, []
 
     def __enter__(self):
         hub = self
@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
     def respond(self, method):
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         url = urlparse(self.path)
-        self.shared.asked.append(f"{method} {url.path}")
+        self.shared.requested.append(f"{method} {url.path}")
         self.query = parse_qs(url.query)
         routes = [
             ("POST", r"/api/repos/create", self.create),

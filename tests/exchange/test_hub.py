@@ -150,14 +150,14 @@ def test_a_pushed_model_is_loaded_unchanged_pinned_or_not(hub, pushed, folder, r
     pinned, newest, weights, trained, _, predicted = session(
         folder, hub.endpoint, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
         ["import", TOKEN, pushed], ["vit", TOKEN, *train], ["vit", TOKEN, "card", "next"],
-        ["vit", TOKEN, "predict", pushed, photo, "-o", "answers.csv"])
+        ["vit", TOKEN, "predict", pushed, photo, "-o", "predictions.csv"])
     for (names, probabilities), _, _ in (pinned, newest):
         assert (tuple(names), tuple(probabilities)) == (here.names, here.probabilities)
     assert "is commit" not in pinned[2]
     assert f"hub:me/pets is commit {commit}; to load the same again, use {pushed}" in newest[2]
     assert weights[0] == vit.load(run).model.head.weight.double().sum().item()
     assert trained[0] == 0 and predicted[0] == 0, (trained, predicted)
-    assert here.label in (folder / "answers.csv").read_text()
+    assert here.label in (folder / "predictions.csv").read_text()
     started, finished = vit.load(run).model.state_dict(), vit.load(folder / "next").model.state_dict()
     assert all(torch.equal(tensor, finished[name]) for name, tensor in started.items())
     card = ModelCard.load(folder / "next" / "model" / "README.md")

@@ -249,7 +249,7 @@ for first, second in (("seg_train", "seg_test"), ("training_set", "test_set"), (
         refused(lambda: folder(root), *names, "look like splits")
 
 
-@layout("classes with the names of splits among their words")
+@layout("classes whose names contain the names of splits")
 def _(root: Path) -> None:
     names = ["bus", "dog training", "elk", "pregnancy test", "yak"]
     mapped(folder(class_folders(root, *names), **ALL), names, {"train": 20})

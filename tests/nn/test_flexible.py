@@ -63,7 +63,7 @@ def test_padding_of_any_colour_changes_no_output(stem, positions: str) -> None:
     tables = {"learned": learned(14, D), "sincos": sincos_2d((2, 6), D), "rotary": None}
     made, encoder = embed(stem, True, pos_embed=tables[positions]), stack(positions == "rotary", 2)
 
-    def answer(images: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    def outputs_of(images: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         full = None if mask is None else torch.nn.functional.pad(mask, (2, 0), value=True)
         return encoder(made(images, mask), full, positions=made.positions(images))
 
@@ -73,9 +73,9 @@ def test_padding_of_any_colour_changes_no_output(stem, positions: str) -> None:
     for i, (rows, columns) in enumerate(sizes):
         mask[i, :rows, :columns] = True
         images[i, :, : 4 * rows, : 4 * columns] = torch.randn(3, 4 * rows, 4 * columns)
-    batch = answer(images, mask.flatten(1))
+    batch = outputs_of(images, mask.flatten(1))
     for i, (rows, columns) in enumerate(sizes):
-        alone = answer(images[i : i + 1, :, : 4 * rows, : 4 * columns])
+        alone = outputs_of(images[i : i + 1, :, : 4 * rows, : 4 * columns])
         own = torch.cat([torch.tensor([True, True]), mask[i].flatten()])
         torch.testing.assert_close(batch[i, own], alone[0], **CLOSE)
 

@@ -141,7 +141,7 @@ def test_predict_names_what_is_above_its_threshold(shapes_run, shapes, tmp_path,
     assert {len(found) for found in expected.values()} >= {0, 1, 2}
     model = str(shapes_run)
     for kind in ("json", "parquet"):
-        file = str(tmp_path / f"answers.{kind}")
+        file = str(tmp_path / f"predictions.{kind}")
         assert vit_main(["predict", model, str(shapes.parent / "shapes"), "--format", kind, "-o", file]) == 0
         rows = json.loads(Path(file).read_text()) if kind == "json" else pyarrow.parquet.read_table(file).to_pylist()
         assert {r["file"]: dict(zip(r["labels"], r["probabilities"], strict=True)) for r in rows} == expected

@@ -107,7 +107,7 @@ def test_predictions_are_in_order_and_do_not_depend_on_the_batch(translation, tm
 
 def test_several_predictions_with_scores(translation, tmp_path):
     (tmp_path / "lines.txt").write_text("7\n12\n")
-    output = tmp_path / "answers.csv"
+    output = tmp_path / "predictions.csv"
     assert main(["predict", str(translation.path), str(tmp_path / "lines.txt"), "-k", "3", "-o", str(output)]) == 0
     rows = table(output)
     assert [row["source"] for row in rows] == ["7", "12"]

@@ -73,7 +73,7 @@ def test_copy_is_a_file_of_its_own_once_the_source_is_replaced(tmp_path):
 
 
 def save_and_kill():
-    """In a fork: prints how many writers were killed, each within a save."""
+    """In a fork: prints how many processes were killed, each within a save."""
     folder, rng, step = Path(), random.Random(0), 0
     for _ in range(40):
         reader, writer = os.pipe()
@@ -99,7 +99,7 @@ def save_and_kill():
 
 
 def test_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
-    """Forty writers, each killed within a save: the newest finished checkpoint or a newer one can always be loaded."""
+    """Forty processes, each killed within a save: the newest finished checkpoint or a newer one can be loaded."""
     done = forks().run("tests.training.test_checkpoint:save_and_kill", folder=tmp_path)
     assert done.code == 0, done.output
     assert int(done.output.split()[-1]) >= 40

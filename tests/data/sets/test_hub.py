@@ -171,15 +171,15 @@ FETCH = """
 import json, logging, sys
 logging.basicConfig(format="%(message)s")
 from vit.data import DataError, hub
-said = []
+found = []
 for argument in sys.argv[1:]:
     repo, _, revision = argument.partition("@")
     try:
         source = hub(repo=repo, revision=revision or None)
-        said.append([source.classes, len(source.splits["train"]), source.pinned, source.splits["test"].read(0).hex()])
+        found.append([source.classes, len(source.splits["train"]), source.pinned, source.splits["test"].read(0).hex()])
     except DataError as error:
-        said.append(str(error))
-print(json.dumps(said))
+        found.append(str(error))
+print(json.dumps(found))
 """
 
 
