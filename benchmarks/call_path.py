@@ -1,4 +1,4 @@
-"""How much code stands between a command and its answer: the files and functions of vit that a call passes.
+"""How much code runs between a command and its result: the files and functions of vit that a call passes.
 
 Functions that Python calls are counted once each, without comprehensions and without what runs while a module is
 imported. Counted are the default run (`python train.py`, scikit-learn's digits) from the command line to its first

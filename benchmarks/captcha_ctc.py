@@ -110,16 +110,16 @@ def evaluate(
     model: nn.Module, dataset: PairDataset, line: LinePreprocessing, tokenizer: Tokenizer, count: int
 ) -> dict[str, float]:
     """Metrics of texts decoded from the mean probabilities over `count` augmented copies of each image."""
-    answers = {}
+    texts = {}
     model.eval()
     with torch.inference_mode():
         for batch in PairEvalBatches(dataset, batch_size=64):
             seen = augmented_images(line.normalize(batch["source"]), batch["source_mask"], count)
             likely = torch.stack([model(images) for images in seen]).logsumexp(0)
             found = read(likely, columns_of(batch, line), tokenizer)
-            answers |= dict(zip(batch["index"].tolist(), found, strict=True))
+            texts |= dict(zip(batch["index"].tolist(), found, strict=True))
     rows = range(len(dataset.split))
-    return text_metrics([answers[i] for i in rows], [dataset.split.targets[i] for i in rows])
+    return text_metrics([texts[i] for i in rows], [dataset.split.targets[i] for i in rows])
 
 
 def main() -> None:

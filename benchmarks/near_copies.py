@@ -5,7 +5,7 @@
 300 copies (smaller by 10 to 50 %, JPEG of quality 40, crop of 90 % of each side, mirror, brightness of 70 or 130 %; 60
 each) are added to clothing_small and to a part of cifar10's test images. Every other pair counts as false, real copies
 in the data included. --harder plants copies that the descriptors are not made for: crop of 70 % of each side, rotation
-by 10 degrees, changed hue and saturation; 100 each. --model adds the pairs of `vit audit --model`, and says how many
+by 10 degrees, changed hue and saturation; 100 each. --model adds the pairs of `vit audit --model`, and reports how many
 unplanted pairs the pixels alone do not find.
 """
 
@@ -84,18 +84,18 @@ def measure(name, originals, seed=0, kinds=KINDS, plant=planted, model=None):
     chosen = rng.choice(len(originals), COPIES, replace=False)
     copies = [plant(originals[c], number % len(kinds), rng) for number, c in enumerate(chosen)]
     pixels = np.stack([thumbnail(image) for image in (*originals, *copies)])
-    wanted = {(int(c), len(originals) + number): number % len(kinds) for number, c in enumerate(chosen)}
+    expected = {(int(c), len(originals) + number): number % len(kinds) for number, c in enumerate(chosen)}
     begun = time.process_time()
     found = by_pixels = {(i, j) for i, j, _ in find_pairs(pixels)}
     if model is not None:
         pairs = find_feature_pairs(model_features(model, [*originals, *copies]), pixels)
         found = found.union(*({(i, j) for i, j, _ in each} for each in pairs.values()))
     seconds = time.process_time() - begun
-    hits = [kind for pair, kind in wanted.items() if pair in found]
+    hits = [kind for pair, kind in expected.items() if pair in found]
     return {"data": name, "images": len(pixels), "recall": len(hits) / COPIES,
             "recall_by_kind": {kind: hits.count(k) / (COPIES // len(kinds)) for k, kind in enumerate(kinds)},
-            "false_pairs": len(found - set(wanted)), "false_pairs_of_model": len(found - by_pixels - set(wanted)),
-            "false_pairs_per_1000_images": 1000 * len(found - set(wanted)) / len(pixels),
+            "false_pairs": len(found - set(expected)), "false_pairs_of_model": len(found - by_pixels - set(expected)),
+            "false_pairs_per_1000_images": 1000 * len(found - set(expected)) / len(pixels),
             "cpu_seconds": round(seconds, 1)}
 
 

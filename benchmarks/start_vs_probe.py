@@ -3,10 +3,10 @@
     python -m vit probe MODEL data=folder data.root=PHOTOS --save features.npz
     python benchmarks/start_vs_probe.py features.npz --unseen t-shirt pants shorts
 
-Both see the same frozen features. The start chooses its strength by the log loss of a cross-validation on the training
+Both have the same frozen features. The start chooses its strength by the log loss of a cross-validation on the training
 samples, the probe by the accuracy on the validation samples; test photos that are right are compared. Each case is a
 pair of classes and a random split of all their photos: 30, 40 or 60 per class for training, 10 for validation, the
-others for the test. `--unseen` reports the pairs with these classes on their own. Intervals (95 %) take the
+others for the test. `--unseen` reports the pairs with these classes on their own. Intervals (95 %) treat the
 differences of the cases as independent.
 """
 

@@ -28,9 +28,10 @@ def system(references, words, seed):
     for reference in references:
         share = rng.beta(1.2, 2.2)
         draws = rng.random(len(reference.split()))
-        kept = [words[rng.integers(len(words))] if draw < 0.5 * share else word
-                for word, draw in zip(reference.split(), draws, strict=True) if not 0.5 * share <= draw < 0.7 * share]
-        texts.append(" ".join(kept) or "x")
+        changed = [words[rng.integers(len(words))] if draw < 0.5 * share else word
+                   for word, draw in zip(reference.split(), draws, strict=True)
+                   if not 0.5 * share <= draw < 0.7 * share]
+        texts.append(" ".join(changed) or "x")
     return texts
 
 

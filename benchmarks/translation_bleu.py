@@ -20,11 +20,11 @@ from sacremoses import MosesTokenizer
 def scores(run: Path, tokenizer: MosesTokenizer) -> dict[str, float | str]:
     """Both scores of one run's predictions.csv, in points."""
     rows = predictions(run)
-    answers, references = [row["answer"] for row in rows], [row["reference"] for row in rows]
+    generated, references = [row["answer"] for row in rows], [row["reference"] for row in rows]
     plain, split = BLEU(), BLEU(tokenize="none", lowercase=True)
-    texts = [[tokenizer.tokenize(t, return_str=True, escape=False) for t in side] for side in (answers, references)]
+    texts = [[tokenizer.tokenize(t, return_str=True, escape=False) for t in side] for side in (generated, references)]
     found = {
-        "cased": plain.corpus_score(answers, [references]).score,
+        "cased": plain.corpus_score(generated, [references]).score,
         "tokenised, lower-cased": split.corpus_score(texts[0], [texts[1]]).score,
     }
     signatures = [str(metric.get_signature()) for metric in (plain, split)]

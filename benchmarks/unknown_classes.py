@@ -38,7 +38,7 @@ DRAWS = 6
 
 
 def scores(train: Outputs, val: Outputs, test: Outputs, classes: int) -> dict[str, torch.Tensor]:
-    """Name -> score of each test sample, higher for stranger ones."""
+    """Name -> score of each test sample, higher for samples less like those of training."""
     temperature = fit_temperature(val.logits, val.labels)
     name, centre, means = class_means(classes, train)
     record = UnknownScore(name, Quantiles(0, ()), centre, means)
