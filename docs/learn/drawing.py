@@ -86,12 +86,12 @@ class Drawing:
         low, high = limits
         self.rect(x, y, width, height, "rule")
         start, end = across[0], across[-1]
-        for place, (name, values) in enumerate(series.items()):
+        for index, (name, values) in enumerate(series.items()):
             points = [(x + width * (a - start) / (end - start), y + height * (1 - (v - low) / (high - low)))
                       for a, v in zip(across, values, strict=True)]
-            self.line(points, f"l{place}")
-            self.line([(x + 10, y + 16 + 18 * place), (x + 30, y + 16 + 18 * place)], f"l{place}")
-            self.text(x + 36, y + 20 + 18 * place, name)
+            self.line(points, f"l{index}")
+            self.line([(x + 10, y + 16 + 18 * index), (x + 30, y + 16 + 18 * index)], f"l{index}")
+            self.text(x + 36, y + 20 + 18 * index, name)
         for value, row in ((high, y + 10), (low, y + height)):
             self.text(x - 6, row, f"{value:g}", "muted e")
         for value, column, style in ((start, x, "muted"), (end, x + width, "muted e")):

@@ -56,7 +56,7 @@ def scores() -> Drawing:
     drawing, angles = Drawing(940, 260, scores.__doc__), np.linspace(0, 360, 49)
     circle = torch.tensor(np.stack([np.cos(np.radians(angles)), np.sin(np.radians(angles))], -1), dtype=torch.float32)
     query, one = torch.tensor([[[[1.0, 0.0]]]]), Heads(1, 2, 2)
-    for place, (name, make) in enumerate({"dot product": DotProduct, "cosine": Cosine, "bilinear": Bilinear,
+    for index, (name, make) in enumerate({"dot product": DotProduct, "cosine": Cosine, "bilinear": Bilinear,
                                           "additive": Additive}.items()):
         score = make(one)
         for parameter in score.parameters():  # a turn by 60 degrees; the scale 2; the vector (1, 1)
@@ -72,7 +72,7 @@ def scores() -> Drawing:
                 q, k = score.transform(query, keys)
                 values = q @ k.mT * 2**-0.5
             series[f"key of length {length}"] = values[0, 0, 0].tolist()
-        drawing.plot(44 + 230 * place, 40, 180, 160, angles.tolist(), series, (-3, 5), ("angle of the key", name))
+        drawing.plot(44 + 230 * index, 40, 180, 160, angles.tolist(), series, (-3, 5), ("angle of the key", name))
     return drawing
 
 
@@ -82,10 +82,10 @@ def windows() -> Drawing:
     kinds = {"window w = 2": {"window": 2}, "dilation d = 3": {"window": 2, "dilation": 3},
              "g = 2 global tokens": {"window": 2, "global_tokens": 2}}
     tokens = torch.zeros(1, 1, 16, 4)
-    for place, (name, options) in enumerate(kinds.items()):
+    for index, (name, options) in enumerate(kinds.items()):
         allowed = Local(Heads(1, 4, 4), **options).pattern(tokens, tokens, None, False)[0, 0]
-        drawing.text(20 + 214 * place, 26, name, "ink t")
-        drawing.matrix(20 + 214 * place, 40, 11.5, allowed.float().numpy() * 0.8, 1.0)
+        drawing.text(20 + 214 * index, 26, name, "ink t")
+        drawing.matrix(20 + 214 * index, 40, 11.5, allowed.float().numpy() * 0.8, 1.0)
     return drawing
 
 
@@ -94,11 +94,11 @@ def axial_rotary() -> Drawing:
     drawing, rotary = Drawing(660, 220, axial_rotary.__doc__), Rotary((8, 8), 8, theta=10.0)
     angles = rotary().cos.view(8, 8, -1).numpy()
     distinct = [0, 1, 2, 3]
-    for place, pair in enumerate(distinct):
+    for index, pair in enumerate(distinct):
         values = angles[..., pair]
-        drawing.text(20 + 160 * place, 26, f"pair {pair}: {'row' if np.ptp(values, axis=1).max() < 1e-6 else 'column'}",
+        drawing.text(20 + 160 * index, 26, f"pair {pair}: {'row' if np.ptp(values, axis=1).max() < 1e-6 else 'column'}",
                      "ink t")
-        drawing.matrix(20 + 160 * place, 40, 17, values, 1.0)
+        drawing.matrix(20 + 160 * index, 40, 17, values, 1.0)
     drawing.text(20, 204, "blue: cosine near 1, orange: near -1", "muted")
     return drawing
 
@@ -112,8 +112,8 @@ BLOCKS = {  # name -> the parts between two sums, from below
 def blocks() -> Drawing:
     """Where the norm is, and what a residual connection passes: f is attention or MLP; x enters at the bottom."""
     drawing = Drawing(860, 280, blocks.__doc__)
-    for place, (name, (parts, residual)) in enumerate(BLOCKS.items()):
-        x, y = 30 + 150 * place, 215
+    for index, (name, (parts, residual)) in enumerate(BLOCKS.items()):
+        x, y = 30 + 150 * index, 215
         drawing.text(x, 24, name, "ink t")
         drawing.text(x + 45, 274, "x", "ink m t")
         drawing.arrow((x + 45, 260), (x + 45, y + 27))
@@ -164,9 +164,9 @@ def pooling() -> Drawing:
     queries = query.latent @ tokens.mT / 8**0.5  # a query that reads the tokens themselves
     weights = {"class token": read(ClassToken(), tokens), "mean": read(Mean(), tokens), "sum": read(Sum(), tokens),
                "scores": score.weights(tokens)[0].tolist(), "learned query": queries[0, 0].softmax(-1).tolist()}
-    for place, (name, values) in enumerate(weights.items()):
-        drawing.text(20 + 176 * place, 26, name, "ink t")
-        drawing.bars(20 + 176 * place, 190, 160, 120, values, [str(i) for i in range(6)], 1.0)
+    for index, (name, values) in enumerate(weights.items()):
+        drawing.text(20 + 176 * index, 26, name, "ink t")
+        drawing.bars(20 + 176 * index, 190, 160, 120, values, [str(i) for i in range(6)], 1.0)
     drawing.text(20, 225, "token", "muted")
     return drawing
 
@@ -179,7 +179,7 @@ def read(pool: nn.Module, tokens: torch.Tensor) -> list[float]:
 
 
 def ctc() -> Drawing:
-    """All ways to spell "ab" along 6 columns, - is blank: each node as dark as the probability that they pass it."""
+    """All alignments of "ab" with 6 columns, - is blank: each node as dark as the probability that they pass it."""
     drawing, T, symbols = Drawing(700, 300, ctc.__doc__), 6, "-a-b-"
     table = seeded(T, 3, seed=9).double().softmax(-1)  # of blank, a, b
     ids = [{"-": 0, "a": 1, "b": 2}[symbol] for symbol in symbols]
@@ -201,7 +201,7 @@ def ctc() -> Drawing:
                 drawing.rect(66 + 100 * t, 46 + 48 * i, 28, 28, "p")
                 drawing.rect(66 + 100 * t, 46 + 48 * i, 28, 28, "blue", passed[i, t] / total)
                 drawing.rect(66 + 100 * t, 46 + 48 * i, 28, 28, "rule")
-    drawing.text(66, 28, f"columns 0 to {T - 1}; all ways together: p(ab) = {total:.3f}, loss {-math.log(total):.2f}")
+    drawing.text(66, 28, f"columns 0 to {T - 1}; all alignments together: p(ab) = {total:.3f}, loss {-math.log(total):.2f}")
     return drawing
 
 
@@ -228,10 +228,10 @@ def adamw() -> Drawing:
         turn = np.linspace(0, 2 * np.pi, 60)
         drawing.line([(40 + 440 * (ring * np.cos(a) + 2.2) / 4.4, 140 - 90 * ring * np.sin(a) / 20**0.5) for a in turn],
                      "rule")
-    for place, (name, points) in enumerate(series.items()):
-        drawing.line([(40 + 440 * (a + 2.2) / 4.4, 140 - 90 * b) for a, b in points], f"l{place}")
-        drawing.line([(330, 60 + 20 * place), (356, 60 + 20 * place)], f"l{place}")
-        drawing.text(364, 64 + 20 * place, {"adamw": "AdamW", "sgd": "SGD"}[name])
+    for index, (name, points) in enumerate(series.items()):
+        drawing.line([(40 + 440 * (a + 2.2) / 4.4, 140 - 90 * b) for a, b in points], f"l{index}")
+        drawing.line([(330, 60 + 20 * index), (356, 60 + 20 * index)], f"l{index}")
+        drawing.text(364, 64 + 20 * index, {"adamw": "AdamW", "sgd": "SGD"}[name])
     drawing.text(40, 28, "two weights, loss 0.5 a² + 10 b²", "ink t")
     drawing.text(40, 262, "weight a: flat direction", "muted")
     return drawing
@@ -273,9 +273,9 @@ def lora() -> Drawing:
     adapter = Lora(layer, rank=2, alpha=2.0, dropout=0.0)
     adapter.down.data, adapter.up.data = seeded(1, 2, 12, seed=1), seeded(1, 12, 2, seed=2)
     update = adapter(torch.eye(12), torch.zeros(12, 12)).detach().T.numpy()
-    kept = seeded(12, 12, seed=3).numpy()
+    dense = seeded(12, 12, seed=3).numpy()
     drawing.text(20, 26, "W, frozen", "ink t")
-    drawing.matrix(20, 40, 15, kept)
+    drawing.matrix(20, 40, 15, dense)
     drawing.text(216, 135, "+", "ink t")
     drawing.text(246, 26, "B", "ink t")
     drawing.matrix(246, 40, 15, adapter.up[0].detach().numpy())

@@ -81,7 +81,7 @@ skeleton = compare({
 #
 # ## 3. How tokens are mixed
 #
-# Attention is not the only layer that can stand between tokens.
+# Attention is not the only layer that can mix tokens.
 
 # %%
 mixers = compare({

@@ -45,7 +45,7 @@ print(weights @ x)
 # %% [markdown]
 # ## 2. Queries, keys and values
 #
-# Three learned matrices give each token three roles: the *query* asks, the *key* is compared with it, and the *value* is
+# Three learned matrices give each token three roles: the *query* is compared with the *key* of each token, whose *value* is
 # passed on.
 
 # %%
@@ -207,7 +207,7 @@ for K in (4, 16, 64, 256):
 exponentials = torch.tensor([4.113, 1.0, 4.113])
 print("1.", exponentials / exponentials.sum(), weights[1])
 
-# 2. The rows of the result are exchanged too and otherwise the same: attention does not know the order
+# 2. The rows of the result are exchanged too and otherwise the same: attention does not depend on the order
 with torch.no_grad():
     print("2.", torch.equal(layer(x[None, [1, 0, 2]])[0], layer(x[None])[0, [1, 0, 2]]))
 

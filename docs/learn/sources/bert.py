@@ -33,7 +33,7 @@ for text in stories["train"][:5]:
 # ## 1. Masking
 #
 # 15 % of the tokens are selected. Of these 80 % are replaced by `[MASK]`, 10 % by a random token, and 10 % are unchanged: a
-# model that saw only masks would learn nothing about words that are not masked. The selection changes from epoch to epoch.
+# model with masks alone would learn nothing about words that are not masked. The selection changes from epoch to epoch.
 
 # %%
 from vit.data.text.masked_tokens import MaskedDataset
@@ -58,7 +58,7 @@ print(f"{selected.sum() / words.sum():.1%} of the tokens are selected; {masked:.
 # ## 2. Next sentence
 #
 # Two sentences go in together. In half of the pairs the second one follows the first in its story (class 0), in the others it
-# is any other sentence (class 1). A vector per *segment* says to which sentence a token belongs.
+# is any other sentence (class 1). A vector per *segment* marks the sentence of a token.
 
 # %%
 pair = dataset.__getitems__(np.array([(0, 7)]))
@@ -117,7 +117,7 @@ for filled in bert.predict(questions, top_k=3):
 
 # %% [markdown]
 # A word before the mask and one behind it decide: *with* begins a gain, *of* a loss. That is what an encoder without a causal
-# mask is for. A tab separates two sentences; then the answer has the probability that the second one follows.
+# mask is for. A tab separates two sentences; then the prediction has the probability that the second one follows.
 
 # %%
 first = "of twelve coins ann sells two and has ten"
@@ -127,7 +127,7 @@ for second in ("of ten coins ann loses [MASK] and has seven", "of ten coins ben 
 
 # %% [markdown]
 # The second sentence must continue with the same number of the same thing. That it must also be about the same person, this
-# small model has not learned: exercise 4 asks why.
+# small model has not learned (exercise 4).
 #
 # The attention from the masked word, as the mean of the heads of each layer.
 
@@ -146,7 +146,7 @@ axis.set_xticks(range(len(names)), names, rotation=45, ha="right");
 
 # %% [markdown]
 # In the table of embeddings *five* is one vector. In a sentence it is a number before, a change or a result, and the vector
-# after a block says so. Below, the cosine between the vectors of *five* in two sentences: 1 in the table; then with the position
+# after a block depends on it. Below, the cosine between the vectors of *five* in two sentences: 1 in the table; then with the position
 # added; then after each block.
 
 # %%
@@ -158,11 +158,11 @@ def vectors(text):
     """The vector of *five* in the table, with its position, and after each block."""
     sample = bert.encode(text)
     source, mask, segment = bert.batch([sample])
-    place, blocks = next(i for i, token in enumerate(tokenizer.tokens(sample.ids)) if token.strip() == "five"), []
+    position, blocks = next(i for i, token in enumerate(tokenizer.tokens(sample.ids)) if token.strip() == "five"), []
     with torch.inference_mode():
         x = bert.model.embed(source, segment=segment)
         bert.model.encoder(x, mask, features=blocks)
-        return torch.stack([bert.model.embed.token.weight[sample.ids[place]], *(each[0, place] for each in (x, *blocks))])
+        return torch.stack([bert.model.embed.token.weight[sample.ids[position]], *(each[0, position] for each in (x, *blocks))])
 
 
 figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
@@ -228,7 +228,7 @@ for name, run in (("from scratch", scratch), ("from BERT", tuned)):
 # ## Solutions
 
 # %%
-# 1. After pre-training no word is masked. If the answer were never the token itself, its own vector would not count.
+# 1. After pre-training no word is masked. If the target were never the token itself, its own vector would not count.
 # 2. About 15, a seventh of what a decoder learns from; in return each prediction sees both sides.
 # 3. The number before and after a change must fit together; each mask has the most probable number on its own.
 filled = bert.predict(["ann has [MASK] coins\twith [MASK] coins ann buys two and has twelve"], top_k=3)[0]

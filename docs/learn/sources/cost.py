@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Cost: attention against recurrence and convolution
 #
-# Table 1 of the 2017 paper compares the layers that can stand between tokens by their operations, by how many of them must
+# Table 1 of the 2017 paper compares the layers that can mix tokens by their operations, by how many of them must
 # wait for each other, and by the number of layers until the first token can influence the last. Here all three are counted
 # and measured on the layers of this project.
 

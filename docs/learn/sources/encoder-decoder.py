@@ -65,8 +65,8 @@ with torch.no_grad():
 print("source", tuple(ids.shape), "-> memory", tuple(memory.shape), "-> decoder", tuple(y.shape), "-> logits", tuple(logits.shape))
 
 # %% [markdown]
-# The input of the encoder as a picture: a row per digit and a column per channel. The vector of a token says which digit it is,
-# that of its position says where it is, and their sum says both. Two equal digits, as in 477, have the same first vector and
+# The input of the encoder as a picture: a row per digit and a column per channel. The vector of a token represents the digit,
+# that of its position the index, and their sum both. Two equal digits, as in 477, have the same first vector and
 # different sums.
 
 # %%
@@ -105,8 +105,8 @@ print("equal")
 # hundred twenty*. With the causal mask no position attends to later ones, so that all positions are trained at once.
 
 # %%
-for given, wanted in zip(inputs[0].tolist(), target[427, 1:].tolist()):
-    print(f"{words[given]:10} -> {words[wanted]}")
+for previous, expected in zip(inputs[0].tolist(), target[427, 1:].tolist()):
+    print(f"{words[previous]:10} -> {words[expected]}")
 
 # %% [markdown]
 # ## 5. Training, with label smoothing and the schedule of the paper
@@ -154,11 +154,11 @@ def spelled(numbers, **settings):
     return [" ".join(words[i] for i in each[0].ids) for each in found]
 
 
-answers = spelled(test)
-right = [answer == " ".join(texts[int(number)]) for number, answer in zip(test, answers)]
+predictions = spelled(test)
+right = [prediction == " ".join(texts[int(number)]) for number, prediction in zip(test, predictions)]
 print(f"{sum(right) / len(right):.1%} of {len(right)} unseen numbers are spelled without a mistake")
-for number, answer in list(zip(test.tolist(), answers))[:6]:
-    print(f"{number:4} {answer}")
+for number, prediction in list(zip(test.tolist(), predictions))[:6]:
+    print(f"{number:4} {prediction}")
 assert sum(right) / len(right) > 0.8
 
 # %% [markdown]
@@ -194,7 +194,7 @@ for number, (axis, weights) in enumerate(zip(axes, cross)):
 # 1. Without the shift the decoder would see the word that it has to predict, and learn to copy it.
 # 2. The same happens through attention: the loss goes to its minimum at once, and generation is nonsense, because the
 #    future from which the model copied does not exist yet.
-# 3. A beam rarely changes such clear answers
+# 3. A beam rarely changes such certain predictions
 beam = spelled(test, beam=4)
 print("3. greedy", sum(right), "of", len(test), "right, beam",
-      sum(answer == " ".join(texts[int(number)]) for number, answer in zip(test, beam)))
+      sum(prediction == " ".join(texts[int(number)]) for number, prediction in zip(test, beam)))

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Positions
 #
-# Attention compares every token with every other and does not know their order. Positions put the order back: as vectors
+# Attention compares every token with every other and does not depend on their order. Positions put the order back: as vectors
 # that are added to the tokens, as rotations of queries and keys, or as numbers that are added to the scores.
 
 # %%
@@ -145,7 +145,7 @@ axis.set(title="the range of each offset", xlabel="offset of the key from the qu
 # ## Which one?
 #
 # `model.positions=learned`, `sincos`, `rotary`, `relative` or `none`. Tables are the simplest and belong to a fixed length;
-# rotary positions know only offsets, cost no parameters and are the usual choice of language models today.
+# rotary positions depend on offsets alone, cost no parameters and are the usual choice of language models today.
 #
 # ## Exercises
 #

@@ -147,11 +147,11 @@ with torch.no_grad():
 
 
 @torch.no_grad()
-def answers(batch):
+def teacher_logits(batch):
     return teacher.eval()(batch)
 
 
-distillation = Distillation(answers, "soft", alpha=0.9, tau=2.0)
+distillation = Distillation(teacher_logits, "soft", alpha=0.9, tau=2.0)
 
 
 def distilled_loss(logits, batch):

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Search: from probabilities to a text
 #
-# A decoder gives the probability of each next token. Which text is the answer? This notebook follows greedy search and beam
-# search step by step on a model small enough to know completely: a table of three tokens.
+# A decoder gives the probability of each next token. Which text is the output? This notebook follows greedy search and beam
+# search step by step on a model small enough to be written down: a table of three tokens.
 
 # %%
 # %matplotlib inline
@@ -87,19 +87,19 @@ for number, step in enumerate(steps, 1):
 # %%
 def draw(steps):
     height = max(map(len, steps))
-    place = {"": (0.0, (height - 1) / 2)}
+    position = {"": (0.0, (height - 1) / 2)}
     figure, axis = plt.subplots(figsize=(9, 0.5 * height + 0.8), layout="constrained")
     for depth, step in enumerate(steps, 1):
         first = (height - len(step)) / 2
-        for row, (parent, text, score, kept) in enumerate(sorted(step, key=lambda each: (-place[each[0]][1], -each[2]))):
+        for row, (parent, text, score, kept) in enumerate(sorted(step, key=lambda each: (-position[each[0]][1], -each[2]))):
             ended = text.endswith(".")
             colour = "tab:orange" if ended else "tab:blue" if kept else "#9aa5b1"
-            place[text] = (depth, height - 1 - first - row)
-            (x0, y0), (x1, y1) = place[parent], place[text]
+            position[text] = (depth, height - 1 - first - row)
+            (x0, y0), (x1, y1) = position[parent], position[text]
             start = x0 + (0.32 if parent else 0.06)
             axis.plot([start, x1 - 0.03], [y0, y1], color=colour, lw=2.2 if kept or ended else 1)
             axis.text(x1, y1, f"{text}  {math.exp(score):.3f}", va="center", color=colour, weight="bold" if kept or ended else "normal")
-    axis.text(0, place[""][1], "▶", va="center", ha="center")
+    axis.text(0, position[""][1], "▶", va="center", ha="center")
     axis.set(xlim=(-0.1, len(steps) + 0.5), ylim=(-0.6, height - 0.4))
     axis.axis("off")
 
@@ -165,7 +165,7 @@ assert math.isclose(best.score, max(map(log_probability, every)), abs_tol=1e-5)
 # %% [markdown]
 # ## 7. Sampling
 #
-# Search gives one answer. To get different ones, draw each token with its probability. A temperature below 1 sharpens the
+# Search gives one text. To get different ones, draw each token with its probability. A temperature below 1 sharpens the
 # distribution, above 1 it flattens it.
 
 # %%

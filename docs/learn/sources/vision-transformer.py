@@ -63,7 +63,7 @@ print("image", tuple(image.shape), "-> tokens", tuple(tokens.shape))
 # %% [markdown]
 # ## 3. Blocks, pooling, head
 #
-# Four blocks of attention and MLP keep the shape. The answer is read from the class token.
+# Four blocks of attention and MLP keep the shape. The prediction is computed from the class token.
 
 # %%
 with torch.no_grad():
@@ -128,13 +128,13 @@ from vit.report.attention.maps import rollout
 
 shown = [1440, 1500, 1612, 1700]
 with torch.no_grad(), attention_maps(model) as maps:
-    answers = model.eval()(images[shown]).softmax(-1)
+    probabilities = model.eval()(images[shown]).softmax(-1)
 layers = [each[0].numpy() for each in maps.values()]  # (4,H,17,17) each
 figure, axes = plt.subplots(4, 6, figsize=(9, 6.4), layout="constrained")
 for row, (index, line) in enumerate(zip(shown, axes)):
-    guess = int(answers[row].argmax())
+    guess = int(probabilities[row].argmax())
     line[0].imshow(images[index, 0], cmap="gray")
-    line[0].set_title(f"{guess} ({answers[row, guess]:.0%})")
+    line[0].set_title(f"{guess} ({probabilities[row, guess]:.0%})")
     for head in range(4):
         line[1 + head].imshow(layers[-1][row, head, 0, 1:].reshape(4, 4), cmap="viridis")
         line[1 + head].set_title(f"head {head}" if not row else "")

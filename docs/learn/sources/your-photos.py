@@ -159,10 +159,10 @@ axis.legend();
 # %%
 predictor = vit.load(runs["everything"].path, device="cpu")
 paths = sorted((folder / "photos" / "test").glob("*/*.png"))
-answers = predictor.predict(paths)
+predictions = predictor.predict(paths)
 labels = [path.parent.name for path in paths]
-wrong = [i for i, answer in enumerate(answers) if answer.label != labels[i]]
-wrong.sort(key=lambda i: -answers[i].probability)  # the surest mistakes first
+wrong = [i for i, prediction in enumerate(predictions) if prediction.label != labels[i]]
+wrong.sort(key=lambda i: -predictions[i].probability)  # the surest mistakes first
 print(f"{len(wrong)} of {len(paths)} photos are classified wrongly")
 
 figure, axes = plt.subplots(2, 6, figsize=(9, 3.6), layout="constrained")
@@ -170,7 +170,7 @@ for axis in axes.flat:
     axis.axis("off")
 for axis, i in zip(axes.flat, wrong):
     axis.imshow(Image.open(paths[i]))
-    axis.set_title(f"{labels[i]}, predicted {answers[i].label}\n({answers[i].probability:.0%})", fontsize=9)
+    axis.set_title(f"{labels[i]}, predicted {predictions[i].label}\n({predictions[i].probability:.0%})", fontsize=9)
 
 # %% [markdown]
 # Which classes are confused: rows are labels, columns predictions.
@@ -178,8 +178,8 @@ for axis, i in zip(axes.flat, wrong):
 # %%
 classes = sorted(set(labels))
 table = np.zeros((4, 4), dtype=int)
-for label, answer in zip(labels, answers):
-    table[classes.index(label), classes.index(answer.label)] += 1
+for label, prediction in zip(labels, predictions):
+    table[classes.index(label), classes.index(prediction.label)] += 1
 print("    " + "".join(f"{name:>4}" for name in classes))
 for name, row in zip(classes, table):
     print(f"{name:>4}" + "".join(f"{count:4}" for count in row))
@@ -192,8 +192,8 @@ for name, row in zip(classes, table):
 
 # %%
 new = photo(digits.images[digits.target == 9][-1], np.random.default_rng(5))
-answer = predictor.predict([new])[0]
-for name, probability in zip(answer.names, answer.probabilities):
+prediction = predictor.predict([new])[0]
+for name, probability in zip(prediction.names, prediction.probabilities):
     print(f"{name}: {probability:.1%}")
 
 # %% [markdown]
@@ -201,7 +201,7 @@ for name, probability in zip(answer.names, answer.probabilities):
 #
 # 1. How sure is a comparison on 240 test photos? Compute the standard error of an accuracy of 80 %, and of one on 20 photos.
 # 2. What are the features of a model worth that was never trained? Save one and probe it.
-# 3. A photo of a 3 belongs to none of the four classes. What does the model answer, and how sure is it?
+# 3. A photo of a 3 belongs to none of the four classes. What does the model predict, and with which probability?
 #
 # ## Solutions
 
@@ -211,7 +211,7 @@ for count in (240, 20):
     print(f"1. {count} photos: 80 % ± {(0.8 * 0.2 / count) ** 0.5:.1%}")
 
 # %%
-# 2. Less than the pre-trained ones, but more than guessing: random features still tell bright from dark
+# 2. Less than the pre-trained ones, but more than guessing: random features still separate bright from dark
 untrained = train("untrained", f"data.root={folder / 'many'}", *NETWORK, "recipe=digits", "recipe.epochs=1",
                   "recipe.ema=null", "recipe.optimizer.lr=1e-9")
 for name, value in probe(untrained.path).items():
@@ -219,8 +219,8 @@ for name, value in probe(untrained.path).items():
 
 # %%
 # 3. One of its four classes, because the probabilities of the four sum to 1. With `calibrate=full`, the default, the
-#    model also learns to say how unlike the training photos an image is.
+#    bundle also has a score of how unlike the training photos an image is.
 three = photo(digits.images[digits.target == 3][0], np.random.default_rng(3))
-answer = predictor.predict([three])[0]
-print(f"3. a 3 is predicted as {answer.label} ({answer.probability:.0%})")
+prediction = predictor.predict([three])[0]
+print(f"3. a 3 is predicted as {prediction.label} ({prediction.probability:.0%})")
 assert runs["everything"].metrics["test/accuracy"] > 0.6
