@@ -92,15 +92,21 @@ def table(
     whole = whole.take(present) if missing else whole
     column = _split_column(path, columns, split)
     if column is None:
-        unused = UnusedSplits(name for name in columns if name not in used)
-        for name, values in columns.items():
-            unused.add(name, distinct(values))
-        unused.warn(path)
-        return Source(path.stem, classes, three_ways(whole, fractions, split_seed), left_out)
-    values = to_list(columns[column])
-    splits = _by_column(path, whole, [values[i] for i in present])
-    fraction = validation_fraction(fractions)
-    return Source(path.stem, classes, with_validation(splits, None, fraction, split_seed), left_out)
+        _warn_about_unused_splits(path, {name: columns[name] for name in columns if name not in used})
+        splits = three_ways(whole, fractions, split_seed)
+    else:
+        values = to_list(columns[column])
+        splits = _by_column(path, whole, [values[i] for i in present])
+        splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
+    return Source(path.stem, classes, splits, left_out)
+
+
+def _warn_about_unused_splits(path: Path, columns: dict[Column, Any]) -> None:
+    """A warning if one of the columns, none of which is read, has the names of splits."""
+    unused = UnusedSplits(columns)
+    for name, values in columns.items():
+        unused.add(name, distinct(values))
+    unused.warn(path)
 
 
 def _split_column(path: Path, columns: dict[Column, Any], split: Column | None) -> Column | None:
