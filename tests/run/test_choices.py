@@ -17,7 +17,8 @@ from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
 from vit.run.config.composing import ConfigError, compose, options, resolve
 from vit.run.config.hydra_interface import config_folder
-from vit.run.config.valid_values import VALID_VALUES, Choice
+from vit.run.config.valid_values import VALID_VALUES
+from vit.run.config.value_kinds import Choice
 from vit.run.jobs.selection import JOBS
 from vit.run.multirun.compare_finetuning import METHODS
 from vit.run.parts.recipe import LOSSES

@@ -5,7 +5,8 @@ import yaml
 
 from vit.run.config.composing import ConfigError, compose, options, resolve
 from vit.run.config.hydra_interface import config_folder
-from vit.run.config.valid_values import VALID_VALUES, Number, nodes, valid_values
+from vit.run.config.valid_values import VALID_VALUES, nodes, valid_values
+from vit.run.config.value_kinds import Number
 
 GLOBAL = ("train.yaml", "finetune", "experiment")  # whose files name keys from the top
 

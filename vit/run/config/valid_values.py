@@ -4,9 +4,8 @@ what must be a string or a node.
 They are checked before heavy imports and before the data is read.
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,104 +13,7 @@ from hydra.core.override_parser.types import Override
 
 from vit.messages import did_you_mean, nearest_names
 from vit.run.config.overrides import ConfigError, yaml_text
-
-
-@dataclass(frozen=True)
-class Number:
-    """The range of one key.
-
-    Args:
-        low, high: the bounds; `above` and `below` exclude them.
-        whole: integers only.
-        null: whether null is valid too.
-        names: strings that are valid too; None for any string.
-        lists: whether a list of such values is valid too.
-    """
-
-    low: float = -math.inf
-    high: float = math.inf
-    above: bool = False
-    below: bool = False
-    whole: bool = False
-    null: bool = False
-    names: tuple[str, ...] | None = ()
-    lists: bool = False
-
-    def accepts(self, value: Any) -> bool:
-        if value is None:
-            return self.null
-        if isinstance(value, list | tuple):
-            return self.lists and all(each is not None and self.accepts(each) for each in value)
-        if isinstance(value, str):
-            return self.names is None or value in self.names
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return False
-        if self.whole and value != int(value):
-            return False
-        return self.low <= value <= self.high and not (self.above and value == self.low or
-                                                       self.below and value == self.high)
-
-    def __str__(self) -> str:
-        """`a whole number, 1 or more, or null`"""
-        parts = ["a whole number" if self.whole else "a number"]
-        if self.low > -math.inf:
-            parts.append(f"above {self.low:g}" if self.above else f"{self.low:g} or more")
-        if self.high < math.inf:
-            parts.append(f"below {self.high:g}" if self.below else f"{self.high:g} or less")
-        others = [*(self.names or ()), *(["null"] if self.null else [])]
-        return ", ".join(parts) + (f", or {' or '.join(others)}" if others else "")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The names that one key accepts.
-
-    Args:
-        null: whether null is valid too.
-        any_case: whether upper case is valid too.
-    """
-
-    names: tuple[str, ...]
-    null: bool = False
-    any_case: bool = False
-
-    def accepts(self, value: Any) -> bool:
-        if value is None:
-            return self.null
-        return (str(value).lower() if self.any_case else value) in self.names
-
-    def __str__(self) -> str:
-        """`one of none, memory, disk`"""
-        return f"one of {', '.join(self.names)}"
-
-
-@dataclass(frozen=True)
-class Text:
-    """Any string."""
-
-    def accepts(self, value: Any) -> bool:
-        return isinstance(value, str)
-
-    def __str__(self) -> str:
-        return "a string"
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node with keys of its own.
-
-    Args:
-        null: whether null is valid too.
-    """
-
-    null: bool = False
-
-    def accepts(self, value: Any) -> bool:
-        return isinstance(value, dict) or value is None and self.null
-
-    def __str__(self) -> str:
-        return f"a node with keys{', or null' if self.null else ''}"
-
+from vit.run.config.value_kinds import Choice, Node, Number, Text
 
 AUTO = ("auto",)
 BOOLEAN_OR_AUTO = ("compile",)
