@@ -120,7 +120,7 @@ def test_the_lower_layers_import_no_framework(path):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.name)
-def test_what_a_benchmark_imports_is_there(path):
+def test_imports_of_benchmarks_exist(path):
     for name in (name for name in imported(path) if name.startswith("vit.")):
         module, _, leaf = name.rpartition(".")
         assert hasattr(importlib.import_module(module), leaf) or importlib.util.find_spec(name), name

@@ -60,7 +60,7 @@ def test_it_runs_without_the_checkout(wheel, tmp_path):
 
 @pytest.fixture
 def guide(tmp_path):
-    """The files of the guide to configs of one's own, and photos for its data set."""
+    """The files of the guide to configs of the user, and photos for its data set."""
     for name, content in FILE.findall(GUIDE.read_text(encoding="utf-8")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
@@ -92,7 +92,7 @@ def commands(wheel):
     forks.close()
 
 
-def test_the_guide_to_a_data_set_model_and_recipe_of_ones_own(commands, guide):
+def test_the_guide_to_a_data_set_model_and_recipe_of_the_user(commands, guide):
     lines = [line for block in COMMANDS.findall(GUIDE.read_text(encoding="utf-8")) for line in block.splitlines()]
     plain, resume, evaluate, chosen, named = (line.removeprefix("python -m vit ") for line in lines)
     for line in (plain, named):

@@ -54,7 +54,7 @@ def test_numbers_agree_with_scikit_learn(evaluation, model, source):
     assert [score.images for score in scores] == count.tolist()
 
 
-def test_numbers_come_again_to_the_last_digit_from_disk(evaluation, model, source, tmp_path):
+def test_numbers_are_reproduced_to_the_last_digit_from_disk(evaluation, model, source, tmp_path):
     bundle = load_bundle(save_bundle(tmp_path / "model", model, source.classes, PREPROCESSING))
     again = evaluate(bundle.model, bundle.preprocessing, source.splits["test"], bundle.classes, batch_size=50)
     assert again.metrics == evaluation.metrics

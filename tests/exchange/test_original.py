@@ -125,7 +125,7 @@ def test_deit_iii_names_layer_scale_otherwise() -> None:
     assert not unplaced(report)
 
 
-def test_openai_clip_is_what_timm_makes_of_it() -> None:
+def test_openai_clip_equals_the_conversion_of_timm() -> None:
     from tests.exchange.test_libraries import clip
 
     state = clip(quick=True).state_dict()

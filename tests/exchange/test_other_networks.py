@@ -100,7 +100,7 @@ def test_a_config_of_other_weights(tmp_path) -> None:
     refused(tmp_path, "describes a vit of transformers", "the names of timm")
 
 
-def test_only_images_and_their_classes_go_to_timm(tmp_path) -> None:
+def test_only_image_classifiers_are_exported_to_timm(tmp_path) -> None:
     texts = hf.BertForSequenceClassification(hf.BertConfig(**SIZES))
     masked = vit.create_model("mae_tiny", image_size=16, patch_size=4, dim=32, depth=1, num_heads=2)
     for model in (texts, masked):
@@ -109,7 +109,7 @@ def test_only_images_and_their_classes_go_to_timm(tmp_path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_several_labels_go_to_transformers_and_back(tmp_path) -> None:
+def test_several_labels_are_converted_to_transformers_and_back(tmp_path) -> None:
     labels = {0: "cat", 1: "big", 2: "old"}
     model = scramble(hf.ViTForImageClassification(hf.ViTConfig(**SIZE, id2label=labels, layer_norm_eps=1e-6)))
     model.config.problem_type = "multi_label_classification"
@@ -126,7 +126,7 @@ def test_several_labels_go_to_transformers_and_back(tmp_path) -> None:
         {name: expected[i].item() for i, name in labels.items()}, abs=1e-5)
 
 
-def test_thresholds_go_to_transformers_and_back(tmp_path) -> None:
+def test_thresholds_are_converted_to_transformers_and_back(tmp_path) -> None:
     model = scramble(vit.create_model("vit_tiny", image_size=32, patch_size=8, dim=32, depth=1, num_heads=2,
                                       num_classes=2))
     save_bundle(tmp_path / "ours", model, ["cat", "big"], Preprocessing(size=(32, 32)), thresholds=[0.25, 0.75])

@@ -103,6 +103,6 @@ def test_other_classes_make_both_heads_new():
 
 
 @pytest.mark.parametrize("options", [{"pool": "mean"}, {"final_norm": "pooled"}])
-def test_what_cannot_be(options):
+def test_invalid_combinations_are_errors(options):
     with pytest.raises(ValueError, match="dist_token=true needs class_token=true, pool=class"):
         create_model("vit_tiny", **{**OURS, **options})

@@ -140,7 +140,7 @@ def test_a_config_survives_json_and_builds_the_model_again() -> None:
     ({"stem": "conv"}, r"stem=conv is unknown.*linear"),
     ({"mask_rate": 0.5}, r"no option 'mask_rate'; nearest: mask_ratio"),
 ])
-def test_what_cannot_be(options: dict, message: str) -> None:
+def test_invalid_combinations_are_errors(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         small(**options)
 

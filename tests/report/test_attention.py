@@ -152,7 +152,7 @@ def test_tokens_picture_is_as_blue_as_there_is_attention(tmp_path):
 
 
 @pytest.mark.filterwarnings("error")
-def test_tokens_picture_takes_any_text_layers_of_unlike_heads_and_long_texts(tmp_path):
+def test_tokens_picture_accepts_any_text_layers_of_unlike_heads_and_long_texts(tmp_path):
     layers = {"layer 0": random_weights(3, 2, 60), "layer 1": random_weights(1, 2, 60)}
     maps = TokenMaps(layers, ["$x_1$", "猫\n"], [str(i) for i in range(60)])
     width, height = size(tokens_picture(tmp_path / "new" / "a.png", maps, "a $heading$"))

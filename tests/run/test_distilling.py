@@ -175,7 +175,7 @@ def test_two_processes_have_the_losses_of_one(teacher, tmp_path):
         assert rows(tmp_path / "two", name) == pytest.approx(rows(alone.path, name), rel=1e-5)
 
 
-def test_what_cannot_be(teacher, tmp_path):
+def test_invalid_combinations_are_errors(teacher, tmp_path):
     student = f"distill.teacher={teacher}"
     photos = write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
     overrides = ["data=folder", f"data.root={photos}", "data.image_size=16", "data.patch_size=8", "model=micro"]

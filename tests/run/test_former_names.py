@@ -37,7 +37,7 @@ def test_a_former_option_is_its_new_one_and_logs_it_once(log_lines, group, forme
     assert former not in options(group) and name in options(group)
 
 
-def test_a_former_option_works_in_a_defaults_list_of_ones_own(log_lines, tmp_path):
+def test_a_former_option_works_in_a_defaults_list_of_the_user(log_lines, tmp_path):
     (tmp_path / "experiment").mkdir()
     content = {"defaults": [{"override /data": "digit_strips"}, {"override /model": "reader"}], "seed": 5}
     (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\n" + yaml.safe_dump(content))
@@ -67,7 +67,7 @@ def test_a_former_key_is_its_new_one_and_logs_it_once(log_keys, former):
     assert stated([f"{former}={value}"], former.rpartition(".")[0]) == {name.rpartition(".")[2]}
 
 
-def test_a_former_key_works_in_an_experiment_of_ones_own(log_keys, tmp_path):
+def test_a_former_key_works_in_an_experiment_of_the_user(log_keys, tmp_path):
     (tmp_path / "experiment").mkdir()
     content = {"defaults": [{"override /data": "digit_strips"}]}
     (tmp_path / "experiment" / "mine.yaml").write_text(

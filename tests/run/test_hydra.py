@@ -71,7 +71,7 @@ def test_cfg_prints_what_hydra_composes(capsys):
     assert printed(capsys, "--cfg", "hydra", "hydra.job.num=3")["hydra"]["job"]["num"] == 3
 
 
-def test_folders_and_primary_configs_of_ones_own(own, capsys):
+def test_folders_and_primary_configs_of_the_user(own, capsys):
     found = printed(capsys, "--config-dir", own, "data=mine", "model=flat", "--cfg", "job")
     assert found["data"]["name"] == "mine" and found["model"]["depth"] == 1
     found = printed(capsys, "-cd", own.name, "--config-name", "own", "model=flat", "--cfg", "job", "--resolve")
@@ -87,7 +87,7 @@ def started(monkeypatch):
     return configs
 
 
-def test_two_folders_of_ones_own(own, started, tmp_path, capsys):
+def test_two_folders_of_the_user(own, started, tmp_path, capsys):
     (tmp_path / "more" / "model").mkdir(parents=True)
     (tmp_path / "more" / "model" / "flat.yaml").write_text("defaults: [tiny]\ndepth: 2\n")
     (own / "model" / "flat.yaml").unlink()
@@ -143,7 +143,7 @@ def test_wrong_options_are_one_sentence(own, capsys, overrides, texts):
     assert printed.count("\n") == 1 and all(text in printed for text in texts), printed
 
 
-def test_a_run_of_ones_own_configs_and_its_resumption(own, capsys, monkeypatch):
+def test_a_run_of_user_configs_and_its_resumption(own, capsys, monkeypatch):
     def stops(*_):
         raise KeyboardInterrupt
 
@@ -165,7 +165,7 @@ def test_from_python(own, tmp_path):
     assert vit.load(run.path).model.config.depth == 1
 
 
-def test_a_comparison_of_ones_own_models(own):
+def test_a_comparison_of_user_models(own):
     overrides = ["--config-dir", str(own), "data=mine", "recipe=brief", "trainer.accelerator=cpu", "logger=csv",
                  "report=false", "calibrate=none"]
     runs = 'compare={one: ["model=flat"], two: ["model=flat", "model.mlp_ratio=2"]}'

@@ -181,6 +181,6 @@ def test_unlabelled_photos(tmp_path):
     (["task.examples_every=0"], "task.examples_every=0: must be a whole number, 1 or more"),
     (["callbacks.monitor=val/accuracy"], "callbacks.monitor=val/accuracy: must be one of val/loss, train/loss"),
 ])
-def test_what_cannot_be(overrides, message, tmp_path):
+def test_invalid_combinations_are_errors(overrides, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         vit.train(["experiment=mae", *overrides, f"run_dir={tmp_path / 'run'}"])

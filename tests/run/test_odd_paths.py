@@ -16,7 +16,7 @@ SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=
          "data.image_size=16", "data.patch_size=8", "model.depth=1", "model.dim=16", "model.num_heads=2"]
 
 
-def test_a_run_with_odd_names(tmp_path, capfd):
+def test_a_run_with_unusual_names(tmp_path, capfd):
     root, path = tmp_path / "it's, [odd] (1) é$HOME=a", tmp_path / "run & it's"
     for name in ("cat", "dog"):
         (root / name).mkdir(parents=True)
@@ -32,7 +32,7 @@ def test_a_run_with_odd_names(tmp_path, capfd):
     assert main(["audit", "data=folder", f"data.root={root}"]) == 0
 
 
-def test_a_comparison_with_odd_names(tmp_path):
+def test_a_comparison_with_unusual_names(tmp_path):
     overrides = ["compare={a: ['model=tiny'], b: ['model=small']}", f"run_dir={tmp_path}/it's (1)"]
     folder, plan = find_plan(resolve(compose(overrides)), overrides)
     assert folder == tmp_path / "it's (1)" and list(plan["runs"]) == ["a", "b"]

@@ -282,7 +282,7 @@ def test_grey_images_from_training_to_prediction(tmp_path):
     assert "WARNING model: timm and transformers will load this model, but prepare images another way" in log
 
 
-def test_debug_goes_through_every_phase(tmp_path):
+def test_debug_runs_every_phase(tmp_path):
     run = vit.train(["debug=true", "precision=32-true", f"run_dir={tmp_path}"])
     assert run.metrics["steps"] == 8 and "test/accuracy" in run.metrics and (run.path / "model").is_dir()
     predictions = table(run.path / "predictions.csv")

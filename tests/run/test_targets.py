@@ -119,7 +119,7 @@ def test_everything_that_the_project_names_is_in_the_table():
         assert module == "pytorch_lightning.loggers" or hasattr(vit.data, leaf), name
 
 
-def test_a_data_set_of_ones_own_resumes_when_the_command_names_it(flowers, tmp_path):
+def test_a_data_set_of_the_user_resumes_when_the_command_names_it(flowers, tmp_path):
     vit.train([*TINY, flowers, "run_dir=run"])
     (tmp_path / "run" / "metrics.json").unlink()
     with pytest.raises(ConfigError, match=r"flowers_of_mine.*add data._target_=flowers_of_mine.flowers"):
@@ -160,7 +160,7 @@ def test_a_bundle_runs_nothing_that_it_records(tmp_path, monkeypatch, capsys, co
     assert not Path("marker").exists()
 
 
-def test_a_recorded_data_set_of_ones_own_is_evaluated_when_the_command_names_it(flowers, tmp_path, capsys):
+def test_a_recorded_data_set_of_the_user_is_evaluated_when_the_command_names_it(flowers, tmp_path, capsys):
     folder = bundle(tmp_path, [flowers])
     assert main(["evaluate", str(folder)]) == 2
     assert f"add {flowers} to the command" in capsys.readouterr().err

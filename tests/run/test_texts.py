@@ -379,7 +379,7 @@ def test_a_whole_table_that_the_model_has_not_seen_is_evaluated(translation, tmp
         vit.train([*table, "data.on_unknown_split=skip", *QUICK])
 
 
-def test_what_cannot_be(translation, capsys):
+def test_invalid_combinations_are_errors(translation, capsys):
     with pytest.raises(ConfigError, match=r"data.tokenizer: tokenizer kind 'bp' is not one of byte, bpe"):
         vit.train([*TRANSLATION, "data.tokenizer.kind=bp"])
     with pytest.raises(ConfigError, match=r"task.decode.beam=2.5: must be a whole number, 1 or more"):

@@ -100,7 +100,7 @@ def test_square_images_are_those_of_one_size() -> None:
         assert torch.equal(packed().image(pixels), Preprocessing((32, 32), "squash").image(pixels))
 
 
-def test_the_stored_values_come_back() -> None:
+def test_the_stored_values_are_loaded_unchanged() -> None:
     made = packed(mean=(0.1, 0.2, 0.3), max_patches=20)
     assert PackedPreprocessing.from_dict(made.to_dict()) == made
     assert made.to_dict()["resize"] == "aspect" and packed().to_dict()["max_patches"] == 16
