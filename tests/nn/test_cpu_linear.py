@@ -62,6 +62,20 @@ def test_only_large_products_are_for_onednn(monkeypatch, dtype, gradients) -> No
     assert seen
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(("x", "weight", "bias"), [
+    (torch.float32, torch.bfloat16, torch.bfloat16), (torch.float32, torch.bfloat16, torch.float32),
+    (torch.bfloat16, torch.float32, torch.float32), (torch.float32, torch.float32, torch.bfloat16),
+], ids=str)
+def test_different_dtypes_are_an_error_without_autocast(monkeypatch, x, weight, bias, gradients) -> None:
+    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
+    tensors = torch.randn(4, 8).to(x), torch.randn(6, 8).to(weight), torch.randn(6).to(bias)
+    with torch.set_grad_enabled(gradients), pytest.raises(RuntimeError, match="dtype"):
+        linear(*tensors)
+    with torch.set_grad_enabled(gradients), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(linear(*tensors), F.linear(*tensors))
+
+
 class Subclass(torch.Tensor):
     """Stands for sharded and quantised weights."""
 

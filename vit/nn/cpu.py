@@ -169,8 +169,11 @@ def linear(
     is_packed = packed is not None and x.numel() > weight.shape[1]  # a single row gains nothing
     if type(weight) not in PLAIN or not is_faster(x, weight.shape[0], is_packed):
         return activation(F.linear(x, weight, bias))
-    dtype = product_dtype(x)
-    x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    if torch.is_autocast_enabled("cpu"):
+        dtype = product_dtype(x)
+        x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    elif weight.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
+        return activation(F.linear(x, weight, bias))  # raises torch's error
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return activation(linear_by_onednn(x, weight, bias))
     onednn = load_onednn()
