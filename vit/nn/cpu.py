@@ -207,7 +207,7 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
 
 @torch.library.custom_op("vit::linear", mutates_args=())
 def linear_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`linear` by oneDNN with gradients; torch's compiler calls it as it is."""
+    """`linear` by oneDNN with gradients, (...,E); torch's compiler calls it as it is."""
     onednn = load_onednn()
     return F.linear(x, weight, bias) if onednn is None else onednn.product(x, weight, bias, *FUSED[identity])
 
