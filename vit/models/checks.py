@@ -6,6 +6,7 @@ from numbers import Real
 from typing import Any
 
 from vit.messages import nearest_names
+from vit.other_names import MODEL
 
 CHOICES = {
     "positions": ("learned", "sincos", "rotary", "none"),
@@ -58,7 +59,7 @@ def check_names(cls: type, names: Sequence[str] | Mapping[str, Any]) -> None:
     fields = [field.name for field in dataclasses.fields(cls)]
     for name in names:
         if name not in fields:
-            near = nearest_names(name, fields, n=3)
+            near = [MODEL[name]] if MODEL.get(name) in fields else nearest_names(name, fields, n=3)
             raise ValueError(f"the model has no option {name!r}; {'nearest' if near else 'it has'}: "
                              f"{', '.join(near or fields)}")
 

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vit.exchange.private_paths import PATH_KEYS
 from vit.messages import one_line
+from vit.other_names import RUN
 from vit.run.config.hydra_interface import (
     CONFIG_ERRORS,
     PRIMARY,
@@ -28,7 +29,7 @@ from vit.run.config.hydra_interface import (
     value_of,
 )
 from vit.run.config.overrides import ConfigError, parse, with_current_key, with_current_keys
-from vit.run.config.valid_values import check_type, invalid_value, nearest, nodes
+from vit.run.config.valid_values import check_type, invalid_value, nearest, nodes, value_without_effect
 
 log = logging.getLogger("vit")
 
@@ -139,7 +140,7 @@ def prepare_overrides(parsed: list[Override]) -> Prepared:
     for group, option in found.choices.items():
         if option in FORMER_OPTIONS.get(group, ()):
             log_former_name(group, option)
-    _check_keys(found.keys, parsed, search)
+    _check_keys(found, parsed, search)
     mode = value_of(parsed, MODE) or found.mode
     return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
                     mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name), found.choices)
@@ -208,14 +209,14 @@ def resolve(config: DictConfig) -> dict:
     """The config as plain dicts, lists, strings and numbers, with all interpolations resolved.
 
     Raises:
-        ConfigError: a missing or invalid value.
+        ConfigError: a missing or invalid value, or one that has no effect.
     """
     try:
         found = with_current_keys(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "a value"
         raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
-    if problem := invalid_value(found):
+    if problem := invalid_value(found) or value_without_effect(found):
         raise ConfigError(problem)
     return found
 
@@ -244,12 +245,13 @@ def _added(override: Override, known: dict) -> str:
     return f"++{override.input_line.lstrip('+')}" if is_option else override.input_line
 
 
-def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) -> None:
+def _check_keys(found: Groups, parsed: list[Override], search: tuple[str, ...]) -> None:
     """Checks that every key is in the composed config, or is added to a node that accepts further keys.
 
     Raises:
-        ConfigError: names the nearest valid key.
+        ConfigError: names the nearest valid key, or the options of the group that have the key.
     """
+    known = found.keys
     for override in parsed:
         key, is_group = override.key_or_group, _is_group(override.key_or_group, search)
         if is_hydra_key(key):
@@ -265,4 +267,23 @@ def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) ->
             raise ConfigError(f"{key} is a new key: write +{override.input_line}")
         if key in REMOVED:
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
+        if having := _options_with(key, known, search):
+            group, _, name = key.partition(".")
+            listed = ", ".join(f"{group}={option}" for option in having)
+            raise ConfigError(f"{group}={found.choices.get(group)} has no key {name}; add one that has it to the "
+                              f"command: {listed}")
         raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg job)")
+
+
+def _options_with(key: str, known: dict, search: tuple[str, ...]) -> list[str]:
+    """The options of the group of a dotted key, such as `data.root`, whose files have the key, or the key of another
+    name that `RUN` translates it to; empty if that key is known.
+    """
+    group, _, name = key.partition(".")
+    if not name or not _is_group(group, search) or RUN.get(name) in known:
+        return []
+    repository = hydra_over(config_folder()).config_loader.repository
+    keys = {option: loaded.config.keys() for option in options(group, search)
+            if (loaded := repository.load_config(f"{group}/{option}")) is not None}
+    called = name if any(name in each for each in keys.values()) else RUN.get(name, "").removeprefix(f"{group}.")
+    return [option for option, each in keys.items() if called in each]

@@ -12,6 +12,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from vit.messages import did_you_mean, nearest_names
+from vit.other_names import MODEL, RUN
 from vit.run.config.overrides import ConfigError, yaml_text
 from vit.run.config.value_kinds import Choice, Node, Number, Text
 
@@ -208,6 +209,21 @@ def invalid_value(config: dict) -> str | None:
     return None
 
 
+NEEDS = {  # key that is null by default -> key, its values with which the former has an effect, how to select them
+    "data.cache_dir": ("data.cache", ("disk",), "data.cache=disk"),
+    "distill.teacher": ("distill.kind", ("soft", "hard", "token"), "distill=soft, distill=hard or distill=token"),
+}
+
+
+def value_without_effect(config: dict) -> str | None:
+    """A sentence about the first value that another one makes ineffective; None where all have an effect."""
+    values = dict(nodes(config))
+    for key, (other, effective, fix) in NEEDS.items():
+        if values.get(key) is not None and values.get(other) not in effective:
+            return f"{key}={values[key]} has no effect with {other}={values.get(other)}; add {fix}"
+    return None
+
+
 def check_type(override: Override, default: object) -> None:
     """Checks that an override of a key with this default has its type.
 
@@ -231,14 +247,18 @@ def check_type(override: Override, default: object) -> None:
 
 
 def nearest(key: str, among: list[str]) -> str:
-    """`; did you mean X?`, or nothing without a near name. The same name in another node comes first, then similar
-    spelling of the dotted key, then of its last part.
+    """`; did you mean X?`, or nothing without a near name. The same name in another node comes first, then what another
+    library calls so, then similar spelling of the dotted key, then of its last part.
     """
     leaf = key.rpartition(".")[2]
+    option = MODEL.get(leaf, leaf if leaf in MODEL.values() else None)
+    elsewhere = [name for name in (RUN.get(leaf), f"data.{option}") if name in among] or (
+        [f"model.{option}"] if option else [])
     last_parts = {name.rpartition(".")[2]: name for name in reversed(among)}
     near = (
         [name for name in among if name.endswith(f".{key}")]
         or [name for name in among if name.rpartition(".")[2] == leaf]
+        or elsewhere[:1]
         or nearest_names(key, among, cutoff=0.7)
         or [last_parts[name] for name in nearest_names(leaf, last_parts, cutoff=0.75)]
     )

@@ -1,0 +1,64 @@
+"""Keys of other libraries: each hint names a key that exists."""
+
+import dataclasses
+
+import pytest
+
+from vit.models import VisionTransformerConfig, create_model
+from vit.other_names import MODEL, RUN
+from vit.run.config.composing import ConfigError, compose, groups_of, resolve
+
+
+def hint(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        resolve(compose(list(overrides)))
+    return str(caught.value)
+
+
+def test_hints_name_keys_that_exist():
+    assert set(RUN.values()) <= set(groups_of(["data=folder"], "train").keys)
+    assert set(MODEL.values()) <= {field.name for field in dataclasses.fields(VisionTransformerConfig)}
+
+
+def test_names_of_other_libraries_are_not_names_of_this_one():
+    leaves = {key.rpartition(".")[2] for key in groups_of(["data=folder"], "train").keys}
+    fields = {field.name for field in dataclasses.fields(VisionTransformerConfig)}
+    assert not leaves & RUN.keys() and not fields & MODEL.keys()
+
+
+@pytest.mark.parametrize(("override", "key"), [
+    ("learning_rate=1", "recipe.optimizer.lr"), ("recipe.optimizer.learning_rate=1", "recipe.optimizer.lr"),
+    ("trainer.max_epochs=3", "recipe.epochs"), ("gpus=2", "trainer.devices"), ("img_size=32", "data.image_size"),
+    ("data.num_workers=2", "data.workers"), ("drop_path=0.1", "model.drop_path"), ("embed_dim=64", "model.dim"),
+    ("pretrained=true", "init_from"), ("dataset=cifar10", "data"),
+])
+def test_a_key_of_another_library(override, key):
+    assert hint(override).startswith(f"unknown key {override.partition('=')[0]}; did you mean {key}? ")
+
+
+def test_a_key_of_another_library_in_another_data_set():
+    assert "did you mean data.root?" in hint("data=folder", "data.path=photos")
+    assert hint("data.dir=photos").startswith("data=digits has no key dir; add one that has it to the command: ")
+
+
+@pytest.mark.parametrize(("override", "choice", "others"), [
+    ("data.root=photos", "data=digits", ("data=folder", "data=imagenet")),
+    ("logger.wandb=null", "logger=default", ("logger=wandb",)),
+])
+def test_a_key_of_another_option_of_the_group(override, choice, others):
+    message, name = hint(override), override.partition("=")[0].partition(".")[2]
+    assert message.startswith(f"{choice} has no key {name}; add one that has it to the command: ")
+    assert all(other in message for other in others)
+
+
+def test_an_option_of_a_model():
+    with pytest.raises(ValueError, match="the model has no option 'num_layers'; nearest: depth$"):
+        create_model("vit_tiny", num_layers=3)
+
+
+@pytest.mark.parametrize(("override", "message"), [
+    ("distill.teacher=run", "distill.teacher=run has no effect with distill.kind=none; add distill=soft, distill=hard"),
+    ("data.cache_dir=cache", "data.cache_dir=cache has no effect with data.cache=auto; add data.cache=disk"),
+])
+def test_a_value_without_effect(override, message):
+    assert hint(override).startswith(message)
