@@ -209,18 +209,12 @@ def invalid_value(config: dict) -> str | None:
     return None
 
 
-NEEDS = {  # key that is null by default -> key, its values with which the former has an effect, how to select them
-    "data.cache_dir": ("data.cache", ("disk",), "data.cache=disk"),
-    "distill.teacher": ("distill.kind", ("soft", "hard", "token"), "distill=soft, distill=hard or distill=token"),
-}
-
-
 def value_without_effect(config: dict) -> str | None:
-    """A sentence about the first value that another one makes ineffective; None where all have an effect."""
-    values = dict(nodes(config))
-    for key, (other, effective, fix) in NEEDS.items():
-        if values.get(key) is not None and values.get(other) not in effective:
-            return f"{key}={values[key]} has no effect with {other}={values.get(other)}; add {fix}"
+    """A sentence about a value that another one makes ineffective; None where there is none."""
+    distill = config.get("distill") or {}  # which another primary config may lack
+    if distill.get("teacher") is not None and distill.get("kind", "none") == "none":
+        return (f"distill.teacher={distill['teacher']} has no effect with distill.kind=none; add distill=soft, hard or "
+                "token, or distill.teacher=null")
     return None
 
 
