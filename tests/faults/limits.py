@@ -87,6 +87,24 @@ def frozen_worker() -> None:
     in_worker(lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
+def frozen_before_fetch() -> None:
+    """The worker freezes before the training process has fetched the shared memory of its first batch."""
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Workers
+
+    def frozen() -> None:
+        time.sleep(0.5)  # the first batch is in the queue
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    in_worker(frozen)
+    get = Workers._try_get_data
+
+    def later(self, *arguments, **options):
+        time.sleep(1)
+        return get(self, *arguments, **options)
+
+    Workers._try_get_data = later
+
+
 def killed_worker() -> None:
     in_worker(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
@@ -112,6 +130,7 @@ LIMITS = {
     "memory": "out of memory with recipe.batch_size",
     "processes": "the system starts no more processes or threads",
     "frozen_worker": f"no loading process returned a batch for {TIMEOUT} s",
+    "frozen_before_fetch": f"no loading process returned a batch for {TIMEOUT} s",
     "sleeping_worker": f"no loading process returned a batch for {TIMEOUT} s",
     "killed_worker": "a loading process was killed",
     "bus_error": "as the system does when memory or /dev/shm (",
@@ -121,7 +140,7 @@ LIMITS = {
 
 def cases() -> Iterator[Case]:
     for fault, text in LIMITS.items():
-        quick = fault in ("files", "frozen_worker")
+        quick = fault in ("files", "frozen_worker", "frozen_before_fetch")
         yield Case(fault, lambda folder, f=fault, t=text: limited(folder, f, t), quick)
 
 

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -76,8 +78,9 @@ class Fetching:
         try:
             with stop_signals_blocked():  # in new workers until they ignore them
                 batches = iter(self._workers_loader())
-            for batch in batches:
-                yield self._checked(batch)
+            with WaitLimit(batches, self.timeout) as in_time:
+                for batch in in_time:
+                    yield self._checked(batch)
         except Exception as error:
             self.close(by_force=True)  # the garbage collector would wait for hung workers
             if not explain_limit(error) and (reason := explain_lost_worker(error, self.timeout)):
@@ -123,6 +126,58 @@ class Fetching:
     def names(self, index: Sequence[int]) -> list[str]:
         """The names of samples, such as file paths."""
         return [str(self.dataset.split.names[int(i)]) for i in index]
+
+
+class WaitLimit:
+    """Iterates over a DataLoader's batches, and kills its workers when a batch takes longer than `seconds`.
+
+    DataLoader's timeout ends the wait for a message. The shared memory that a message names is then requested from the
+    worker without a limit, and a worker that is frozen never answers.
+
+    Args:
+        batches: iterator of a DataLoader with worker processes.
+        seconds: longest wait for a batch; 0 for no limit.
+
+    Raises:
+        TimeoutError: the limit was exceeded.
+    """
+
+    def __init__(self, batches: Any, seconds: float):
+        self._exceeded = False
+        self._batches, self._seconds = batches, seconds
+        self._since: float | None = None  # start of the current wait
+        self._over = threading.Event()
+
+    def __enter__(self) -> "WaitLimit":
+        if self._seconds:
+            threading.Thread(target=self._watch, name="loading timeout", daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            self._since = time.monotonic()
+            try:
+                batch = next(self._batches)
+            except StopIteration:
+                return
+            except Exception as error:
+                if self._exceeded:
+                    raise TimeoutError(f"DataLoader timed out after {self._seconds:g} s") from error
+                raise
+            finally:
+                self._since = None
+            yield batch
+
+    def _watch(self) -> None:
+        while not self._over.wait(min(1.0, self._seconds / 4)):
+            since = self._since
+            if since is not None and time.monotonic() - since > self._seconds:
+                self._exceeded = True
+                kill_workers(self._batches)
+                return
 
 
 def _pinned(batch: Batch) -> Batch:
