@@ -20,7 +20,7 @@ from sacremoses import MosesTokenizer
 def scores(run: Path, tokenizer: MosesTokenizer) -> dict[str, float | str]:
     """Both scores of one run's predictions.csv, in points."""
     rows = predictions(run)
-    generated, references = [row["answer"] for row in rows], [row["reference"] for row in rows]
+    generated, references = [row["generated"] for row in rows], [row["reference"] for row in rows]
     plain, split = BLEU(), BLEU(tokenize="none", lowercase=True)
     texts = [[tokenizer.tokenize(t, return_str=True, escape=False) for t in side] for side in (generated, references)]
     found = {
@@ -38,7 +38,7 @@ def predictions(run: Path) -> list[dict[str, str]]:
         raise SystemExit(f"{file} does not exist; give the folder of a finished run")
     with open(file, newline="", encoding="utf-8") as opened:
         rows = list(csv.DictReader(opened))
-    if not rows or not {"answer", "reference"} <= rows[0].keys():
+    if not rows or not {"generated", "reference"} <= rows[0].keys():
         raise SystemExit(f"{file} has no generated texts; give the folder of a translation run")
     return rows
 

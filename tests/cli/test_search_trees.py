@@ -29,7 +29,7 @@ def test_the_search_of_a_text_is_printed_and_drawn(models, tmp_path, capfd):
     predictor = vit.load(models / "translator")
     settings = predictor.changed_settings(beam=3, n_best=2)
     search, (generated,) = predictor.search("ab", settings), predictor.predict(["ab"], settings)
-    assert search.answer == generated and [search.tree.score(i) for i in search.nodes] == list(generated.scores)
+    assert search.generated == generated and [search.tree.score(i) for i in search.nodes] == list(generated.scores)
     assert printed.out.startswith(f"ab → {generated.text}   score {generated.score:.4f}, beam 3, ")
     assert f"score {generated.scores[1]:.4f}, text 2" in printed.out
     assert printed.err == f"wrote {output}\n" and "<svg" in output.read_text()

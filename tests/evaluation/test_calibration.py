@@ -13,7 +13,7 @@ from vit.data import DataError
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.evaluation.calibration.reliability import calibration_error, certainty
 from vit.evaluation.calibration.temperature import fit_temperature
-from vit.inference.abstention import answered_above, fewest_samples, may_exceed, probability_threshold
+from vit.inference.abstention import fewest_samples, may_exceed, probability_threshold, selective_risks
 from vit.inference.conformal import content_draws, label_scores, row_draws, set_sizes, true_scores
 from vit.inference.unknown import unknown_scores
 
@@ -160,8 +160,8 @@ def test_the_stated_error_rate_holds_in_simulations():
     failures = 0
     for seed in range(60):
         logits, labels = simulated(600, sharpness=2.0, seed=seed)
-        answered = answered_above(*certainty(logits.softmax(-1), labels))
-        threshold = probability_threshold(answered, 0.25)
+        risks = selective_risks(*certainty(logits.softmax(-1), labels))
+        threshold = probability_threshold(risks, 0.25)
         fresh, truth = simulated(3000, sharpness=2.0, seed=1000 + seed)
         highest, right = certainty(fresh.softmax(-1), truth)
         failures += (~right[highest >= threshold]).mean() > 0.25
@@ -169,11 +169,11 @@ def test_the_stated_error_rate_holds_in_simulations():
 
 
 def test_an_error_rate_that_cannot_be_shown_is_refused_with_the_reason():
-    certain = answered_above(np.linspace(0.9, 1, 100), np.ones(100, bool))
+    certain = selective_risks(np.linspace(0.9, 1, 100), np.ones(100, bool))
     with pytest.raises(ValueError, match="with 528 validation samples or more, and the model was calibrated on 100"):
         probability_threshold(certain, 0.01)
     assert fewest_samples(0.01, 0.005) == 528
-    wrong = answered_above(np.linspace(0.9, 1, 1000), np.zeros(1000, bool))
+    wrong = selective_risks(np.linspace(0.9, 1, 1000), np.zeros(1000, bool))
     with pytest.raises(ValueError, match="of the 100 most certain predictions 100 are wrong"):
         probability_threshold(wrong, 0.2)
 
@@ -193,7 +193,10 @@ def test_a_calibration_is_plain_values_and_loads_again():
     import json
 
     found = fit_calibration(CLASSES, outputs(300), outputs(400, seed=3))
-    assert calibration_from_dict(json.loads(json.dumps(found.to_dict())), CLASSES) == found
+    stored = json.loads(json.dumps(found.to_dict()))
+    assert calibration_from_dict(stored, CLASSES) == found and len(stored["selective_risks"]) > 1
+    older = {("answered" if key == "selective_risks" else key): value for key, value in stored.items()}
+    assert calibration_from_dict(older, CLASSES) == found
     again = fit_calibration(CLASSES, outputs(300), outputs(400, seed=3))
     assert again == found
     assert found.loss[1] <= found.loss[0]

@@ -75,11 +75,11 @@ def test_the_command_prints_and_writes_the_comparison(tmp_path, capsys):
     assert f"{second.mean():.2%}" in capsys.readouterr().out
 
 
-def write_texts(folder, texts, references):
+def write_texts(folder, texts, references, column="generated"):
     folder.mkdir()
     with open(folder / "predictions.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("name", "reference", "answer"), *zip(range(len(texts)), references, texts,
-                                                                          strict=True)])
+        csv.writer(file).writerows([("name", "reference", column), *zip(range(len(texts)), references, texts,
+                                                                        strict=True)])
     return str(folder)
 
 
@@ -104,7 +104,8 @@ def test_a_few_texts_have_no_p_value_of_bleu_but_the_exact_test(tmp_path, capsys
     """29 texts: of 8 that only one translator gets right, all are the first one's, so p = 2 / 2^8."""
     references = [f"the cat number {i} sat" for i in range(29)]
     wrong = [text.replace("cat", "dog") if i < 8 else text for i, text in enumerate(references)]
-    runs = [write_texts(tmp_path / name, texts, references) for name, texts in (("a", references), ("b", wrong))]
+    runs = [write_texts(tmp_path / "a", references, references),
+            write_texts(tmp_path / "b", wrong, references, column="answer")]  # as older versions wrote it
     assert main(["compare", *runs, "--json", str(tmp_path / "n.json")]) == 0
     found = json.loads((tmp_path / "n.json").read_text())["compared"][runs[1]]
     assert found["exact_match"]["p_value"] == pytest.approx(2 / 2**8)
@@ -134,7 +135,7 @@ def test_folders_without_predictions_of_a_classifier_are_named(tmp_path, capsys)
     (second / "predictions.csv").write_text("file,true,right\n")
     assert main(["compare", str(first), str(second)]) == 1
     assert "predictions.csv has no rows" in capsys.readouterr().err
-    (second / "predictions.csv").write_text("file,reference,answer\n")
+    (second / "predictions.csv").write_text("file,reference,generated\n")
     assert main(["compare", str(second), str(second)]) == 1
     assert "predictions.csv has no rows" in capsys.readouterr().err
     (second / "predictions.csv").write_text("file,target\na,b\n")

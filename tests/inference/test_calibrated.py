@@ -87,7 +87,7 @@ def test_a_model_abstains_for_improbable_and_out_of_distribution_inputs(folder):
         assert (each.label == "unsure") is bool(each.unsure)
         assert ("unlike the validation data" in each.unsure) is (each.p_value <= 0.3)
     record = calibration()
-    certain = [row.probability for row in record.answered]
+    certain = [row.probability for row in record.selective_risks]
     assert certain == sorted(certain) and found[0].names[0] in CLASSES
 
 

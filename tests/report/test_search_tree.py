@@ -56,12 +56,12 @@ def test_the_lines_hold_every_hypothesis_once(search):
     assert sum(line.count("<") for line in lines) == len(nodes)
     bold = [line.plain for line in search_lines(search) if any("blue" in str(span.style) for span in line.spans)]
     assert [re.findall(r"<\d+>", line)[0] for line in bold[1:]] == [search.tokens[i] for i in sorted(search.chosen)][1:]
-    score = f"score {search.answer.score:.4f}, text 1"
+    score = f"score {search.generated.score:.4f}, text 1"
     assert sum(score in line for line in bold) == 1
     assert not any(line.startswith(("├", "│")) for line in bold)  # the best text is at the left
 
 
 def test_a_text_that_the_search_has_not_found_has_no_line(search):
-    other = RecordedSearch(search.answer, search.tree, search.tokens, [None])
+    other = RecordedSearch(search.generated, search.tree, search.tokens, [None])
     assert other.chosen == frozenset() and len(list(search_lines(other))) == len(list(search_lines(search)))
     assert torch.isfinite(torch.tensor(node_rows(other))).all()

@@ -50,7 +50,7 @@ def test_files_of_a_translation_run(translation):
         assert f"test/{name}" in metrics
     assert "tok:13a" in metrics["test/bleu_signature"]
     rows = table(translation.path / "predictions.csv")
-    assert len(rows) == 24 and list(rows[0]) == ["name", "source", "reference", "answer", "right", "cer", "score",
+    assert len(rows) == 24 and list(rows[0]) == ["name", "source", "reference", "generated", "right", "cer", "score",
                                                    "difference"]
     assert {"val/loss", "val/exact_match", "val/cer", "val/bleu"} <= set(
         table(translation.path / "metrics.csv")[0]
@@ -79,7 +79,7 @@ def test_texts_are_evaluated_with_the_stated_generation_settings(translation, tm
                  str(tmp_path)]
     assert main(overrides) == 0
     rows = table(tmp_path / "predictions.csv")
-    sources, predicted = [row["source"] for row in rows], [row["answer"] for row in rows]
+    sources, predicted = [row["source"] for row in rows], [row["generated"] for row in rows]
     translator = vit.load(translation.path)
     shorter = translator.predict(sources, replace(translator.settings, beam=1, max_len=3))
     assert predicted == [each.text for each in shorter] != [each.text for each in translator.predict(sources)]

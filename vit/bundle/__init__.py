@@ -4,7 +4,7 @@ If timm supports the model, the folder is a timm folder that timm and transforme
 under the key `vit` of config.json. Parameters have vit's names in memory and timm's in a timm folder (`vit.weights`).
 """
 
-from vit.bundle.calibration import Answered, Calibration, Quantiles, UnknownScore
+from vit.bundle.calibration import Calibration, Quantiles, SelectiveRisk, UnknownScore
 from vit.bundle.ensemble import save_ensemble
 from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.loading import Bundle, find_bundle, is_bundle, load_bundle, model_kind
@@ -15,7 +15,7 @@ from vit.data import AnyPreprocessing
 Contract = AnyPreprocessing  # alias: former name
 
 __all__ = [
-    "CONFIG", "WEIGHTS", "Answered", "Bundle", "BundleError", "Calibration", "Contract", "LabelCalibration",
-    "Quantiles", "UnknownScore", "find_bundle", "is_bundle", "load_bundle", "model_kind", "save_bundle",
-    "save_ensemble",
+    "CONFIG", "WEIGHTS", "Bundle", "BundleError", "Calibration", "Contract", "LabelCalibration",
+    "Quantiles", "SelectiveRisk", "UnknownScore", "find_bundle", "is_bundle", "load_bundle", "model_kind",
+    "save_bundle", "save_ensemble",
 ]

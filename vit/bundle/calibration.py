@@ -14,7 +14,7 @@ STORED = 1000  # maximum number of order statistics that are stored
 DIGITS = 1e6  # stored scores are rounded up to multiples of 1/DIGITS
 METHODS = ("aps", "raps")
 MAX_FEATURES = 1 << 20  # numbers of class means in config.json
-NEEDED = {"samples", "temperature", "loss", "ece", "sets", "unknown", "answered"}
+NEEDED = {"samples", "temperature", "loss", "ece", "sets", "unknown", "selective_risks"}
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,10 @@ def required_samples(level: float) -> int:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """How many validation samples had this probability or a higher one, and how many of them were predicted wrongly."""
+class SelectiveRisk:
+    """How many validation samples had this probability or a higher one, and how many of them were predicted wrongly
+    (selective classification, arXiv 1705.08500).
+    """
 
     probability: float
     samples: int
@@ -108,7 +110,7 @@ class Calibration:
         loss, ece: log loss and expected calibration error on these samples, without and with the temperature.
         sets: quantiles of the scores of `METHODS`; empty where only the temperature was fitted.
         unknown: None where only the temperature was fitted.
-        answered: the accuracy above several probabilities.
+        selective_risks: the errors above several probabilities.
         absent: classes without a validation sample.
     """
 
@@ -118,7 +120,7 @@ class Calibration:
     ece: tuple[float, float]
     sets: Mapping[str, Quantiles] = field(default_factory=dict)
     unknown: UnknownScore | None = None
-    answered: tuple[Answered, ...] = ()
+    selective_risks: tuple[SelectiveRisk, ...] = ()
     absent: tuple[str, ...] = ()
 
     @property
@@ -133,7 +135,7 @@ class Calibration:
             "ece": list(self.ece),
             "sets": {name: asdict(each) for name, each in self.sets.items()},
             "unknown": None if self.unknown is None else asdict(self.unknown),
-            "answered": [asdict(each) for each in self.answered],
+            "selective_risks": [asdict(each) for each in self.selective_risks],
             "absent": list(self.absent),
         }
 
@@ -146,13 +148,17 @@ def calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[st
     """
     if values is None:
         return None
+    if "answered" in values:  # the key of older versions
+        values = {"selective_risks": values["answered"], **values}
     samples, loss, ece = read_errors(values, NEEDED)
     temperature = read_temperature(values["temperature"])
-    answered = tuple(Answered(number(each["probability"], "answered"), int(each["samples"]), int(each["wrong"]))
-                     for each in values["answered"])
+    risks = tuple(
+        SelectiveRisk(number(each["probability"], "selective_risks"), int(each["samples"]), int(each["wrong"]))
+        for each in values["selective_risks"]
+    )
     sets = {name: read_quantiles(each, f"sets.{name}") for name, each in values["sets"].items()}
     unknown = None if values["unknown"] is None else read_unknown(values["unknown"], classes)
-    return Calibration(samples, temperature, loss, ece, sets, unknown, answered, tuple(values.get("absent", ())))
+    return Calibration(samples, temperature, loss, ece, sets, unknown, risks, tuple(values.get("absent", ())))
 
 
 def calibrated_probabilities(logits: Tensor, record: Calibration | None) -> Tensor:

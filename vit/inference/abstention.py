@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit.bundle import Answered
+from vit.bundle import SelectiveRisk
 
 CONFIDENCE = 0.95  # of the bound on the error rate
 FRACTIONS = tuple(each / 10 for each in range(10, 0, -1))  # coverages, the share of samples without abstention
 
 
-def answered_above(probabilities: np.ndarray, right: np.ndarray) -> tuple[Answered, ...]:
+def selective_risks(probabilities: np.ndarray, right: np.ndarray) -> tuple[SelectiveRisk, ...]:
     """Samples and errors of the most certain tenth, fifth, ... and of all samples, most first; arguments (N,).
 
     The thresholds are order statistics of the probabilities, chosen independently of which predictions are right.
@@ -20,7 +20,7 @@ def answered_above(probabilities: np.ndarray, right: np.ndarray) -> tuple[Answer
     for fraction in FRACTIONS:
         threshold = math.floor(ordered[max(math.ceil(fraction * len(ordered)), 1) - 1] * 1e6) / 1e6
         above = probabilities >= threshold
-        found[threshold] = Answered(threshold, int(above.sum()), int((above & ~right).sum()))
+        found[threshold] = SelectiveRisk(threshold, int(above.sum()), int((above & ~right).sum()))
     return tuple(found.values())
 
 
@@ -33,7 +33,7 @@ def may_exceed(rate: float, samples: int, wrong: int, failure: float) -> bool:
     return bool(binom.cdf(wrong, samples, rate) > failure)
 
 
-def probability_threshold(answered: Sequence[Answered], rate: float, confidence: float = CONFIDENCE) -> float:
+def probability_threshold(risks: Sequence[SelectiveRisk], rate: float, confidence: float = CONFIDENCE) -> float:
     """The lowest stored probability from which at most `rate` of the predictions are wrong, with `confidence` over the
     draw of the validation samples.
 
@@ -45,14 +45,14 @@ def probability_threshold(answered: Sequence[Answered], rate: float, confidence:
             which rates were reached.
     """
     failure = (1 - confidence) / len(FRACTIONS)
-    for each in answered:
+    for each in risks:
         if not may_exceed(rate, each.samples, each.wrong, failure):
             return each.probability
-    total = max(each.samples for each in answered)
+    total = max(each.samples for each in risks)
     if (needed := fewest_samples(rate, failure)) > total:
         raise ValueError(f"an error rate of {rate:g} can be shown with {needed} validation samples or more, and "
                          f"the model was calibrated on {total}: choose {smallest_rate(total, failure):.2g} or more")
-    surest = answered[-1]
+    surest = risks[-1]
     raise ValueError(f"no probability gives an error rate of {rate:g} on the {total} validation samples: of the "
                      f"{surest.samples} most certain predictions {surest.wrong} are wrong; choose a higher rate")
 

@@ -62,7 +62,8 @@ class Calibrator:
         if set_level is not None:
             self.limit = explained(f"set={set_level:g}", self.record.sets[SET_METHOD].at, set_level)
         if abstain is not None:
-            self.threshold = explained(f"abstain={abstain:g}", probability_threshold, self.record.answered, abstain)
+            risks = self.record.selective_risks
+            self.threshold = explained(f"abstain={abstain:g}", probability_threshold, risks, abstain)
 
     def captured(self, model: nn.Module) -> AbstractContextManager[list[Tensor]]:
         """The context of forward passes that collects what `statements` needs."""

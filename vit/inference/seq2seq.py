@@ -55,10 +55,10 @@ class RecordedSearch:
 
     Args:
         tokens: text of the last token of each node of the tree, empty for the root.
-        nodes: the node of each text of the answer, best first; None if the search has not found it.
+        nodes: the node of each generated text, best first; None if the search has not found it.
     """
 
-    answer: GeneratedText
+    generated: GeneratedText
     tree: SearchTree
     tokens: Sequence[str]
     nodes: Sequence[int | None]

@@ -22,13 +22,13 @@ def write_seq2seq_evaluation(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     source = ["source"] if split.sources is not None else []
-    columns = ["name", *source, "reference", "answer", "right", "cer", "score", "difference"]
+    columns = ["name", *source, "reference", "generated", "right", "cer", "score", "difference"]
     with open_table(folder / "predictions.csv", columns) as table:
         for i, generated, reference in zip(evaluation.rows, evaluation.predictions, evaluation.references, strict=True):
             source = {"source": split.sources[i]} if split.sources is not None else {}
             cer = character_errors(generated.text, reference) / max(1, len(reference))
             exact = int(generated.text == reference)
-            cells = {"reference": reference, "answer": generated.text, "right": exact, "cer": cer,
+            cells = {"reference": reference, "generated": generated.text, "right": exact, "cer": cer,
                      "score": generated.score, "difference": marked_differences(reference, generated.text)}
             table.write({"name": generated.source, **source, **cells})
     if preprocessing is not None:

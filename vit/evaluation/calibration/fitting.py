@@ -15,7 +15,7 @@ from vit.bundle.calibration import MAX_FEATURES, METHODS, required_samples
 from vit.data import DataError
 from vit.evaluation.calibration.reliability import calibration_error, certainty
 from vit.evaluation.calibration.temperature import fit_temperature
-from vit.inference.abstention import answered_above
+from vit.inference.abstention import selective_risks
 from vit.inference.conformal import row_draws, true_scores
 from vit.inference.unknown import unknown_scores
 
@@ -75,8 +75,8 @@ def with_statements(
     name, centre, means = class_means(len(classes), train)
     bare = UnknownScore(name, Quantiles(0, ()), centre, means)
     unknown = UnknownScore(name, Quantiles.of(unknown_scores(val.logits, val.features, bare).numpy()), centre, means)
-    answered = answered_above(*certainty(probabilities, val.labels))
-    return Calibration(found.samples, found.temperature, found.loss, found.ece, sets, unknown, answered, found.absent)
+    risks = selective_risks(*certainty(probabilities, val.labels))
+    return Calibration(found.samples, found.temperature, found.loss, found.ece, sets, unknown, risks, found.absent)
 
 
 def report(found: Calibration) -> None:

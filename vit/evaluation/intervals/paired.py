@@ -22,7 +22,7 @@ from vit.messages import first_line
 
 PREDICTIONS = "predictions.csv"
 COLUMNS = ("file", "true", "right")
-TEXT_COLUMNS = ("reference", "answer")
+GENERATED = ("generated", "answer")  # the column of generated texts, and its name in older versions
 NO_ROWS = "has no rows; evaluate the model again with vit evaluate MODEL --output FOLDER"
 Predictions = Mapping[str, tuple[str, bool]]  # file -> (true class, whether the prediction is right)
 
@@ -123,7 +123,8 @@ def is_generated(run: str | PathLike[str]) -> bool:
     """Whether the predictions.csv of a run holds generated texts."""
     try:
         with open(Path(run) / PREDICTIONS, newline="", encoding="utf-8", errors="surrogateescape") as file:
-            return set(TEXT_COLUMNS) <= set(next(csv.reader(file), ()))
+            columns = next(csv.reader(file), ())
+            return "reference" in columns and any(name in columns for name in GENERATED)
     except (OSError, csv.Error):
         return False
 
@@ -137,7 +138,9 @@ def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
     """
     path = Path(run) / PREDICTIONS
     with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
-        found = [(row["reference"], row["answer"]) for row in csv.DictReader(file)]
+        rows = csv.DictReader(file)
+        column = next((name for name in GENERATED if name in (rows.fieldnames or ())), GENERATED[0])
+        found = [(row["reference"], row[column]) for row in rows]
     if not found:
         raise DataError(f"{path} {NO_ROWS}")
     return found

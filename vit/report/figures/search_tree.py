@@ -60,9 +60,9 @@ def check_file(path: Path) -> None:
 
 def heading(search: RecordedSearch) -> str:
     """The source, the best text and its score."""
-    settings, answer = search.tree.settings, search.answer
+    settings, text = search.tree.settings, search.generated
     kind = f"beam {settings.beam}" if settings.beam > 1 else "greedy"
-    return f"{answer.source} → {answer.text}   score {answer.score:.4f}, {kind}"
+    return f"{text.source} → {text.text}   score {text.score:.4f}, {kind}"
 
 
 def node_rows(search: RecordedSearch) -> np.ndarray:

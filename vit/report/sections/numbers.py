@@ -106,7 +106,7 @@ def calibration(subject: Subject) -> Section:
     alt = (f"Reliability diagram: accuracy over probability in bins, calibration error {metrics['ece']:.3f}; beside it "
            f"the risk-coverage curve, with an error rate of {risks[0]['wrong']:.2%} at full coverage")
     html += drawing(subject.figure("reliability.png", reliability_picture, evaluation, subject.title), alt)
-    rows = [(f"{risk['answered']:.0%}", risk["images"], f"{risk['probability']:.4f}", f"{risk['wrong']:.2%}")
+    rows = [(f"{risk['coverage']:.0%}", risk["images"], f"{risk['probability']:.4f}", f"{risk['wrong']:.2%}")
             for risk in risks]
     html += table(("coverage", subject.unit, "probability at least", "wrong"), rows,
                   "Errors if the model abstains for the least certain inputs", (0, 1, 2, 3))
@@ -124,6 +124,6 @@ def risk_at(probabilities: np.ndarray, right: np.ndarray) -> list[dict[str, floa
     for share in SHARES:
         count = max(round(share * len(order)), 1)
         chosen = order[:count]
-        found.append({"answered": share, "images": count, "probability": float(probabilities[chosen[-1]]),
+        found.append({"coverage": share, "images": count, "probability": float(probabilities[chosen[-1]]),
                       "wrong": float((~right[chosen]).mean())})
     return found
