@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from PIL import Image
 
 from vit.data import (
@@ -15,6 +16,7 @@ from vit.data import (
     LinePreprocessing,
     PackedPreprocessing,
     Preprocessing,
+    RandomResizedCrop,
     digits,
     estimate,
     folder,
@@ -68,6 +70,32 @@ def test_without_statistics_the_audit_finds_the_same_faults(root, preprocessing)
     assert full.mean and quick.mean is None
     full.mean = full.std = quick.std = None
     assert {**quick.to_dict(), "seconds": 0} == {**full.to_dict(), "seconds": 0}
+
+
+@pytest.mark.parametrize("seconds", [None, 0])
+@pytest.mark.parametrize("sizing", [None, RandomResizedCrop()], ids=["whole", "crop"])
+def test_images_that_the_audit_decodes_are_not_decoded_again(class_folders, sizing, seconds, monkeypatch):
+    source = folder(class_folders({"train/cat": 6, "train/dog": 6, "val/cat": 2, "val/dog": 2}))
+    keys = [(epoch, i) for epoch in (0, 1) for i in range(12)]
+    expected = ImageDataset(source.splits["train"], P8, sizing).__getitems__(keys)["image"]
+    dataset, decoded = ImageDataset(source.splits["train"], P8, sizing, fill=False), []
+    load = Preprocessing.decode
+    monkeypatch.setattr(Preprocessing, "decode",
+                        lambda self, raw, name="", *more: decoded.append(name) or load(self, raw, name, *more))
+    audit(source, P8, seconds, statistics=False, caches={"train": dataset})
+    dataset.fill()
+    assert sorted(name for name in decoded if name.startswith("train")) == sorted(source.splits["train"].names)
+    assert torch.equal(dataset.__getitems__(keys)["image"], expected)
+
+
+def test_what_is_unreadable_is_so_with_a_cache_too(root):
+    source = folder(root)
+    dataset = ImageDataset(source.splits["train"], P8, on_bad_sample="skip", fill=False)
+    found, expected = audit(source, P8, None, caches={"train": dataset}), audit(source, P8, None, statistics=False)
+    assert {**found.to_dict(), "seconds": 0} == {**expected.to_dict(), "seconds": 0}
+    dataset.fill()
+    names = {source.splits["train"].names[i] for i in dataset.bad}
+    assert names == {"train/cat/001.png", "train/dog/002.png"}
 
 
 def test_unreadable_images_can_be_left_out(root):

@@ -133,11 +133,10 @@ def counted(description: str, total: int | None) -> Iterator[Callable[[int], Non
 @contextmanager
 def staged(description: str) -> Iterator[Callable[[str, int, int | None], None]]:
     """A progress bar over several stages on standard error; yields `update(stage, done, total)`."""
-    from vit.report.bar import progress_bar
+    from vit.report.bar import stage_bar
 
-    with progress_bar(stderr()) as bar:
-        task = bar.add_task(description, total=None)
-        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
+    with stage_bar(stderr(), description) as progress:
+        yield progress
 
 
 def print_error(text: str, code: int) -> int:

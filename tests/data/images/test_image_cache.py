@@ -72,6 +72,19 @@ def test_cached_pixels_are_those_that_are_prepared_on_request(split, tmp_path, s
         assert torch.equal(expected, images(dataset(split, tmp_path, False, **options)))
 
 
+@pytest.mark.parametrize(("cache", "stage"), [("disk", "cache"), ("memory", "cache"), ("auto", "images")])
+def test_filling_is_reported_until_the_last_image(split, tmp_path, cache, stage):
+    reports = []
+    dataset(split, tmp_path, cache, progress=lambda *report: reports.append(report))
+    assert reports[-1] == (stage, len(split), len(split)) and all(0 < done <= total for _, done, total in reports)
+    (tmp_path / "cache").mkdir(exist_ok=True)
+    for path in files(tmp_path)[1:]:  # the first file is not written again
+        path.unlink()
+    reports.clear()
+    dataset(split, tmp_path, cache, progress=lambda *report: reports.append(report))
+    assert reports[-1] == (stage, len(split), len(split))
+
+
 def test_images_are_shrunk_until_an_average_crop_has_the_input_size(split):
     for sizing, least in ((CROP, 42), (RandomResizedCrop((0.08, 1.0)), 44), (RandomCrop(), 32)):
         prepared = Prepared(split, P32, sizing)

@@ -13,8 +13,8 @@ from vit.cli.terminal import ConfigDir, Device, Overrides, check_writable, print
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
+    from vit.data.progress import StageProgress
     from vit.data.quality.near_copies import NearCopy
-    from vit.data.quality.progress import StageProgress
     from vit.inference.features import Featurizer
 
 

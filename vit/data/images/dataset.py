@@ -17,7 +17,8 @@ from vit.data.images.jpeg_decoders import select
 from vit.data.images.prepared import Prepared, read_sample
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import LIBRARIES, resize_box
-from vit.data.splits.split import Split
+from vit.data.progress import StageProgress, reported
+from vit.data.splits.split import Raw, Split
 from vit.data.threads import map_in_threads
 
 Batch = dict[str, Any]
@@ -32,6 +33,8 @@ class ImageDataset(Dataset):
     (vit.data.images.prepared), in this process or in memory-mapped files below `cache_dir`; samples that are an array
     in memory are cached as with "auto".
     `on_bad_sample`: "error", or "skip", which leaves an unreadable image out of its batch and lists it under "bad".
+    With `fill=False` memory holds no images before `fill()`, except those passed to `keep`. `progress` is called with
+    the number of images in the cache while it is filled.
     `decoder` (vit.data.images.jpeg_decoders) does not change the pixels. `resampling`: the library that resizes random
     crops, "torch" or "pillow", with nearly the same pixels; without `sizing` it is always Pillow.
 
@@ -55,6 +58,8 @@ class ImageDataset(Dataset):
         cache_dir: Path | None = None,
         decoder: str = "auto",
         resampling: str = "torch",
+        fill: bool = True,
+        progress: StageProgress | None = None,
     ):
         if on_bad_sample not in ("error", "skip"):
             raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
@@ -75,17 +80,26 @@ class ImageDataset(Dataset):
         self.store: MemoryCache | DiskCache | None = None
         if cache in ("memory", "disk") and split.pixels is None:
             self.prepared = Prepared(split, preprocessing, sizing, cache_side, decoder, resampling)
-            self.store = (MemoryCache(self.prepared, cache_bytes, on_bad_sample) if cache == "memory" else
-                          DiskCache(self.prepared, cache_dir or default_folder(), cache_bytes, on_bad_sample))
+            self.store = (
+                MemoryCache(self.prepared, cache_bytes, on_bad_sample, progress) if cache == "memory" else
+                DiskCache(self.prepared, cache_dir or default_folder(), cache_bytes, on_bad_sample, progress)
+            )
         elif self._fits(cache_bytes) if isinstance(cache, str) else cache:
-            self._fill()
+            self._allocate()
+            if fill:
+                self.fill(progress)
 
     def __len__(self) -> int:
         return len(self.split)
 
     @property
+    def in_memory(self) -> bool:
+        """Whether this data set holds all of its images, as soon as it is filled."""
+        return self.images is not None or self.decoded is not None
+
+    @property
     def cached(self) -> bool:
-        return self.images is not None or self.decoded is not None or isinstance(self.store, MemoryCache)
+        return self.in_memory or isinstance(self.store, MemoryCache)
 
     def __getitem__(self, index: int) -> Batch:
         """One sample of epoch 0 as a batch of one."""
@@ -195,19 +209,43 @@ class ImageDataset(Dataset):
         except BadImage:
             return 0
 
-    def _fill(self) -> None:
+    def _allocate(self) -> None:
+        """Makes room for all images; those of a final array are complete."""
+        self._missing = np.full(len(self), not self.is_final_array)
         if self.is_final_array:
             self.images = self._from_array(slice(None))
-            return
-        found = map_in_threads(self._load_or_skip, range(len(self)))
-        if self.sizing is not None:
-            self.decoded = list(found)
-            return
-        shape = (self.preprocessing.channels, *self.preprocessing.size)
-        self.images = torch.zeros((len(self), *shape), dtype=torch.uint8)
-        for i, image in enumerate(found):
+        elif self.sizing is not None:
+            self.decoded = [None] * len(self)
+        else:
+            shape = (self.preprocessing.channels, *self.preprocessing.size)
+            self.images = torch.zeros((len(self), *shape), dtype=torch.uint8)
+
+    def fill(self, progress: StageProgress | None = None) -> None:
+        """Reads the missing images, where memory is to hold all of them.
+
+        Raises:
+            BadImage: an image cannot be read, with `on_bad_sample="error"`.
+        """
+        rows = np.flatnonzero(self._missing).tolist() if self.in_memory else []
+        images = reported(map_in_threads(self._load_or_skip, rows), "images", len(rows), progress)
+        for i, image in zip(rows, images, strict=True):
             if image is not None:
-                self.images[i] = image
+                self.keep(i, image)
+
+    def decode(self, raw: Raw, name: str) -> Tensor | np.ndarray:
+        """A sample as memory holds it: (C,H,W) of the final size, or (H,W,C) before the random crop.
+
+        Raises:
+            BadImage: it cannot be decoded.
+        """
+        if self.sizing is not None:
+            return self.preprocessing.pixels(raw, name, decoder=self.decoder)
+        return self.preprocessing.image(raw, name)
+
+    def keep(self, i: int, image: Tensor | np.ndarray) -> None:
+        """Stores what `decode` made of sample i."""
+        (self.images if self.decoded is None else self.decoded)[i] = image
+        self._missing[i] = False
 
     @cached_property
     def is_final_array(self) -> bool:
@@ -226,10 +264,7 @@ class ImageDataset(Dataset):
     def _load_or_skip(self, i: int) -> Tensor | np.ndarray | None:
         name = self.split.names[i]
         try:
-            raw = read_sample(self.split, i)
-            if self.sizing is not None:
-                return self.preprocessing.pixels(raw, name, decoder=self.decoder)
-            return self.preprocessing.image(raw, name)
+            return self.decode(read_sample(self.split, i), name)
         except BadImage as error:
             if self.on_bad_sample == "error":
                 raise

@@ -8,6 +8,7 @@ from vit.data.augment.random_crop import Sizing
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch, ImageDataset
 from vit.data.images.preprocessing import Preprocessing
+from vit.data.progress import StageProgress
 from vit.data.splits.split import Split
 
 
@@ -24,7 +25,7 @@ class DeviceImages(ImageDataset):
 
     def __init__(
         self, split: Split, preprocessing: Preprocessing, sizing: Sizing | None = None, *, cache_bytes: int,
-        on_bad_sample: str = "error",
+        on_bad_sample: str = "error", fill: bool = True, progress: StageProgress | None = None,
     ):
         if sizing is not None:
             raise DataError(
@@ -38,7 +39,9 @@ class DeviceImages(ImageDataset):
                 f"data.cache=device needs {needed / 1e9:.3g} GB for {len(split):,} images of {height}x{width} pixels, "
                 f"but data.cache_limit is {cache_bytes / 1e9:.3g}; raise it, or use data.cache=disk"
             )
-        super().__init__(split, preprocessing, cache=True, on_bad_sample=on_bad_sample)
+        super().__init__(
+            split, preprocessing, cache=True, on_bad_sample=on_bad_sample, fill=fill, progress=progress
+        )
 
     def __getitems__(self, keys: Any) -> Batch:
         """label (B,), index (B,), epoch (B,), "images" this data set; "bad": (name, reason) of unreadable images."""

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from vit.data.errors import DataError
 from vit.data.images.decode import BadImage
 from vit.data.images.prepared import Prepared
+from vit.data.progress import StageProgress, reported
 from vit.data.splits.split import content_of
 from vit.data.threads import map_in_threads
 from vit.files.atomic import remove_stale_files, write_atomically
@@ -39,11 +40,14 @@ SAMPLED = 8  # images by which the size is estimated
 class MemoryCache:
     """Prepared images in the memory of this process, up to `limit` bytes."""
 
-    def __init__(self, prepared: Prepared, limit: int, on_bad_sample: str = "error"):
+    def __init__(
+        self, prepared: Prepared, limit: int, on_bad_sample: str = "error", progress: StageProgress | None = None
+    ):
         self.images: list[np.ndarray | None] = []
         size, count = 0, len(prepared)
         announce("memory", prepared, limit)
-        for image in prepare(prepared, range(count), on_bad_sample):
+        images = reported(prepare(prepared, range(count), on_bad_sample), "cache", count, progress)
+        for image in images:
             size += 0 if image is None else image.nbytes
             if size > limit:
                 warn_about_limit(len(self.images), count, limit)
@@ -63,14 +67,17 @@ class DiskCache:
         DataError: the folder cannot be created or written.
     """
 
-    def __init__(self, prepared: Prepared, folder: Path, limit: int, on_bad_sample: str = "error"):
+    def __init__(
+        self, prepared: Prepared, folder: Path, limit: int, on_bad_sample: str = "error",
+        progress: StageProgress | None = None,
+    ):
         self.folder, self.limit = folder, limit
         self.rows = max(ROWS, -(-len(prepared) // FILES))
         self.paths = [folder / name for name in file_names(prepared, self.rows)]
         self._files: dict[int, StoredImages | None] = {}
         open_folder(folder)
         remove_stale_files(folder)
-        self._fill(prepared, on_bad_sample)
+        self._fill(prepared, on_bad_sample, progress)
 
     def get(self, i: int) -> np.ndarray | None:
         """(H,W,C) uint8, memory-mapped; None if it is not cached."""
@@ -83,24 +90,26 @@ class DiskCache:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_files": {}}  # another process maps the files itself
 
-    def _fill(self, prepared: Prepared, on_bad_sample: str) -> None:
+    def _fill(self, prepared: Prepared, on_bad_sample: str, progress: StageProgress | None) -> None:
         """Writes the missing files: first those that no other process is writing, then those that it did not finish."""
+        count = len(prepared)
+        rows_of = [range(first, min(first + self.rows, count)) for first in range(0, count, self.rows)]
         missing = [number for number, path in enumerate(self.paths) if not is_usable(path)]
         if not missing:
-            log.info("cache: all %d images are in %s", len(prepared), self.folder)
+            log.info("cache: all %d images are in %s", count, self.folder)
             return
         bytes_each = announce(str(self.folder), prepared, self.limit)
         for wait in (False, True):
             for number in list(missing):
-                rows = range(number * self.rows, min((number + 1) * self.rows, len(prepared)))
-                path = self.paths[number]
+                rows, path = rows_of[number], self.paths[number]
+                done = count - sum(len(rows_of[each]) for each in missing)
                 try:
                     with FileLock(path.with_suffix(".lock"), timeout=-1 if wait else 0):
                         if not is_usable(path):
                             if not self._make_room(bytes_each * len(rows)):
-                                warn_about_limit(number * self.rows, len(prepared), self.limit)
+                                warn_about_limit(number * self.rows, count, self.limit)
                                 return
-                            images = prepare(prepared, rows, on_bad_sample)
+                            images = reported(prepare(prepared, rows, on_bad_sample), "cache", count, progress, done)
                             write_atomically(path, lambda file, images=images: store(file, images))
                     missing.remove(number)
                 except Timeout:

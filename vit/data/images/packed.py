@@ -18,7 +18,6 @@ from vit.data.images.decode import BadImage
 from vit.data.images.prepared import read_sample
 from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, as_size
 from vit.data.images.resampling import resize_box
-from vit.data.threads import map_in_threads
 from vit.packed_images import Grid, PackedImages
 
 ASPECT = "aspect"  # the resize rule: each image keeps its aspect ratio
@@ -172,9 +171,9 @@ class PackedImageDataset(ImageDataset):
     preprocessing: PackedPreprocessing
     sizing: RandomResizedCrop | RandomPatches | None
 
-    def _fill(self) -> None:
-        """Caches whole images for random crops, else images of their final sizes."""
-        self.decoded = list(map_in_threads(self._load_or_skip, range(len(self))))
+    def _allocate(self) -> None:
+        """Makes room for whole images for random crops, else for images of their final sizes."""
+        self._missing, self.decoded = np.ones(len(self), bool), [None] * len(self)
 
     def _sample(self, i: int, numbers: list[float] | None) -> Tensor:
         name = self.split.names[i]

@@ -7,11 +7,11 @@ import hashlib
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,12 +24,13 @@ from vit.data.images.decode import BadImage
 from vit.data.images.files import summary
 from vit.data.images.image_header import read_header
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
-from vit.data.quality.progress import StageProgress
+from vit.data.progress import StageProgress
 from vit.data.source import Source
-from vit.data.splits.split import Split
+from vit.data.splits.split import Raw, Split
 from vit.data.statistics import Histogram
 from vit.data.threads import map_in_threads
 
+Content = tuple[bytes, Tensor | np.ndarray | None]  # hash of a sample, and its image where that is needed
 _SUFFIXES = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "MPO": (".jpg", ".jpeg"),
@@ -124,19 +125,29 @@ class AuditReport:
         return "\n".join(lines)
 
 
+class Cache(Protocol):
+    """A data set that holds its images in memory (vit.data.ImageDataset)."""
+
+    def decode(self, raw: Raw, name: str) -> Tensor | np.ndarray: ...
+
+    def keep(self, i: int, image: Tensor | np.ndarray) -> None: ...
+
+
 def audit(
     source: Source,
     preprocessing: AnyPreprocessing,
     seconds: float | None = 10.0,
     progress: StageProgress | None = None,
     statistics: bool = True,
+    caches: Mapping[str, Cache] | None = None,
 ) -> AuditReport:
     """Audits a source.
 
     Args:
         seconds: limits decoding and hashing (None: no limit); all headers are read in any case.
         statistics: whether mean and std are computed, for which training images are resized: for photos, this takes
-            longer than everything else.
+            longer than everything else. Not with `caches`.
+        caches: splits whose images, once decoded, are kept for training.
     """
     begun = time.monotonic()
     counts = {s: dict(zip(source.classes, source.counts(s).tolist(), strict=True)) for s in source.splits}
@@ -144,9 +155,10 @@ def audit(
     report.total = sum(map(len, source.splits.values()))
     sizes, odd = Counter(), defaultdict(list)
     bad = _read_headers(source, preprocessing, report, sizes, odd, progress)
-    histogram, hashes = Histogram(preprocessing.channels) if statistics else None, defaultdict(list)
+    histogram = Histogram(preprocessing.channels) if statistics and not caches else None
+    hashes: dict[bytes, list[tuple[str, int]]] = defaultdict(list)
     headers = set(bad)
-    _decode(source, preprocessing, report, bad, histogram, hashes, seconds, progress)
+    _decode(source, preprocessing, report, bad, histogram, hashes, seconds, progress, caches or {})
     equal = [sorted(group) for group in hashes.values() if len(group) > 1]  # (split, index) of equal content
     report.unreadable = [
         BadSample(s, i, source.splits[s].names[i], reason, (s, i) not in headers)
@@ -233,20 +245,25 @@ def _decode(
     hashes: dict[bytes, list[tuple[str, int]]],
     seconds: float | None,
     progress: StageProgress | None,
+    caches: Mapping[str, Cache],
 ) -> None:
     """Decodes and hashes in a fixed random order over all splits; images with bad headers count as decoded. Training
-    images are added to the histogram, if there is one.
+    images are added to the histogram, if there is one, or kept in the cache of their split.
     """
     end = math.inf if seconds is None else time.monotonic() + seconds
     headers = set(bad)
 
-    def load(sample: tuple[str, int]) -> tuple[str, int, tuple[bytes, Tensor | None] | BadImage | None] | None:
+    decoders = {key: cache.decode for key, cache in caches.items()}
+    if histogram is not None:
+        decoders["train"] = preprocessing.image
+
+    def load(sample: tuple[str, int]) -> tuple[str, int, Content | BadImage | None] | None:
         """Split, row and content of a sample, without the content after a bad header; None after the time limit."""
         key, i = sample
         if time.monotonic() > end:
             return None
-        used = histogram is not None and key == "train"
-        return key, i, None if sample in headers else _content(source.splits[key], i, preprocessing, used)
+        decode = decoders.get(key, preprocessing.check)
+        return key, i, None if sample in headers else _content(source.splits[key], i, decode)
 
     for key, i, content in takewhile(bool, map_in_threads(load, _shuffled(source))):
         report.decoded += 1
@@ -257,22 +274,20 @@ def _decode(
         elif content is not None:
             digest, image = content
             hashes[digest].append((key, i))
-            if image is not None:
+            if key in caches:
+                caches[key].keep(i, image)
+            elif image is not None:
                 histogram.add(image)
 
 
-def _content(
-    split: Split, i: int, preprocessing: AnyPreprocessing, used: bool
-) -> tuple[bytes, Tensor | None] | BadImage:
-    """SHA-256 of the file or the pixels, and the image as in evaluation if it is `used`; why it cannot be read, where
-    it cannot.
-    """
+def _content(split: Split, i: int, decode: Callable[[Raw, str], Tensor | np.ndarray | None]) -> Content | BadImage:
+    """SHA-256 of the file or the pixels, and the decoded image; why it cannot be read, where it cannot."""
     name = split.names[i]
     try:
         raw = split.read(i)
         data = raw if isinstance(raw, bytes) else repr(raw.shape).encode() + np.ascontiguousarray(raw).tobytes()
         digest = hashlib.sha256(data).digest()
-        return digest, preprocessing.image(raw, name) if used else preprocessing.check(raw, name)
+        return digest, decode(raw, name)
     except OSError as error:
         return BadImage(name, f"cannot be read ({error.strerror or error})")
     except BadImage as error:

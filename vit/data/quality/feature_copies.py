@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vit.data.errors import DataError
 from vit.data.images.line_images import AnyPreprocessing
+from vit.data.progress import StageProgress
 from vit.data.quality.near_copies import (
     BLOCK,
     FINE,
@@ -30,7 +31,6 @@ from vit.data.quality.near_copies import (
     named_pairs,
     read_thumbnails,
 )
-from vit.data.quality.progress import StageProgress
 from vit.data.source import Source
 
 log = logging.getLogger("vit")

@@ -19,7 +19,7 @@ from PIL import Image
 
 from vit.data.images.decode import BadImage
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
-from vit.data.quality.progress import StageProgress
+from vit.data.progress import StageProgress
 from vit.data.source import Source
 from vit.data.threads import map_in_threads
 

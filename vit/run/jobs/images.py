@@ -1,7 +1,8 @@
 """Jobs on images of one size: what they share, and image classification."""
 
 import logging
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,19 +11,22 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
-from vit.data import BadImage, DataError, Mixup, Preprocessing, Source, Split
+from vit.data import BadImage, DataError, ImageDataset, Mixup, Preprocessing, Source, Split
 from vit.data.errors import printable
 from vit.data.images.files import summary
+from vit.data.progress import StageProgress
 from vit.data.quality.audit import AuditReport, audit
 from vit.evaluation import evaluate
 from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
 from vit.inference import Predictor
 from vit.models import flops
+from vit.report.bar import stage_bar
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.console import console
 from vit.run.jobs.base import Job, Tested
-from vit.run.parts.batches import build_augment, build_batches
+from vit.run.parts.batches import build_augment, build_batches, image_datasets
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
@@ -52,6 +56,7 @@ class ImageJob(Job):
     accepts_auto = accepts_augment = True
     preprocessing: Preprocessing
     audit: AuditReport | None
+    datasets: dict[str, ImageDataset]  # of training and validation; empty until they can be built
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
@@ -73,8 +78,29 @@ class ImageJob(Job):
 
     def build_inputs(self, initial: Initial | None) -> None:
         self.preprocessing = build_preprocessing(self.config["data"], self.source, initial)
-        self.source, self.audit = audit_source(self.source, self.preprocessing, self.config["data"])
+        self.datasets = self.unfilled_datasets()
+        with self.progress_bar() as progress:
+            audited, self.audit = audit_source(
+                self.source, self.preprocessing, self.config["data"], self.datasets, progress
+            )
+        if audited is not self.source:  # which has other rows
+            self.source, self.datasets = audited, {}
         check_validation(self.source, self.unit)
+
+    def unfilled_datasets(self) -> dict[str, ImageDataset]:
+        """The data sets whose images the audit decodes, so that none is decoded twice; {} where the images are not held
+        in memory, where their size depends on the model, or where a split is empty.
+        """
+        data, splits = self.config["data"], self.source.splits
+        if data.get("pack") or data.get("cache", "auto") not in ("auto", "device"):
+            return {}
+        if not all(key in splits and len(splits[key]) for key in ("train", "val")):
+            return {}
+        return image_datasets(self.config, self.source, self.preprocessing, fill=False)
+
+    def progress_bar(self) -> AbstractContextManager[StageProgress | None]:
+        """A progress bar of the first process while images are read."""
+        return nullcontext() if self.devices.rank else stage_bar(console, "images")
 
     def complete_recipe(self) -> None:
         super().complete_recipe()
@@ -97,7 +123,12 @@ class ImageJob(Job):
         return with_absolute_paths(self.config["data"]) | facts
 
     def build_batches(self) -> Batches:
-        return build_batches(self.config, self.source, self.preprocessing)
+        with self.progress_bar() as progress:
+            if not self.datasets:
+                self.datasets = image_datasets(self.config, self.source, self.preprocessing, progress=progress)
+            for dataset in self.datasets.values():
+                dataset.fill(progress)
+        return build_batches(self.config, self.datasets)
 
     def record_data(self, folder: RunFolder) -> None:
         write_record(folder, self.source, self.omitted())
@@ -253,8 +284,15 @@ class ImageClassificationJob(ImageJob):
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
 
 
-def audit_source(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
+def audit_source(
+    source: Source,
+    preprocessing: Preprocessing,
+    data: dict,
+    datasets: Mapping[str, ImageDataset],
+    progress: StageProgress | None,
+) -> tuple[Source, AuditReport | None]:
     """The source after an audit of its files: unreadable ones stop the run, or are left out with on_bad_sample=skip.
+    What the audit decodes is kept in those `datasets` that hold their images in memory.
 
     Only images with an unreadable header are left out here, because they are the same in every process and in every
     resumed run. How many are decoded depends on the time, so damaged pixels are left out when training reads them.
@@ -264,7 +302,8 @@ def audit_source(source: Source, preprocessing: Preprocessing, data: dict) -> tu
     """
     if all(split.pixels is not None for split in source.splits.values()):
         return source, None
-    report = audit(source, preprocessing, data["audit_seconds"], statistics=False)
+    caches = {key: each for key, each in datasets.items() if each.in_memory and not each.is_final_array}
+    report = audit(source, preprocessing, data["audit_seconds"], progress, statistics=False, caches=caches)
     if report.unreadable and data["on_bad_sample"] == "error":
         raise DataError(report.problem())
     if report.left_out:
@@ -273,4 +312,5 @@ def audit_source(source: Source, preprocessing: Preprocessing, data: dict) -> tu
         log.warning("left out %s: %s", printable(sample.name), sample.reason)
     if len(report.unreadable) > NAMED:
         log.warning("left out %d more unreadable images, listed in audit.json", len(report.unreadable) - NAMED)
-    return source.without(report.bad_samples(decoded=False)), report
+    bad = report.bad_samples(decoded=False)
+    return source.without(bad) if bad else source, report

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hydra.utils import instantiate
 from torch.utils.data import Dataset
@@ -28,6 +29,7 @@ from vit.data import (
     TrainBatches,
 )
 from vit.data.augment.random_crop import Sizing
+from vit.data.progress import StageProgress
 from vit.data.text.tokenizers import Tokenizer
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
@@ -37,23 +39,42 @@ from vit.tasks import Batches, DeviceBatches
 log = logging.getLogger("vit")
 
 
-def build_batches(config: dict, source: Source, preprocessing: Preprocessing) -> Batches:
+def build_batches(config: dict, datasets: Mapping[str, ImageDataset]) -> Batches:
     """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches."""
+    data, recipe, seed = config["data"], config["recipe"], config["seed"]
+    return (DeviceBatches if data.get("cache") == "device" else Batches)(
+        partial(train_loader, datasets["train"], recipe, seed, data["workers"], data["balance"]),
+        partial(val_loader, datasets["val"], micro_batch(recipe), data["workers"]),
+    )
+
+
+def image_datasets(
+    config: dict,
+    source: Source,
+    preprocessing: Preprocessing,
+    fill: bool = True,
+    progress: StageProgress | None = None,
+) -> dict[str, ImageDataset]:
+    """The training images, with their random crop, and the validation images; `fill` and `progress` as in
+    `ImageDataset`.
+    """
     data, recipe, seed = config["data"], config["recipe"], config["seed"]
     packed = isinstance(preprocessing, PackedPreprocessing)
     crop = build_crop(recipe["crop"], seed, relative=packed) if recipe["crop"] else None
     if packed and data["min_patches"] is not None:
         crop = RandomPatches(data["min_patches"], crop, seed)
-    train = image_dataset(data, source.splits["train"], preprocessing, crop)
-    val = image_dataset(data, source.splits["val"], preprocessing)
-    return (DeviceBatches if data.get("cache") == "device" else Batches)(
-        partial(train_loader, train, recipe, seed, data["workers"], data["balance"]),
-        partial(val_loader, val, micro_batch(recipe), data["workers"]),
-    )
+    build = partial(image_dataset, data, fill=fill, progress=progress)
+    return {"train": build(source.splits["train"], preprocessing, crop),
+            "val": build(source.splits["val"], preprocessing)}
 
 
-def image_dataset(data: dict, split: Split, preprocessing: Preprocessing, crop: Sizing | None = None) -> ImageDataset:
+def image_dataset(
+    data: dict, split: Split, preprocessing: Preprocessing, crop: Sizing | None = None, **options: Any
+) -> ImageDataset:
     """A split with the caching and decoding that the `data` node selects.
+
+    Args:
+        options: `fill` and `progress` of `ImageDataset`.
 
     Raises:
         ConfigError: `data.workers` although the images are on the device.
@@ -61,12 +82,14 @@ def image_dataset(data: dict, split: Split, preprocessing: Preprocessing, crop: 
     """
     if data.get("cache") != "device":
         dataset = PackedImageDataset if isinstance(preprocessing, PackedPreprocessing) else ImageDataset
-        return dataset(split, preprocessing, crop, **image_loading(data))
+        return dataset(split, preprocessing, crop, **image_loading(data), **options)
     if data["workers"] not in (0, AUTO):
         raise ConfigError(f"data.workers={data['workers']} has no use with data.cache=device, whose images are loaded "
                           "once; use data.workers=auto")
     limit = int(data["cache_limit"] * 1e9)
-    return DeviceImages(split, preprocessing, crop, cache_bytes=limit, on_bad_sample=data["on_bad_sample"])
+    return DeviceImages(
+        split, preprocessing, crop, cache_bytes=limit, on_bad_sample=data["on_bad_sample"], **options
+    )
 
 
 def image_loading(data: dict) -> dict:
