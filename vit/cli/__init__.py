@@ -29,6 +29,7 @@ from vit.cli.training.compare_finetuning import compare_finetuning
 from vit.cli.training.cross_validate import cross_validate
 from vit.cli.training.runs import runs
 from vit.files.processes import keep_freed_memory
+from vit.files.resources import limit_threads
 from vit.run.deferred_modules import defer, deferred_packages
 from vit.run.quick_imports import DeferredCompiler
 
@@ -85,6 +86,7 @@ def root(
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
     else:
+        limit_threads()
         keep_freed_memory()
 
 

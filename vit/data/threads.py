@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-from vit.files.processes import available_cores
+from vit.files.resources import available_cores
 
 PART = 8  # items that a thread gets at a time: to pass one small image to it takes longer than to decode the image
 AHEAD = 2  # parts per thread that are computed before their results are requested

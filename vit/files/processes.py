@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
-ASSUMED_MEMORY = 2**34  # bytes, where the system does not state it
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
 UNUSED_BYTES, ALLOCATION_BYTES = 2**29, 2**30  # freed memory that stays with the process; the largest such allocation
 
@@ -55,16 +54,6 @@ def unblock_stop_signals() -> None:
     """Receive the stop signals again in a process that was started with them blocked."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-
-
-def available_cores() -> int:
-    """The number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def total_memory() -> int:
-    """The bytes of main memory; 16 GiB on systems that do not state it, such as Windows."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else ASSUMED_MEMORY
 
 
 def keep_freed_memory() -> bool:

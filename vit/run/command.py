@@ -16,6 +16,7 @@ from hydra._internal.utils import get_args_parser  # Hydra has no public name fo
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from vit.files.resources import limit_threads
 from vit.messages import error_message
 from vit.run.config.composing import RUN_FOLDER, ConfigError, compose, options, prepare_overrides, with_paths
 from vit.run.config.hydra_interface import (
@@ -44,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
     A stopped run raises SystemExit with 128 + the number of the signal: 130 for Ctrl-C, 143 for SIGTERM.
     """
+    limit_threads()
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
     try:
@@ -64,6 +66,7 @@ def train(overrides: list[str] | None = None) -> "Run | None":
         Interrupted: Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP; the state is saved for `resume`.
         RankError: a process of a distributed run failed, died or hung.
     """
+    limit_threads()
     overrides = as_list(overrides)
     config = compose(with_recorded(overrides))
     with quick_imports():

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.data.errors import DataError
-from vit.files.processes import total_memory
+from vit.files.resources import total_memory
 from vit.files.untrusted import LimitError, check_regular, megabytes, read_json, unpacked_limit
 
 

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
+from vit.files.resources import THREADS, busy_cores
 from vit.low_precision import warn_if_slow
 from vit.run.config.composing import ConfigError
 from vit.training import resolve_precision
@@ -20,6 +22,7 @@ log = logging.getLogger("vit")
 
 # speed of bf16 over float32 on two cores with AVX512-BF16: 0.8 at width 64, 1.2 at 128, 1.4 at 192
 BF16_MIN_WIDTH = 128
+SAMPLES, INTERVAL = 5, 0.01  # of the number of running threads; seconds
 SMALL_STEP = 1e9  # operations per step; 8x8 digits need 3e8 and are twice as fast on one thread as on two
 
 
@@ -119,15 +122,31 @@ def deterministic_algorithms(enabled: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def suited_threads(step_flops: float, devices: Devices) -> Iterator[None]:
-    """Within this context one CPU thread, if the steps are so small that more threads are slower.
+    """Within this context one CPU thread, if the steps are so small that more threads are slower. Warns of other
+    processes that use the same cores.
 
     The limit is set in OpenMP. After `torch.set_num_threads` MKL uses several threads within parallel regions too,
     until the process ends, and attention over many short sequences takes up to four times as long.
     """
     threads = torch.get_num_threads()
     if devices.accelerator != "cpu" or step_flops >= SMALL_STEP or threads == 1:
+        if devices.accelerator == "cpu" and devices.world == 1:
+            warn_of_busy_cores(threads)
         yield
         return
     log.info("threads: 1 of %d (steps of %.2g operations are not faster with more)", threads, step_flops)
     with threadpool_limits(limits=1, user_api="openmp"):
         yield
+
+
+def warn_of_busy_cores(threads: int) -> None:
+    """Warn if fewer than `threads` cores are free: each operation waits for its last thread, so one busy core slows
+    down all others.
+    """
+    cores, busy = os.cpu_count() or 1, busy_cores()
+    for _ in range(SAMPLES - 1):
+        time.sleep(INTERVAL)
+        busy = min(busy, busy_cores())
+    if threads > 1 and (free := max(1, cores - busy)) < threads:
+        log.warning("other processes use %d of %d cores, and training with %d threads waits for them: %s=%d before "
+                    "the command may make it several times as fast", min(busy, cores), cores, threads, THREADS, free)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from vit.data import DataError
 from vit.files.processes import STOP_SIGNALS
+from vit.files.resources import threads_per_process
 from vit.run.config.composing import ConfigError
 from vit.training.fault_tolerance.interrupts import Interrupted, handled
 
@@ -101,7 +102,7 @@ def run_ranks(overrides: list[str], devices: "Devices", folder: pathlib.Path, ti
         RankError: a rank failed.
     """
     store, environment = rendezvous(devices)
-    environment[RUN_DIR] = str(folder.resolve())
+    environment |= {RUN_DIR: str(folder.resolve()), **threads_per_process(devices.number)}
     node = int(environment["GROUP_RANK"])
     ranks: list[Rank] = []
     with ended_together(ranks):

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from importlib import metadata
 
-from vit.files.processes import available_cores, processor_name
+from vit.files.processes import processor_name
+from vit.files.resources import available_cores
 
 RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy", "pillow", "safetensors")
 

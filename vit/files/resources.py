@@ -1,0 +1,113 @@
+"""The processor cores and the memory that this process may use, in a container too."""
+
+import math
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+ASSUMED_MEMORY = 2**34  # bytes, where the system does not state it
+GROUPS = Path("/proc/self/cgroup")  # the control groups of this process, on Linux
+MOUNT = Path("/sys/fs/cgroup")
+THREADS = "OMP_NUM_THREADS"  # the environment variable that torch reads when it is imported
+
+
+def available_cores() -> int:
+    """The number of processor cores that this process may use: those to which it is bound, or fewer if its container
+    is limited to less of their time, rounded up.
+    """
+    limit = cpu_limit()
+    return bound_cores() if limit is None else max(1, min(bound_cores(), math.ceil(limit)))
+
+
+def total_memory() -> int:
+    """The bytes of main memory, or of its container; 16 GiB on systems that do not state it, such as Windows."""
+    known = hasattr(os, "sysconf")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else ASSUMED_MEMORY
+    return min(memory, memory_limit() or memory)
+
+
+def limit_threads() -> None:
+    """Set OMP_NUM_THREADS, unless it is set, to the cores of a container that may not use all those of the machine.
+
+    By default torch starts a thread per core of the machine. In a container with less processor time the system pauses
+    them, and all wait for those that are paused.
+    """
+    if (cores := available_cores()) < bound_cores():
+        os.environ.setdefault(THREADS, str(cores))
+
+
+def threads_per_process(processes: int) -> dict[str, str]:
+    """The environment variable by which `processes` on this machine share its cores; none where the user has set it."""
+    stated, cores = os.environ.get(THREADS), available_cores()
+    by_user = stated is not None and not (cores < bound_cores() and stated == str(cores))  # else by `limit_threads`
+    return {} if by_user else {THREADS: str(max(1, cores // processes))}
+
+
+def bound_cores() -> int:
+    """The number of cores to which this process is bound."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def cpu_limit(groups: Path = GROUPS, mount: Path = MOUNT) -> float | None:
+    """The processor time that the container may use, in cores; None without a limit."""
+    found = []
+    for folder in group_folders("cpu", groups, mount):
+        quota, *period = read_words(folder / "cpu.max") or read_words(folder / "cpu.cfs_quota_us") or ["max"]
+        period = period or read_words(folder / "cpu.cfs_period_us")
+        if quota.isdecimal() and period and int(period[0]):
+            found.append(int(quota) / int(period[0]))
+    return min(found, default=None)
+
+
+@cache
+def memory_limit(groups: Path = GROUPS, mount: Path = MOUNT) -> int | None:
+    """The bytes of memory that the container may use; None without a limit."""
+    found = []
+    for folder in group_folders("memory", groups, mount):
+        found += read_words(folder / "memory.max") or read_words(folder / "memory.limit_in_bytes")
+    return min((int(each) for each in found if each.isdecimal()), default=None)
+
+
+def group_folders(controller: str, groups: Path, mount: Path) -> Iterator[Path]:
+    """The folders of the control group of this process and of the groups that contain it, whose limits hold too.
+
+    Version 2 has one hierarchy, version 1 one for each controller. Inside a container the outer folders may be missing.
+    """
+    try:
+        lines = groups.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        for base in {mount / controllers, mount / controller} if controllers else {mount, mount / "unified"}:
+            yield base
+            yield from (base.joinpath(*path_parts) for path_parts in leading_parts(path))
+
+
+def leading_parts(path: str) -> Iterator[tuple[str, ...]]:
+    """The parts of `/a/b` as ("a",) and ("a", "b"), without those of paths outside of the mount."""
+    parts = PurePosixPath(path).parts[1:]
+    if ".." not in parts:
+        yield from (parts[: i + 1] for i in range(len(parts)))
+
+
+def read_words(path: Path) -> list[str]:
+    """The words of a file; none if it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return []
+
+
+def busy_cores(path: str = "/proc/loadavg") -> int:
+    """How many threads of the machine run besides the one that asks, at this moment; 0 where the system does not state
+    it.
+    """
+    try:
+        return max(0, int(read_words(Path(path))[3].split("/")[0]) - 1)
+    except (IndexError, ValueError):
+        return 0
