@@ -74,9 +74,10 @@ def test_the_processes_of_a_run_share_the_cores(monkeypatch, stated, limit, expe
 
 def test_torch_starts_as_many_threads_as_the_container_has_cores():
     code = ("from vit.files import resources; resources.cpu_limit = lambda: 0.5; resources.bound_cores = lambda: 8;"
-            "resources.limit_threads(); import torch; print(torch.get_num_threads())")
+            "resources.limit_threads(); import torch; from torch._inductor.config import compile_threads;"
+            "print(torch.get_num_threads(), compile_threads)")
     environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
-    for variable, expected in (({}, "1"), ({"OMP_NUM_THREADS": "2"}, str(min(2, os.cpu_count())))):
+    for variable, expected in (({}, "1 1"), ({"OMP_NUM_THREADS": "2"}, f"{min(2, os.cpu_count())} 1")):
         run = subprocess.run([sys.executable, "-c", code], env=environment | variable, capture_output=True, text=True)
         assert run.stdout.strip() == expected, run.stderr
 

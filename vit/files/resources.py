@@ -10,6 +10,7 @@ ASSUMED_MEMORY = 2**34  # bytes, where the system does not state it
 GROUPS = Path("/proc/self/cgroup")  # the control groups of this process, on Linux
 MOUNT = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"  # the environment variable that torch reads when it is imported
+OTHER_THREADS = ("TORCHINDUCTOR_COMPILE_THREADS", "RAYON_NUM_THREADS")  # of torch.compile (processes) and tokenizers
 
 
 def available_cores() -> int:
@@ -28,13 +29,15 @@ def total_memory() -> int:
 
 
 def limit_threads() -> None:
-    """Set OMP_NUM_THREADS, unless it is set, to the cores of a container that may not use all those of the machine.
+    """Set OMP_NUM_THREADS and its like, unless they are set, to the cores of a container that may not use all those of
+    the machine.
 
     By default torch starts a thread per core of the machine. In a container with less processor time the system pauses
     them, and all wait for those that are paused.
     """
     if (cores := available_cores()) < bound_cores():
-        os.environ.setdefault(THREADS, str(cores))
+        for variable in (THREADS, *OTHER_THREADS):
+            os.environ.setdefault(variable, str(cores))
 
 
 def threads_per_process(processes: int) -> dict[str, str]:
