@@ -178,6 +178,10 @@ def test_finetune_head_of_a_seq2seq_model_trains_the_decoder_only(tmp_path):
     ("overrides", "message"),
     [
         (["finetune=head", "init_from=null"], "finetune=head freezes weights, and without init_from they are random"),
+        (["finetune.unfreeze_epochs=3", "init_from=null"],
+         "finetune.unfreeze_epochs=3 freezes weights, and without .* or leave finetune.unfreeze_epochs out"),
+        (["finetune.depth=1", "init_from=null"], "finetune.depth=1 freezes weights, .* or leave finetune.depth out"),
+        (["finetune.unfreeze_epochs=1", "strategy=fsdp"], "finetune.unfreeze_epochs=1 unfreezes blocks during"),
         (["finetune.depth=3"], "finetune: depth is 3, but the model has 2 blocks"),
         (["finetune=gradual", "recipe.epochs=1"], "be unfrozen in epoch 2 of 1"),
         (["finetune=lora", "finetune.lora.matrices=[q,prj]"], r"has 'prj', but the blocks have .*did you mean proj\?"),
@@ -197,6 +201,8 @@ def test_errors_are_raised_before_training(source, tmp_path, overrides, message)
 def test_pre_training_trains_everything(tmp_path):
     with pytest.raises(ConfigError, match="finetune=lora freezes weights, but task=masked_text trains the whole model"):
         vit.train(["data=corpus", "finetune=lora", "init_from=x", f"run_dir={tmp_path / 'run'}"])
+    with pytest.raises(ConfigError, match=r"finetune.trainable=head freezes .*whole model; leave finetune.trainable"):
+        vit.train(["data=corpus", "finetune.trainable=head", "init_from=x", f"run_dir={tmp_path / 'run'}"])
 
 
 def test_the_trained_parameters_cannot_change_on_resuming(source, tmp_path, monkeypatch):

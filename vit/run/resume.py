@@ -3,7 +3,7 @@
 import os
 import pathlib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from hydra.core.override_parser.types import Override
@@ -12,6 +12,7 @@ from torch import nn
 from vit.files.checkpoints import verify
 from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
 from vit.run.config.overrides import ConfigError, override_text, parse, shown
+from vit.run.config.without_effect import without_effect
 from vit.run.parts.data_source import LOADING
 from vit.run.processes.launcher import RUN_DIR
 from vit.run.records.folder import RunFolder, new_path
@@ -35,6 +36,8 @@ class Plan:
     Args:
         remarks: lines for the log.
         keeps_splits: whether the recorded splits apply.
+        warnings: about values of the command that have no effect; empty in the ranks of a run, which do not repeat
+            them.
     """
 
     config: dict
@@ -42,6 +45,7 @@ class Plan:
     path: pathlib.Path
     remarks: tuple[str, ...] = ()
     keeps_splits: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 def read_overrides(config: dict, overrides: list[str]) -> Plan:
@@ -53,6 +57,15 @@ def read_overrides(config: dict, overrides: list[str]) -> Plan:
     Raises:
         ConfigError: the run cannot be resumed, or not with these overrides.
     """
+    plan = find_run(config, overrides)
+    if not overrides or RUN_DIR in os.environ:
+        return plan
+    own = {key: config[key] for key in CONTROL if key in config}
+    return replace(plan, warnings=without_effect({**plan.config, **own}, overrides))
+
+
+def find_run(config: dict, overrides: list[str]) -> Plan:
+    """`read_overrides` without its warnings."""
     config = {**config, "resumed": False}
     config["overrides"] = to_record(overrides)
     if not config["resume"]:

@@ -88,6 +88,8 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
     if not plan.config["resumed"]:
         for remark in plan.remarks:
             log.info(remark)
+    for warning in plan.warnings:
+        log.warning(warning)
     with explain_errors(plan.config, folder):
         run_ranks(overrides_of_ranks(plan, overrides), devices, plan.path, check_timeout(plan.config["trainer"]))
     return Run(folder.path, read_metrics(folder.path))
@@ -102,6 +104,8 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
             folder.begin(resuming=config["resumed"])
         for remark in plan.remarks:
             log.info(remark)
+        for warning in plan.warnings:
+            log.warning(warning)
         if config["init_from"] and not config["resumed"]:
             log_recipe(config, overrides)
         seed_everything_once(config["seed"])

@@ -9,7 +9,7 @@ from vit.run.jobs.base import Job
 from vit.run.parts.batches import check_no_augment
 from vit.run.parts.data_source import build_source
 from vit.run.parts.devices import Devices
-from vit.run.parts.finetuning import read_finetune
+from vit.run.parts.finetuning import read_finetune, what_freezes
 from vit.run.parts.recipe import AUTO, is_progressive
 from vit.run.records.splits import DataRecord
 
@@ -93,8 +93,8 @@ def check_task(job: type[Job], config: dict) -> None:
     if distill["kind"] != "none" and task != "classification":
         raise ConfigError(f"distill={distill['kind']} is for task=classification; {task} has no teacher")
     if finetune.freezes and not job.finetunes:
-        raise ConfigError(f"finetune={finetune.name} freezes weights, but task={task} trains the whole model; use "
-                          "finetune=full")
+        cause, fix = what_freezes(finetune)
+        raise ConfigError(f"{cause} freezes weights, but task={task} trains the whole model; {fix}")
     for key in () if job.accepts_auto else ("batch_size", "epochs", "ema"):
         if recipe.get(key) == AUTO:
             raise ConfigError(f"recipe.{key}=auto is for images, but task={task} trains on {job.unit}; give a number")

@@ -41,13 +41,14 @@ def start_finetuning(
     """
     finetune = read_finetune(config)
     if finetune.freezes and not config["init_from"]:
+        cause, fix = what_freezes(finetune)
         raise ConfigError(
-            f"finetune={finetune.name} freezes weights, and without init_from they are random: add init_from=MODEL "
-            "(a run, a saved model, a file of weights or timm:NAME), or use finetune=full"
+            f"{cause} freezes weights, and without init_from they are random: add init_from=MODEL (a run, a saved "
+            f"model, a file of weights or timm:NAME), or {fix}"
         )
     if finetune.unfreeze_epochs and config["strategy"]["name"] == "fsdp":
         raise ConfigError(
-            f"finetune={finetune.name} unfreezes blocks during training, which strategy=fsdp does not support; use "
+            f"{what_freezes(finetune)[0]} unfreezes blocks during training, which strategy=fsdp does not support; use "
             "strategy=ddp, or finetune.unfreeze_epochs=0"
         )
     if finetune.freezes and loaded is not None:
@@ -62,6 +63,17 @@ def start_finetuning(
         begins = checked("finetune", partial(finetune.start, model), config["recipe"]["epochs"])
         log.info("finetune: %s", describe(finetune.name, model, begins))
     return asdict(finetune) | {"always_trainable": list(finetune.always_trainable)}
+
+
+def what_freezes(finetune: Finetune) -> tuple[str, str]:
+    """The option that freezes weights and how to change it, for messages: `finetune=head`, or the key that does so with
+    finetune=full, which itself freezes none.
+    """
+    if finetune.name != "full":
+        return f"finetune={finetune.name}", "use finetune=full"
+    key = next(key for key in ("unfreeze_epochs", "depth", "trainable")
+               if getattr(finetune, key) not in (None, "all"))
+    return f"finetune.{key}={getattr(finetune, key)}", f"leave finetune.{key} out"
 
 
 def log_recipe(config: dict, overrides: list[str]) -> None:

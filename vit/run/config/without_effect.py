@@ -1,0 +1,272 @@
+"""Values that have no effect because of another value: a table, and a warning for each one that the overrides of a
+command state.
+
+They are no errors, because a sweep such as `recipe.schedule=cosine,wsd recipe.schedule.cooldown=0.2` must run. The
+table lists only what the code never reads, or what leaves all weights and results as they are. It says nothing about
+values that depend on the data, and is silent where the other value is not known before the run, as the model of
+`init_from`.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from vit.run.config.overrides import parse, yaml_text
+from vit.run.config.valid_values import nodes
+
+Values = Mapping[str, Any]  # dotted key -> its value
+Condition = Collection | Callable[[Any, Any], bool]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Keys whose values have no effect while another key has certain values.
+
+    Args:
+        keys: dotted keys; * matches any name.
+        other: the key that makes them ineffective.
+        when: its values that do; or a function of the value without effect and of its value.
+        fix: what gives them an effect; empty where nothing does.
+        where: further keys, and the values of each with which the rule holds.
+        values: of `keys`, with which the rule holds; empty for all.
+        off: values of `keys` that ask for nothing, so that nothing is missing.
+        why: instead of the value of `other`, in the message.
+        effect: what they do not have.
+    """
+
+    keys: tuple[str, ...]
+    other: str
+    when: Condition
+    fix: str = ""
+    where: Mapping[str, Collection] = field(default_factory=dict)
+    values: Collection = ()
+    off: Collection = ()
+    why: str = ""
+    effect: str = "effect"
+
+    def applies(self, key: str, values: Values) -> bool:
+        """Whether the value of this key has no effect among all values."""
+        own, other = values[key], value_of(self.other, values)
+        if not any(fnmatchcase(key, pattern) for pattern in self.keys):
+            return False
+        if own in self.off or self.values and own not in self.values:
+            return False
+        if any(value_of(name, values) not in valid for name, valid in self.where.items()):
+            return False
+        return self.when(own, other) if callable(self.when) else other in self.when
+
+    def sentence(self, key: str, values: Values) -> str:
+        """`KEY=VALUE has no effect with OTHER=VALUE; FIX`"""
+        why = self.why or f"with {self.other}={yaml_text(value_of(self.other, values))}"
+        fix = f"{self.fix}, or leave it out" if self.fix else "leave it out"
+        # a model is saved in timm's format only if timm has the values of its config, also of parts that it lacks
+        effect = "effect on the network" if key.startswith("model.") else self.effect
+        return f"{key}={yaml_text(values[key])} has no {effect} {why}; {fix}"
+
+
+def is_set(own: object, other: object) -> bool:
+    return other is not None
+
+
+def is_path(own: object, other: object) -> bool:
+    return other not in (None, "auto")
+
+
+def is_npz(own: object, other: object) -> bool:
+    return str(other).lower().endswith(".npz")
+
+
+def is_different(own: object, other: object) -> bool:
+    return own != other
+
+
+def is_reached(own: Any, other: Any) -> bool:
+    return isinstance(other, int) and own >= other
+
+
+def is_empty(own: object, other: object) -> bool:
+    """Whether a node has no value."""
+    return isinstance(other, dict) and all(value is None for value in other.values())
+
+
+PRE_TRAINING = ("masked_image", "masked_text")
+WITHOUT_CLASSES = (*PRE_TRAINING, "seq2seq")
+ENCODERS = ("classification", "text_classification", "masked_text")  # tasks of models without a decoder
+WITHOUT_ATTENTION = ("lstm", "gru", "conv1d", "fnet")  # values of model.mixer
+WITHOUT_ROTARY = ("learned", "sincos", "sincos_simple", "relative", "none")  # values of model.positions
+WITHOUT_POOL_OPTIONS = ("class", "mean", "sum", "class_mean", "pooler")  # values of model.pool
+
+# values of model keys that are null or that no file lists, as in the config classes of vit.models
+MODEL_DEFAULTS = {"model.mixer": "attention", "model.attention": "scaled", "model.pool": "class"}
+POSITIONS = {"classification": "learned", "text_classification": "learned", "masked_image": "sincos",
+             "masked_text": "learned", "seq2seq": "sincos"}  # task -> model.positions
+
+# optimizers of timm, which drops an option that they do not have; torch's reject it
+TIMM_WITHOUT_BETAS = (
+    "adafactorbv", "adafactorbvc", "cadafactorbv", "cadafactorbvc", "crmsproptf", "csgdc", "csgdp", "csgdw", "kron",
+    "kronc", "kronw", "larc", "lars", "madgrad", "madgradw", "momentum", "nesterov", "nesterovw", "nlarc", "nlars",
+    "rmsproptf", "rmsproptfc", "rmsproptfw", "sgdc", "sgdp", "sgdw",
+)
+TIMM_WITHOUT_EPS = ("clion", "clionc", "csgdc", "csgdw", "kron", "kronc", "kronw", "lion", "lionc", "momentum",
+                    "nesterov", "nesterovw", "sgdc", "sgdw")
+TIMM_WITHOUT_MOMENTUM = (
+    "adabelief", "adamc", "adamp", "adamwlegacy", "adan", "adanw", "adopt", "adoptc", "adoptw", "cadafactor", "cadamc",
+    "cadamp", "cadamw", "cadan", "cadanw", "cadopt", "cadoptc", "cadoptw", "clamb", "clambw", "claprop", "clion",
+    "clionc", "cmars", "cnadamc", "cnadamw", "lamb", "lambc", "lambcd", "lambcw", "lambw", "laprop", "lapropc", "lion",
+    "lionc", "mars", "nadamc", "nadamlegacy", "nadamw", "novograd", "novogradc", "novogradw", "radabelief",
+    "radamlegacy", "radamw",
+)
+
+RULES = (  # the first one that applies to a key is reported
+    # the command
+    Rule(("allow_change",), "resume", (None,), "add resume=RUN"),
+    Rule(("run_dir", "runs"), "resume", is_path),
+    Rule(("hydra.sweep.*", "hydra.sweeper.*", "hydra.launcher.*", "hydra/sweeper", "hydra/launcher"), "hydra.mode",
+         ("RUN",), "add -m"),
+    Rule(("calibrate", "report"), "task.name", WITHOUT_CLASSES, off=("none", "NONE", "None", False)),
+    # the data
+    Rule(("data.cache_dir", "data.cache_side", "data.audit_seconds", "data.decoder"), "data._target_",
+         ("vit.data.digits",), off=("auto", 0)),
+    Rule(("data.cache",), "data._target_", ("vit.data.digits",), values=("memory", "disk")),
+    Rule(("data.cache_limit",), "data._target_", ("vit.data.digits",),
+         where={"data.cache": ("auto", "none", "memory", "disk")}),
+    Rule(("data.cache_dir",), "data.cache", ("auto", "none", "memory", "device"), "add data.cache=disk"),
+    Rule(("data.cache_side",), "data.cache", ("auto", "none", "device"), "add data.cache=memory or disk",
+         off=("auto",)),
+    Rule(("data.cache_limit",), "data.cache", ("auto", "none"), "add data.cache=memory, disk or device"),
+    Rule(("data.cache_side", "data.decoder", "data.resampling"), "recipe.crop", (None,),
+         where={"data.pack": (None, False)}, off=("auto",)),
+    Rule(("data.balance",), "task.name", ("masked_image",), values=("loss",)),
+    Rule(("data.on_bad_sample",), "data._target_",
+         ("vit.data.parallel", "vit.data.spelled_numbers", "vit.data.digit_strips")),
+    Rule(("data.on_empty",), "data._target_", ("vit.data.spelled_numbers", "vit.data.digit_strips")),
+    Rule(("data.train", "data.val", "data.test", "data.fractions"), "data.root", (None,), "add data.root=FOLDER",
+         where={"data._target_": ("vit.data.corpus",)}),
+    Rule(("data.text", "data.second", "data.label", "data.split", "data.classes", "data.on_empty"), "data.path",
+         (None,), "add data.path=TABLE", where={"data._target_": ("vit.data.text_table",)}),
+    Rule(("data.fractions",), "data.path", (None,), "add data.path=TABLE",
+         where={"data._target_": ("vit.data.text_table",), "data.fold": (None,), "data.group": (None,)}),
+    Rule(("data.image", "data.label", "data.split", "data.label_separator", "data.root"), "data.path", is_npz,
+         where={"data._target_": ("vit.data.table",)}),
+    Rule(("data.revision",), "data.root", is_set, "add data.repo=OWNER/NAME instead",
+         where={"data._target_": ("vit.data.hub",)}),
+    Rule(("data.tokenizer.vocab_size", "data.tokenizer.min_frequency"), "data.tokenizer.kind", ("byte",),
+         "add data.tokenizer.kind=bpe", where={"init_from": (None,)}),
+    Rule(("data.tokenizer.min_frequency",), "data.tokenizer.kind", ("char",), "add data.tokenizer.kind=bpe",
+         where={"init_from": (None,)}),
+    Rule(("data.tokenizer.shared",), "data._target_", ("vit.data.image_text", "vit.data.digit_strips")),
+    # the model
+    Rule(("model.name",), "task.name", ("text_classification", "masked_text", "seq2seq"),
+         "set model.dim, model.depth and model.num_heads"),
+    Rule(("model.fallback",), "model.name", is_set, "add model.name=null"),
+    Rule(("model.window",), "model.attention", ("scaled", "dot", "cosine", "bilinear", "additive"),
+         "add model.attention=local"),
+    Rule(("model.attention_dropout",), "model.mixer", WITHOUT_ATTENTION, "add model.mixer=attention",
+         where={"task.name": ENCODERS}, off=(0,)),
+    Rule(("model.qkv_bias",), "model.mixer", WITHOUT_ATTENTION, "add model.mixer=attention",
+         where={"task.name": ENCODERS}),
+    Rule(("model.num_heads",), "model.mixer", WITHOUT_ATTENTION, "add model.mixer=attention",
+         where={"task.name": ENCODERS, "model.pool": ("class", "mean", "sum", "class_mean", "pooler")}),
+    Rule(("model.kernel",), "model.mixer", ("attention", "lstm", "gru", "fnet"), "add model.mixer=conv1d",
+         where={"model.decoder_mixer": (None, "attention", "lstm", "gru")}),
+    Rule(("model.key_bias",), "model.qkv_bias", (False,), "add model.qkv_bias=true"),
+    Rule(("model.sincos_channels",), "model.positions",
+         ("learned", "rotary", "learned_rotary", "relative", "none"), "add model.positions=sincos"),
+    Rule(("model.rotary_theta", "model.rotary_pairs", "model.rotary_coordinates", "model.rotary_offset",
+          "model.rotary_span", "model.rotary_columns_first"), "model.positions", WITHOUT_ROTARY,
+         "add model.positions=rotary"),
+    Rule(("model.relative_hidden",), "model.positions", (*WITHOUT_ROTARY[:3], "rotary", "learned_rotary", "none"),
+         "add model.positions=relative"),
+    Rule(("model.prefix_positions",), "model.positions", ("sincos", "sincos_simple", "rotary", "relative", "none"),
+         "add model.positions=learned"),
+    Rule(("model.pool_heads", "model.pool_mlp_ratio", "model.pool_hidden"), "model.pool", WITHOUT_POOL_OPTIONS,
+         "add model.pool=attention", where={"task.name": ("classification", "text_classification")}),
+    Rule(("model.pool_prefix",), "model.pool", ("class",), "add model.pool=mean",
+         where={"task.name": ("classification",)}, off=(False,)),
+    Rule(("model.drop_path",), "model.depth", (1,), where={"task.name": ENCODERS}, off=(0,)),
+    # the task
+    Rule(("task.monitor",), "callbacks.monitor", is_different),
+    Rule(("task.examples",), "task.decode_rows", (0,), "raise task.decode_rows", off=(0,)),
+    Rule(("task.examples_every",), "task.examples", (0,), "raise task.examples"),
+    # the recipe
+    Rule(("recipe.batch_size",), "recipe.batch_tokens", is_set, "add recipe.batch_tokens=null",
+         where={"task.name": ("seq2seq",), "recipe.optimizer.lr_base_batch": (None,)}, effect="effect on training"),
+    Rule(("recipe.batch_tokens",), "task.name", ("classification", "text_classification", *PRE_TRAINING)),
+    Rule(("recipe.optimizer.lr_base_batch",), "recipe.schedule.name", ("noam",)),
+    Rule(("recipe.optimizer.weight_decay",), "recipe.optimizer.name", ("rprop",), off=(0,)),
+    Rule(("recipe.optimizer.options.dampening",), "recipe.optimizer.options.momentum", (None, 0),
+         "add recipe.optimizer.options.momentum=0.9", where={"recipe.optimizer.name": ("sgd",)}, off=(0,)),
+    Rule(("recipe.optimizer.options.betas",), "recipe.optimizer.name", TIMM_WITHOUT_BETAS),
+    Rule(("recipe.optimizer.options.eps",), "recipe.optimizer.name", TIMM_WITHOUT_EPS),
+    Rule(("recipe.optimizer.options.momentum",), "recipe.optimizer.name", TIMM_WITHOUT_MOMENTUM, off=(0,)),
+    Rule(("recipe.schedule.cooldown",), "recipe.schedule.name", ("cosine", "constant", "inverse_sqrt", "noam"),
+         "add recipe.schedule.name=wsd", off=(0,)),
+    Rule(("recipe.schedule.final",), "recipe.schedule.name", ("constant", "inverse_sqrt", "noam"),
+         "add recipe.schedule.name=cosine or wsd"),
+    Rule(("recipe.schedule.final",), "recipe.schedule.cooldown", (0,), "raise recipe.schedule.cooldown",
+         where={"recipe.schedule.name": ("wsd", "trapezoid")}),
+    Rule(("recipe.loss.name", "recipe.loss.label_smoothing"), "task.name", PRE_TRAINING, off=(0,)),
+    Rule(("recipe.crop.scale", "recipe.crop.ratio"), "task.name", ("text_classification", "masked_text", "seq2seq")),
+    Rule(("recipe.crop.ratio",), "recipe.crop.scale", (None,), "add recipe.crop.scale=[0.2,1.0]"),
+    Rule(("recipe.mixup.*",), "task.name", ("text_classification", *WITHOUT_CLASSES), off=(0,)),
+    Rule(("recipe.mixup.mixup", "recipe.mixup.cutmix", "recipe.mixup.switch"), "recipe.mixup.prob", (0,),
+         "raise recipe.mixup.prob"),
+    Rule(("recipe.mixup.switch",), "recipe.mixup.mixup", (0,), "raise recipe.mixup.mixup"),
+    Rule(("recipe.mixup.switch",), "recipe.mixup.cutmix", (0,), "raise recipe.mixup.cutmix"),
+    Rule(("recipe.progressive.stages", "recipe.progressive.until"), "recipe.progressive.image_size", (None,),
+         "add recipe.progressive.image_size or recipe.progressive.patch_drop",
+         where={"recipe.progressive.patch_drop": (None,)}),
+    # fine-tuning and distillation
+    Rule(("finetune.head_init", "finetune.batch_norm", "finetune.always_trainable"), "task.name", PRE_TRAINING,
+         off=("auto", "random", "train")),
+    Rule(("finetune.head_init",), "init_from", (None,), "add init_from=MODEL", off=("auto", "random")),
+    Rule(("finetune.always_trainable",), "finetune.trainable", ("all",), "add finetune=head",
+         where={"finetune.depth": (None,), "finetune.unfreeze_epochs": (None,)}),
+    Rule(("distill.alpha", "distill.tau", "distill.target"), "distill.kind", ("none",),
+         "add distill=soft, hard or token with distill.teacher=MODEL"),
+    Rule(("distill.tau",), "distill.target", ("hard",), "add distill.target=soft"),
+    # the trainer and its callbacks
+    Rule(("trainer.log_every_n_steps",), "logger", is_empty, "add logger=default", why="without a logger"),
+    Rule(("callbacks.patience",), "recipe.epochs", is_reached, "lower it"),
+    Rule(("callbacks.start_margin",), "init_from", (None,), "add init_from=MODEL"),
+)
+
+
+def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
+    """A sentence for each value that the overrides state and that another value makes ineffective.
+
+    Args:
+        config: of the run, with all interpolations resolved.
+    """
+    values = {**dict(nodes(config)), "hydra.mode": "RUN"}
+    own = dict(stated_values(overrides))
+    found = (sentence(key, {key: value, **values}) for key, value in own.items())
+    return tuple(each for each in found if each)
+
+
+def sentence(key: str, values: Values) -> str:
+    """About the value of one key; empty where it has an effect, or may have one."""
+    unknown = key.startswith("model.") and values.get("init_from") is not None and "model.kind" not in values
+    if values[key] in (None, []) or unknown:  # nothing is stated; the run takes its model from `init_from`
+        return ""
+    rule = next((rule for rule in RULES if rule.applies(key, values)), None)
+    return "" if rule is None else rule.sentence(key, values)
+
+
+def stated_values(overrides: list[str]) -> Iterator[tuple[str, Any]]:
+    """(key, value) of each override, and of all keys below one that is a node."""
+    for override in parse(overrides):
+        value = override.value()
+        yield override.key_or_group, value
+        if isinstance(value, dict):
+            yield from nodes(value, f"{override.key_or_group}.")
+
+
+def value_of(key: str, values: Values) -> Any:
+    """The value of a key; the default of the model where it is null or not listed."""
+    if (found := values.get(key)) is not None:
+        return found
+    if key == "model.positions":
+        return POSITIONS.get(values.get("task.name"))
+    return MODEL_DEFAULTS.get(key)
