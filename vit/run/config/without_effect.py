@@ -92,6 +92,8 @@ def is_empty(own: object, other: object) -> bool:
 
 PRE_TRAINING = ("masked_image", "masked_text")
 WITHOUT_CLASSES = (*PRE_TRAINING, "seq2seq")
+ON_IMAGES = ("classification", "masked_image")  # tasks on images of one size
+ON_TEXTS = ("text_classification", "masked_text", "seq2seq")  # tasks on texts and on images of text
 ENCODERS = ("classification", "text_classification", "masked_text")  # tasks of models without a decoder
 WITHOUT_ATTENTION = ("lstm", "gru", "conv1d", "fnet")  # values of model.mixer
 WITHOUT_ROTARY = ("learned", "sincos", "sincos_simple", "relative", "none")  # values of model.positions
@@ -125,7 +127,12 @@ RULES = (  # the first one that applies to a key is reported
     Rule(("hydra.sweep.*", "hydra.sweeper.*", "hydra.launcher.*", "hydra/sweeper", "hydra/launcher"), "hydra.mode",
          ("RUN",), "add -m"),
     Rule(("calibrate", "report"), "task.name", WITHOUT_CLASSES, off=("none", "NONE", "None", False)),
-    # the data
+    # the data; keys of other kinds of data can be added with +
+    Rule(("data.cache", "data.cache_side", "data.cache_limit", "data.cache_dir", "data.decoder", "data.resampling",
+          "data.pack", "data.max_patches", "data.min_patches", "data.image_size", "data.audit_seconds"), "task.name",
+         ON_TEXTS, off=("auto", False)),
+    Rule(("data.max_len", "data.max_source_len", "data.max_target_len", "data.on_long", "data.on_empty",
+          "data.tokenizer.*"), "task.name", ON_IMAGES),
     Rule(("data.cache_dir", "data.cache_side", "data.audit_seconds", "data.decoder"), "data._target_",
          ("vit.data.digits",), off=("auto", 0)),
     Rule(("data.cache",), "data._target_", ("vit.data.digits",), values=("memory", "disk")),
@@ -137,6 +144,8 @@ RULES = (  # the first one that applies to a key is reported
     Rule(("data.cache_limit",), "data.cache", ("auto", "none"), "add data.cache=memory, disk or device"),
     Rule(("data.cache_side", "data.decoder", "data.resampling"), "recipe.crop", (None,),
          where={"data.pack": (None, False)}, off=("auto",)),
+    Rule(("data.mask_ratio",), "task.name", ("masked_image",), "set model.mask_ratio"),
+    Rule(("data.balance",), "task.name", ("masked_text", "seq2seq"), off=("none",)),
     Rule(("data.balance",), "task.name", ("masked_image",), values=("loss",)),
     Rule(("data.on_bad_sample",), "data._target_",
          ("vit.data.parallel", "vit.data.spelled_numbers", "vit.data.digit_strips")),
@@ -157,7 +166,7 @@ RULES = (  # the first one that applies to a key is reported
          where={"init_from": (None,)}),
     Rule(("data.tokenizer.shared",), "data._target_", ("vit.data.image_text", "vit.data.digit_strips")),
     # the model
-    Rule(("model.name",), "task.name", ("text_classification", "masked_text", "seq2seq"),
+    Rule(("model.name",), "task.name", ON_TEXTS,
          "set model.dim, model.depth and model.num_heads"),
     Rule(("model.fallback",), "model.name", is_set, "add model.name=null"),
     Rule(("model.window",), "model.attention", ("scaled", "dot", "cosine", "bilinear", "additive"),
@@ -207,7 +216,7 @@ RULES = (  # the first one that applies to a key is reported
     Rule(("recipe.schedule.final",), "recipe.schedule.cooldown", (0,), "raise recipe.schedule.cooldown",
          where={"recipe.schedule.name": ("wsd", "trapezoid")}),
     Rule(("recipe.loss.name", "recipe.loss.label_smoothing"), "task.name", PRE_TRAINING, off=(0,)),
-    Rule(("recipe.crop.scale", "recipe.crop.ratio"), "task.name", ("text_classification", "masked_text", "seq2seq")),
+    Rule(("recipe.crop.scale", "recipe.crop.ratio"), "task.name", ON_TEXTS),
     Rule(("recipe.crop.ratio",), "recipe.crop.scale", (None,), "add recipe.crop.scale=[0.2,1.0]"),
     Rule(("recipe.mixup.*",), "task.name", ("text_classification", *WITHOUT_CLASSES), off=(0,)),
     Rule(("recipe.mixup.mixup", "recipe.mixup.cutmix", "recipe.mixup.switch"), "recipe.mixup.prob", (0,),
@@ -227,6 +236,8 @@ RULES = (  # the first one that applies to a key is reported
          "add distill=soft, hard or token with distill.teacher=MODEL"),
     Rule(("distill.tau",), "distill.target", ("hard",), "add distill.target=soft"),
     # the trainer and its callbacks
+    Rule(("trainer.timeout",), "data.workers", (0,), "set data.workers",
+         where={"strategy.name": ("single",), "trainer.devices": (1,), "trainer.num_nodes": (1,)}),
     Rule(("trainer.log_every_n_steps",), "logger", is_empty, "add logger=default", why="without a logger"),
     Rule(("callbacks.patience",), "recipe.epochs", is_reached, "lower it"),
     Rule(("callbacks.start_margin",), "init_from", (None,), "add init_from=MODEL"),
