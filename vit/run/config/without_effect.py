@@ -47,9 +47,10 @@ class Rule:
 
     def applies(self, key: str, values: Values) -> bool:
         """Whether the value of this key has no effect among all values."""
-        own, other = values[key], value_of(self.other, values)
-        if not any(fnmatchcase(key, pattern) for pattern in self.keys):
+        named = key in self.keys or any("*" in each and fnmatchcase(key, each) for each in self.keys)
+        if not named:
             return False
+        own, other = values[key], value_of(self.other, values)
         if own in self.off or self.values and own not in self.values:
             return False
         if any(value_of(name, values) not in valid for name, valid in self.where.items()):
