@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import vit
-from tests.run.conftest import SMALL, run, start, write_photos
+from tests.run.conftest import SMALL, run, start, write_photos, write_questions
 from vit.cli import main as vit_main
 from vit.run import main
 
@@ -110,6 +110,19 @@ def test_model_that_does_not_fit_the_pixels(refused):
 ])
 def test_a_part_of_the_config_that_does_not_fit_the_task(refused, overrides, texts):
     refused([*overrides, *QUICK], 2, *texts)
+
+
+def test_a_recipe_of_translation_is_refused_for_text_classification(refused, tmp_path):
+    table = write_questions(tmp_path / "questions.csv")
+    refused(["task=text_classification", "data=text_table", table, "recipe=sequence", *QUICK], 2,
+            "this recipe has no key loss.name, so it is not for task=text_classification")
+
+
+@pytest.mark.parametrize(("name", "option"), [
+    ("lars", "betas=[0.5,0.6]"), ("lion", "eps=0.1"), ("lamb", "momentum=0.5"), ("lookahead_lamb", "momentum=0.5")])
+def test_an_option_that_an_optimizer_of_timm_drops(refused, name, option):
+    refused([f"recipe.optimizer.name={name}", f"+recipe.optimizer.options.{option}", *QUICK], 2,
+            f"optimizer '{name}' has no option '{option.partition('=')[0]}'")
 
 
 def test_unreadable_image(refused, photos):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from timm.optim import get_optimizer_info, list_optimizers
 
 import vit
 from tests.blank_pictures import use_blank_pictures
@@ -30,14 +29,10 @@ from vit.run.config.without_effect import (
     MODEL_DEFAULTS,
     POSITIONS,
     RULES,
-    TIMM_WITHOUT_BETAS,
-    TIMM_WITHOUT_EPS,
-    TIMM_WITHOUT_MOMENTUM,
     stated_values,
     without_effect,
 )
 from vit.run.parts.data_source import build_source
-from vit.training.optimization.optim import UNSUPPORTED_OF_TIMM, torch_optimizers
 
 EFFECT = re.compile(r"(\S+?)=.* has no effect")
 CONFIGS = {"classification": VisionTransformerConfig, "text_classification": TextClassifierConfig,
@@ -113,10 +108,6 @@ TRAINED = [
      ["++recipe.mixup.prob=0.1"]),
     (CUTMIX, ["+recipe.mixup.switch=0.7"], ["recipe.mixup.mixup=0.1"]),
     (CUTMIX, ["recipe.crop.ratio=[0.5,2.0]"], ["recipe.crop.scale=[0.2,1.0]"]),
-    (CUTMIX, ["+recipe.optimizer.options.momentum=0.1"], ["recipe.optimizer.name=lars"]),
-    ([*DIGITS, "recipe.optimizer.name=lars"], ["+recipe.optimizer.options.betas=[0.5,0.6]"],
-     ["recipe.optimizer.name=lamb"]),
-    ([*DIGITS, "recipe.optimizer.name=lion"], ["+recipe.optimizer.options.eps=0.1"], ["recipe.optimizer.name=lamb"]),
     (NOAM, ["recipe.optimizer.lr_base_batch=128"], ["recipe.schedule.name=cosine"]),
     (PRETRAINED, ["model.fallback=vit_small"], ["model.name=null"]),
     (MASKED, ["calibrate=full", "report=true", "data.balance=loss", "recipe.loss.name=bce",
@@ -247,7 +238,7 @@ def config_keys():
         yield from (f"model.{field.name}" for field in fields(config))
     yield from (f"recipe.mixup.{name}" for name in inspect.signature(Mixup).parameters)
     yield from (f"recipe.optimizer.options.{name}" for name in inspect.signature(torch.optim.SGD).parameters)
-    yield from ("recipe.optimizer.options.betas", "recipe.optimizer.options.eps", "model.kind", "hydra.mode")
+    yield from ("model.kind", "hydra.mode")
 
 
 def test_every_rule_names_keys_of_the_config():
@@ -275,13 +266,6 @@ def test_the_defaults_of_models_are_those_of_their_configs():
         assert POSITIONS[task] == defaults["model.positions"]
         assert {key: defaults.get(key, value) for key, value in MODEL_DEFAULTS.items()} == MODEL_DEFAULTS
     assert ImageToTextConfig.positions == POSITIONS["seq2seq"]
-
-
-@pytest.mark.parametrize(("names", "has"), [(TIMM_WITHOUT_BETAS, "has_betas"), (TIMM_WITHOUT_EPS, "has_eps"),
-                                            (TIMM_WITHOUT_MOMENTUM, "has_momentum")])
-def test_options_that_timm_drops(names, has):
-    known = {*list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)} - {*torch_optimizers()}
-    assert {*names} == {name for name in known if not getattr(get_optimizer_info(name), has)}
 
 
 def outcome(folder):

@@ -105,22 +105,6 @@ MODEL_DEFAULTS = {"model.mixer": "attention", "model.attention": "scaled", "mode
 POSITIONS = {"classification": "learned", "text_classification": "learned", "masked_image": "sincos",
              "masked_text": "learned", "seq2seq": "sincos"}  # task -> model.positions
 
-# optimizers of timm, which drops an option that they do not have; torch's reject it
-TIMM_WITHOUT_BETAS = (
-    "adafactorbv", "adafactorbvc", "cadafactorbv", "cadafactorbvc", "crmsproptf", "csgdc", "csgdp", "csgdw", "kron",
-    "kronc", "kronw", "larc", "lars", "madgrad", "madgradw", "momentum", "nesterov", "nesterovw", "nlarc", "nlars",
-    "rmsproptf", "rmsproptfc", "rmsproptfw", "sgdc", "sgdp", "sgdw",
-)
-TIMM_WITHOUT_EPS = ("clion", "clionc", "csgdc", "csgdw", "kron", "kronc", "kronw", "lion", "lionc", "momentum",
-                    "nesterov", "nesterovw", "sgdc", "sgdw")
-TIMM_WITHOUT_MOMENTUM = (
-    "adabelief", "adamc", "adamp", "adamwlegacy", "adan", "adanw", "adopt", "adoptc", "adoptw", "cadafactor", "cadamc",
-    "cadamp", "cadamw", "cadan", "cadanw", "cadopt", "cadoptc", "cadoptw", "clamb", "clambw", "claprop", "clion",
-    "clionc", "cmars", "cnadamc", "cnadamw", "lamb", "lambc", "lambcd", "lambcw", "lambw", "laprop", "lapropc", "lion",
-    "lionc", "mars", "nadamc", "nadamlegacy", "nadamw", "novograd", "novogradc", "novogradw", "radabelief",
-    "radamlegacy", "radamw",
-)
-
 RULES = (  # the first one that applies to a key is reported
     # the command
     Rule(("allow_change",), "resume", (None,), "add resume=RUN"),
@@ -207,9 +191,6 @@ RULES = (  # the first one that applies to a key is reported
     Rule(("recipe.optimizer.weight_decay",), "recipe.optimizer.name", ("rprop",), off=(0,)),
     Rule(("recipe.optimizer.options.dampening",), "recipe.optimizer.options.momentum", (None, 0),
          "add recipe.optimizer.options.momentum=0.9", where={"recipe.optimizer.name": ("sgd",)}, off=(0,)),
-    Rule(("recipe.optimizer.options.betas",), "recipe.optimizer.name", TIMM_WITHOUT_BETAS),
-    Rule(("recipe.optimizer.options.eps",), "recipe.optimizer.name", TIMM_WITHOUT_EPS),
-    Rule(("recipe.optimizer.options.momentum",), "recipe.optimizer.name", TIMM_WITHOUT_MOMENTUM, off=(0,)),
     Rule(("recipe.schedule.cooldown",), "recipe.schedule.name", ("cosine", "constant", "inverse_sqrt", "noam"),
          "add recipe.schedule.name=wsd", off=(0,)),
     Rule(("recipe.schedule.final",), "recipe.schedule.name", ("constant", "inverse_sqrt", "noam"),

@@ -14,6 +14,7 @@ from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit,
 from vit.data.splits.recorded import NEW
 from vit.evaluation.progress import Progress
 from vit.run.config.composing import ConfigError
+from vit.run.config.valid_values import nodes
 from vit.run.parts.batches import check_batch, check_devices
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
@@ -111,8 +112,9 @@ class Job(ABC):
         Raises:
             ConfigError: it is the recipe of another task.
         """
+        known = dict(nodes(self.config["recipe"]))
         for key in self.recipe_keys:
-            if key not in self.config["recipe"]:
+            if key not in known:
                 raise ConfigError(f"this recipe has no key {key}, so it is not for task={self.config['task']['name']}; "
                                   "choose another one with recipe=")
 

@@ -144,7 +144,7 @@ class ImageClassificationJob(ImageJob):
     """Images to class names, one label per image."""
 
     accepts_progressive = True
-    recipe_keys = ("augment", "crop", "loss", "mixup")
+    recipe_keys = ("augment", "crop", "loss.name", "mixup")
     task_class: type[Classification] = Classification
     progressive: Progressive | None
 

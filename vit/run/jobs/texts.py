@@ -58,7 +58,7 @@ class TextClassificationJob(TextJob):
 
     split_class = TextSplit
     unit = "texts"
-    recipe_keys = ("loss",)
+    recipe_keys = ("loss.name",)
 
     def build_inputs(self, initial: Initial | None) -> None:
         texts = [text for column in self.source.splits["train"].texts for text in column]

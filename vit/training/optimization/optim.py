@@ -149,13 +149,17 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
     Raises:
         ValueError: an unknown name or option.
     """
-    from timm.optim import create_optimizer_v2, list_optimizers
+    from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
 
     known = list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)
     base = name.lower().removeprefix("lookahead_")
     if base not in known:
         near = nearest_names(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
         raise ValueError(f"unknown optimizer {name!r}; nearest: {', '.join(near) or 'adamw, sgd, lamb'}")
+    info = get_optimizer_info(base)
+    for option in ("betas", "eps", "momentum"):  # which timm drops in silence
+        if options.get(option) is not None and not getattr(info, f"has_{option}"):
+            raise ValueError(f"optimizer {name!r} has no option {option!r}; leave it out, or use another optimizer")
     if base in ORTHOGONALIZING:
         from vit.training.optimization.muon import use_suited_precision
 
