@@ -14,6 +14,7 @@ from vit.data.formats.lines import lone_surrogate
 from vit.data.formats.zip_archives import Archive, ReadMember, is_archive, is_hidden, open_archive
 from vit.data.identity import to_nfc
 from vit.data.images.files import ImageFiles, image_files, summary
+from vit.data.images.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.names import match_splits, similar_splits
@@ -25,8 +26,10 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS; root may be a .zip archive.
 
     Without split folders the images are split by `fractions` (train, val, test; stratified); with train but no val, val
-    is split off train. Classes of val and test are matched by name with those of train. `left_out` of the source lists
-    the entries that `image_files` leaves out, images outside any class folder, and what is beside the split folders.
+    is split off train. Classes of val and test are matched by name with those of train. The validation images of
+    TinyImageNet and ImageNet, which are not in class folders, have the classes that a file states
+    (vit.data.images.stated_labels). `left_out` of the source lists the entries that `image_files` leaves out, images
+    outside any class folder, and what is beside the split folders.
 
     Raises:
         DataError: there are no class folders, a split is empty, val or test has a class that train lacks, or folders
@@ -38,10 +41,13 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     if "train" not in directories:
         files = image_files(root)
         classes = _class_names(root, "", files)
-        _check_no_splits(root, classes, files.folders)
+        _check_no_splits(root, classes, files)
         splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
         return Source(root.resolve().name, classes, splits, files.left_out)
-    files = _files_and_rest(root, list(directories.values()))
+    stated = stated_labels(root, directories)
+    if stated is not None:
+        directories = {key: name for key, name in directories.items() if name not in (stated.val, stated.unlabelled)}
+    files = _files_and_rest(root, [*directories.values(), *([stated.val] if stated is not None else [])])
     classes = _class_names(root, directories["train"], files)
     splits = {}
     for key, directory in directories.items():
@@ -49,6 +55,10 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
         splits[key] = _read(root, directory, classes, files)
         if len(splits[key]) == 0 and key != "train":
             raise DataError(f"{root / directory}: the {key} folder has 0 images; add images or remove the folder")
+    if stated is not None:
+        names, labels, left_out = stated.select(files.below(stated.folder), classes)
+        splits["val"] = file_samples(root, names, labels)
+        files.left_out.extend(left_out)
     fraction = validation_fraction(fractions)
     return Source(root.resolve().name, classes, with_validation(splits, None, fraction, split_seed), files.left_out)
 
@@ -121,8 +131,10 @@ def _other_source(root: Path | Archive, files: ImageFiles) -> str:
     return f"; if a table labels the images: {found}" if found else ""
 
 
-def _check_no_splits(root: Path | Archive, classes: list[str], folders: list[str]) -> None:
-    """Raises DataError if half of the class folders, or the folders inside one, look like splits."""
+def _check_no_splits(root: Path | Archive, classes: list[str], files: ImageFiles) -> None:
+    """Raises DataError if half of the class folders, or the folders inside one, look like splits, or if the only folder
+    contains splits at any depth.
+    """
     similar = [name for name in classes if similar_splits([name])]
     found = similar_splits(similar)
     train, others = found.pop("train", None), list(found.values())
@@ -132,11 +144,17 @@ def _check_no_splits(root: Path | Archive, classes: list[str], folders: list[str
                         "them to train, val and test with one folder per class in each, or set data=table if a table "
                         "labels the images")
     inside = defaultdict(list)
-    for folder in folders:
+    for folder in files.folders:
         inside[os.path.dirname(folder)].append(os.path.basename(folder))
-    for name in sorted(name for name in inside if name and not os.path.dirname(name)):
+    for name in sorted((name for name in inside if name), key=lambda name: (name.count(os.sep), name)):
         splits = {key: folder for folder in inside[name] for key in match_splits(root, [folder])}
-        if "train" in splits and len(splits) > 1:
+        if "train" not in splits or len(splits) < 2:
+            continue
+        if len(classes) == 1 and files.below(os.path.join(name, splits["train"])):
+            fix = f"set {shlex.quote(f'data.root={os.path.join(str(root), name)}')}"
+            fix = "extract it and set data.root to this folder" if isinstance(root, Archive) else fix
+            raise DataError(f"{root}: the splits are in its folder {name}; {fix}")
+        if os.sep not in name:
             listed = " and ".join(sorted(splits.values()))
             raise DataError(f"{root / name}: the class folder contains the splits {listed}; put the classes into the "
                             f"splits, such as train/{name}")
@@ -154,8 +172,9 @@ def _files_and_rest(root: Path | Archive, directories: list[str]) -> ImageFiles:
     if flat := match_splits(root, folders).get("val"):
         count = len(rest.below(flat))
         if count:
+            known = f"; {KIT} or {KAGGLE} beside it states the classes of ImageNet" if is_imagenet(root / flat) else ""
             raise DataError(f"{root / flat}: has {count} images but no class folders; move them to {flat}/CLASS, or "
-                            f"rename {flat} to leave them out")
+                            f"rename {flat} to leave them out{known}")
     read = {os.path.realpath(os.path.join(str(root), name)) for name in found.folders}  # by links from the splits
     unread = {name for name in rest.folders if os.path.realpath(os.path.join(str(root), name)) not in read}
     names = [name for name in rest.images if os.path.dirname(name) in unread] + [name for name, _ in rest.left_out]

@@ -1,0 +1,182 @@
+"""Validation images that are not in class folders, with their classes in a file: TinyImageNet and ImageNet."""
+
+import io
+import os
+import re
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+import numpy as np
+
+from vit.data.errors import DataError, printable
+from vit.data.formats.zip_archives import Archive, ArchivedFile, is_hidden
+from vit.data.images.files import is_image_name
+from vit.data.splits.names import match_splits
+from vit.files.untrusted import LimitError, read_bytes
+
+TINY, KAGGLE = "val_annotations.txt", "LOC_val_solution.csv"
+NUMBERS, NAMES = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"  # of the development kit
+KIT = "ILSVRC2012_devkit_t12/data"
+COMPRESSED, MAX_ELEMENT = 15, 2**25  # the type of compressed elements in a MATLAB file, and bytes of one
+IMAGENET = re.compile(r"ILSVRC2012_val_\d{8}")
+
+
+@dataclass(frozen=True)
+class StatedLabels:
+    """`classes`: file name without suffix → class, as `file` states it, of the images in the subfolder `inner` of the
+    folder `val`; the images in the folder `unlabelled` have none.
+    """
+
+    file: Path | Archive
+    val: str
+    inner: str
+    classes: dict[str, str]
+    unlabelled: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """Of the images, as a path below the root."""
+        return os.path.join(self.val, self.inner) if self.inner else self.val
+
+    def select(
+        self, names: Sequence[str], classes: Sequence[str]
+    ) -> tuple[list[str], np.ndarray, list[tuple[str, str]]]:
+        """Of the images `names` those with a label, their labels (N,), and (name, reason) of all others.
+
+        Raises:
+            DataError: no image has a label, or a label is not among `classes`.
+        """
+        index = {name: label for label, name in enumerate(classes)}
+        stems = {name: PurePath(name).stem for name in names}
+        found = [name for name in names if stems[name] in self.classes]
+        if not found:
+            raise DataError(f"{self.file}: names none of the {len(names)} images in {self.folder}; unpack the data set "
+                            "again")
+        unknown = sorted({self.classes[stems[name]] for name in found} - index.keys())
+        if unknown:
+            listed = ", ".join(map(printable, unknown[:5]))
+            raise DataError(f"{self.file}: {len(unknown)} classes of images in {self.folder} are not among the "
+                            f"{len(classes)} of train ({listed}); add their training images, or remove these images")
+        reason = f"without a label in {self.file.name}"
+        left_out = [(name, reason) for name in names if stems[name] not in self.classes]
+        missing = sorted(self.classes.keys() - set(stems.values()))
+        left_out += [(os.path.join(self.folder, name), "the file does not exist") for name in missing]
+        return found, np.array([index[self.classes[stems[name]]] for name in found], dtype=np.int64), left_out
+
+
+def stated_labels(root: Path | Archive, directories: dict[str, str]) -> StatedLabels | None:
+    """The labels of the validation images, if these are not in class folders and a known file states them.
+
+    Args:
+        directories: the splits whose folders contain folders, and the names of these.
+
+    Raises:
+        DataError: the file is damaged or incomplete.
+    """
+    if "val" in directories:
+        return _tiny_imagenet(root, directories["val"], directories.get("test"))
+    val = match_splits(root, [entry.name for entry in root.iterdir() if entry.is_dir()]).get("val")
+    return _imagenet(root, val) if val and is_imagenet(root / val) else None
+
+
+def is_imagenet(folder: Path | Archive) -> bool:
+    """Whether all images directly in a folder have the names of ImageNet's validation images."""
+    images = [entry.name for entry in folder.iterdir() if is_image_name(entry.name)]
+    return bool(images) and all(IMAGENET.fullmatch(PurePath(name).stem) for name in images)
+
+
+def _tiny_imagenet(root: Path | Archive, val: str, test: str | None) -> StatedLabels | None:
+    """Those of val/val_annotations.txt for val/images; None if images have been moved to class folders. test/images has
+    no labels.
+    """
+    file = root / val / TINY
+    if not file.is_file() or _folders(root / val) != ["images"]:
+        return None
+    rows = [line.split("\t") for line in _lines(file)]
+    wrong = next((i for i, row in enumerate(rows) if len(row) < 2 or not all(row[:2])), None)
+    if wrong is not None:
+        raise DataError(f"{file} line {wrong + 1}: is {rows[wrong][0]!r}, expected a file name, a tab and a class")
+    unlabelled = test if test is not None and _folders(root / test) == ["images"] else None
+    return StatedLabels(file, val, "images", {PurePath(row[0]).stem: row[1] for row in rows}, unlabelled)
+
+
+def _imagenet(root: Path | Archive, val: str) -> StatedLabels | None:
+    """Those of Kaggle's LOC_val_solution.csv, or of ILSVRC2012_validation_ground_truth.txt of the development kit. It
+    numbers the classes by ILSVRC2012_ID, and meta.mat beside it names them. None if there is neither.
+    """
+    top = root.resolve()
+    folders = [root, root / val, root / KIT, top.parent / KIT]
+    if str(top).replace("\\", "/").rstrip("/").endswith("ILSVRC/Data/CLS-LOC"):  # the folders of Kaggle's archive
+        folders.append(top.parent.parent.parent)
+    for name, read in ((KAGGLE, _kaggle_classes), (NUMBERS, _kit_classes)):
+        for folder in folders:
+            if (folder / name).is_file():
+                return StatedLabels(folder / name, val, "", read(folder / name))
+    return None
+
+
+def _folders(folder: Path | Archive) -> list[str]:
+    return [entry.name for entry in folder.iterdir() if entry.is_dir() and not is_hidden(entry.name)]
+
+
+def _kaggle_classes(file: Path | Archive) -> dict[str, str]:
+    """Of lines such as `ILSVRC2012_val_00048981,n03995372 85 1 499 272`, in which each box has the same class."""
+    rows = [line.partition(",") for line in _lines(file)[1:]]
+    wrong = next((i for i, (name, _, boxes) in enumerate(rows) if not name or not boxes.strip()), None)
+    if wrong is not None:
+        raise DataError(f"{file} line {wrong + 2}: expected an image, a comma, a class and a box")
+    return {name: boxes.split()[0] for name, _, boxes in rows}
+
+
+def _kit_classes(file: Path | Archive) -> dict[str, str]:
+    from scipy.io import loadmat
+
+    meta = file.parent / NAMES
+    if not meta.is_file():
+        raise DataError(f"{file}: numbers the classes by ILSVRC2012_ID, and {NAMES} of the development kit, which "
+                        "names their folders, is not beside it; put it there")
+    try:
+        content = _content(meta)
+        _check_compressed(content)
+        synsets = loadmat(io.BytesIO(content), squeeze_me=True)["synsets"]
+        names = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
+    except Exception as error:  # many types, of scipy's reader
+        raise DataError(f"{meta}: cannot be read ({' '.join(str(error).split())}); unpack it again") from error
+    found = {}
+    for number, line in enumerate(_lines(file), 1):
+        if not line.strip().isdecimal() or int(line) not in names:
+            raise DataError(f"{file} line {number}: {line!r} is not one of the {len(names)} classes of {NAMES}")
+        found[f"ILSVRC2012_val_{number:08}"] = names[int(line)]
+    return found
+
+
+def _check_compressed(content: bytes) -> None:
+    """Raises LimitError if a compressed element of a MATLAB 5 file has more than MAX_ELEMENT bytes."""
+    start = 128  # behind the header
+    while start + 8 <= len(content):
+        kind, size = struct.unpack_from("<II", content, start)
+        if kind == COMPRESSED:
+            zipped = zlib.decompressobj()
+            zipped.decompress(content[start + 8 : start + 8 + size], MAX_ELEMENT)
+            if not zipped.eof:
+                raise LimitError(f"it decompresses to more than {MAX_ELEMENT} bytes, or is truncated")
+        start += 8 + size
+
+
+def _lines(file: Path | Archive) -> list[str]:
+    try:
+        return _content(file).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: cannot be read ({error}); unpack it again") from error
+
+
+def _content(file: Path | Archive) -> bytes:
+    try:
+        if isinstance(file, Archive):
+            return ArchivedFile(str(file.root.filename), file.at).read_bytes()
+        return read_bytes(file)
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error}); unpack it again") from error
