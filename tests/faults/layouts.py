@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import tests.faults.layout_annotations
 import tests.faults.layout_folders
 import tests.faults.layout_known
 import tests.faults.layout_tables

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from vit.data.errors import DataError
+from vit.files.untrusted import read_bytes
 
 MAX_MEMBER = 2**28  # bytes to which one image file may decompress
 GENERATED = {  # by macOS, Synology's storage, Windows and Linux; some hold small copies of the photos
@@ -98,6 +99,17 @@ class ArchivedFile:
             return archive.read(self.name)
         except DAMAGED as error:
             raise OSError(f"the archive member is damaged: {error}") from error
+
+
+def read_entry(file: Path | Archive) -> bytes:
+    """The content of a file in a folder or archive.
+
+    Raises:
+        OSError: it cannot be read, or is a member larger than MAX_MEMBER bytes.
+    """
+    if isinstance(file, Archive):
+        return ArchivedFile(str(file.root.filename), file.at).read_bytes()
+    return read_bytes(file)
 
 
 @lru_cache(maxsize=8)

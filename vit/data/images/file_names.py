@@ -2,10 +2,12 @@
 
 import logging
 import os
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 from vit.data.errors import printable
 from vit.data.identity import to_nfc
@@ -13,19 +15,24 @@ from vit.data.images.files import is_image_name
 
 log = logging.getLogger("vit")
 
+SERVED = "/data/local-files/?d="
+UPLOADED = re.compile(r"/data/upload/\d+/(?P<stored>[0-9a-f]{8}-(?P<name>[^/]+))")
+
 
 def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
     """The files that the names of a table denote, as paths below `root`, and the rows of missing files.
 
     Backslashes separate folders where no file has such a name. Where there is no file with the name, the only one
     whose name differs in case, in Unicode's form (an accent as one character or two), by surrounding white space, or by
-    the extension of an image that the table leaves out is its file; how many there are is logged.
+    the extension of an image that the table leaves out is its file; how many there are is logged. Addresses of Label
+    Studio denote the files that it serves there.
     """
     search = _SimilarNames(root)
     found, missing, similar = [], [], []
     for row, name in enumerate(names):
         slashes = name.replace("\\", "/")
-        file = next((each for each in dict.fromkeys((name, slashes)) if os.path.isfile(root / each)), None)
+        names_of_file = dict.fromkeys((name, slashes, *served_files(name)))
+        file = next((each for each in names_of_file if os.path.isfile(root / each)), None)
         if file is None and (file := search.find(slashes)) is not None:
             similar.append(row)
         if file is None:
@@ -36,6 +43,21 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
                     "extension, such as %r, which is %r", printable(str(table)), len(similar), len(names),
                     printable(names[similar[0]]), printable(found[similar[0]]))
     return found, missing
+
+
+def served_files(address: str) -> list[str]:
+    """The files that Label Studio may serve at an address: a file below its document root, or an uploaded one, to whose
+    name it adds eight digits.
+    """
+    if address.startswith(SERVED):
+        return [_unquoted(address.removeprefix(SERVED))]
+    if uploaded := UPLOADED.fullmatch(_unquoted(address)):
+        return [uploaded["stored"], uploaded["name"]]
+    return []
+
+
+def _unquoted(address: str) -> str:
+    return os.fsdecode(unquote_to_bytes(address))
 
 
 class _SimilarNames:

@@ -13,6 +13,7 @@ from vit.data.errors import DataError, printable
 from vit.data.formats.lines import lone_surrogate
 from vit.data.formats.zip_archives import Archive, ReadMember, is_archive, is_hidden, open_archive
 from vit.data.identity import to_nfc
+from vit.data.images.annotation_folders import check_no_annotations
 from vit.data.images.files import ImageFiles, image_files, summary
 from vit.data.images.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
@@ -42,6 +43,9 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
         files = image_files(root)
         classes = _class_names(root, "", files)
         _check_no_splits(root, classes, files)
+        if len(classes) == 1 and (other := _other_source(root, files)):
+            raise DataError(f"{root}: has a single class folder, {printable(classes[0])}, but a classifier needs at "
+                            f"least 2 classes{other}")
         splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
         return Source(root.resolve().name, classes, splits, files.left_out)
     stated = stated_labels(root, directories)
@@ -108,6 +112,7 @@ def _split_folders(root: Path) -> dict[str, Path]:
 
 def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
     found = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == directory]
+    check_no_annotations(root, files, found)
     names = sorted({to_nfc(name) for name in found})
     wrong = next((name for name in names if lone_surrogate(name)), None)
     if wrong is not None:

@@ -12,10 +12,10 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from vit.data.errors import DataError, printable
-from vit.data.formats.zip_archives import Archive, ArchivedFile, is_hidden
+from vit.data.formats.zip_archives import Archive, is_hidden, read_entry
 from vit.data.images.files import is_image_name
 from vit.data.splits.names import match_splits
-from vit.files.untrusted import LimitError, read_bytes
+from vit.files.untrusted import LimitError
 
 TINY, KAGGLE = "val_annotations.txt", "LOC_val_solution.csv"
 NUMBERS, NAMES = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"  # of the development kit
@@ -139,7 +139,7 @@ def _kit_classes(file: Path | Archive) -> dict[str, str]:
         raise DataError(f"{file}: numbers the classes by ILSVRC2012_ID, and {NAMES} of the development kit, which "
                         "names their folders, is not beside it; put it there")
     try:
-        content = _content(meta)
+        content = read_entry(meta)
         _check_compressed(content)
         synsets = loadmat(io.BytesIO(content), squeeze_me=True)["synsets"]
         names = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
@@ -168,15 +168,6 @@ def _check_compressed(content: bytes) -> None:
 
 def _lines(file: Path | Archive) -> list[str]:
     try:
-        return _content(file).decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: cannot be read ({error}); unpack it again") from error
-
-
-def _content(file: Path | Archive) -> bytes:
-    try:
-        if isinstance(file, Archive):
-            return ArchivedFile(str(file.root.filename), file.at).read_bytes()
-        return read_bytes(file)
-    except OSError as error:
+        return read_entry(file).decode("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file}: cannot be read ({error}); unpack it again") from error

@@ -9,7 +9,7 @@ from vit.data.formats.delimited import Column, find_column
 from vit.messages import did_you_mean, nearest_names
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
-LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels", "tags", "cls")
+LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels", "tags", "cls", "choice")
 
 
 def select_column(

@@ -14,6 +14,7 @@ from vit.data.class_names import clean_label, encode_labels, parse_class_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, check_header, find_column, numbered_rows
 from vit.data.formats.parquet import read_parquet
+from vit.data.images.annotations import annotation_rows
 from vit.data.images.file_names import resolve_files
 from vit.data.images.files import is_image_name
 from vit.data.images.npz import npz
@@ -62,7 +63,8 @@ def table(
     on_bad_sample: str = "error",
     group: Column | None = None,
 ) -> Source:
-    """Labelled images from a CSV, TSV, Excel, Parquet, JSON or JSONL table, or from the arrays of an .npz file.
+    """Labelled images from a CSV, TSV, Excel, Parquet, JSON or JSONL table, from the JSON of COCO or Label Studio, or
+    from the arrays of an .npz file.
 
     `image`, `label` and `split` are column names (numbers from 0 in a file without a header line); by default, columns
     with conventional names are used. Paths are relative to `root` (default: the table's folder). Labels are class
@@ -188,13 +190,16 @@ def _header(path: Path, header: list[str]) -> list[str]:
 
 
 def _read_json(path: Path) -> dict[str, list[Any]]:
-    """Columns of a list of objects, or of one object per line; the cell of a missing key is None."""
+    """Columns of a list of objects, of one object per line, or of a file in the format of COCO or Label Studio; the
+    cell of a missing key is None.
+    """
     try:
         text = read_bytes(path).decode("utf-8-sig")
         lines = path.suffix.lower() == ".jsonl"
         rows = [json.loads(line) for line in text.split("\n") if line.strip()] if lines else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error})") from None
+    rows = annotation_rows(path, rows) or rows
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise DataError(f'{path}: expected one object per image, like [{{"file": "1.jpg", "label": ["cat", "dog"]}}]')
     return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}

@@ -1,0 +1,97 @@
+"""Data sets of annotation tools: their folders, such as images and labels, are not classes."""
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from vit.data.errors import DataError
+from vit.data.formats.zip_archives import Archive, read_entry
+from vit.data.images.annotations import annotation_format, annotation_rows
+from vit.data.images.file_names import served_files
+from vit.data.images.files import ImageFiles
+from vit.data.images.table_columns import IMAGE_COLUMNS
+from vit.files.untrusted import LimitError, parse_json
+
+MOST = 20  # JSON files that are read
+HEAD = 2**16  # bytes by which a file is recognized that is too large to be parsed
+COCO = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
+FILE_NAME = re.compile(rb'"file_name"\s*:\s*"([^"\\]+)"')
+
+
+def check_no_annotations(root: Path | Archive, files: ImageFiles, folders: Sequence[str]) -> None:
+    """Checks that no file among the images states their labels, so that folders are classes.
+
+    Args:
+        folders: the names of the folders that would be classes. They are, if a file has the same names.
+
+    Raises:
+        DataError: there is such a file, in the format of COCO, Label Studio, YOLO or Pascal VOC.
+    """
+    others = sorted((name for name, reason in files.left_out if reason.startswith("not an image")),
+                    key=lambda name: (name.count(os.sep), "train" not in name, name))
+    keep = f"or, if the folders are classes, move it out of {root}"
+    texts = [name for name in others if name.lower().endswith(".json")]
+    found = [(name, *_stated(root, name)) for name in texts[:MOST]]
+    found = [(name, kind, image) for name, kind, labels, image in found
+             if kind and not (folders and labels >= {*folders})]
+    if found:
+        name, kind, image = found[0]
+        more = f" (as {len(found) - 1} more)" if len(found) > 1 else ""
+        raise DataError(f"{root}: {name}{more} states labels in the format of {kind}; set "
+                        f"{_table(root, name, image, files)}, {keep}")
+    if boxes := _boxes(root, others, files):
+        raise DataError(f"{root}: {boxes}, which has a class for each object; write a table with the columns image and "
+                        f"label, and set data=table data.path=TABLE, {keep}")
+
+
+def _stated(root: Path | Archive, name: str) -> tuple[str, set[str], str]:
+    """The format of a JSON file, "" for any other, its labels, none if they are unknown, and its first image."""
+    try:
+        data = read_entry(root / name)
+        content = parse_json(data.decode("utf-8-sig"))
+    except LimitError:
+        image = FILE_NAME.search(data, 0, HEAD)
+        known = "COCO" if COCO.search(data, 0, HEAD) else ""
+        return known, set(), image[1].decode("utf-8", "replace") if image else ""
+    except (OSError, ValueError):
+        return "", set(), ""
+    kind, _ = annotation_format(content)
+    try:
+        rows = annotation_rows(Path(name), content) or []
+    except DataError:  # data=table reports it
+        rows = []
+    labels = {label for row in rows for label in (row["label"] if isinstance(row["label"], list) else [row["label"]])}
+    return kind, labels, next((str(rows[0][key]) for key in IMAGE_COLUMNS if key in rows[0]), "") if rows else ""
+
+
+def _table(root: Path | Archive, name: str, image: str, files: ImageFiles) -> str:
+    """The overrides that read the file, with the folder of its images where this is another one."""
+    if isinstance(root, Archive):
+        return "data=table after extracting the archive"
+    images, known = set(files.images), [os.path.dirname(name), *files.folders]
+    found = next((folder for folder in known for each in (image, *served_files(image))
+                  if os.path.join(folder, each) in images), known[0])
+    where = [] if found == known[0] else [f"data.root={root / found}"]
+    return shlex.join(["data=table", f"data.path={root / name}", *where])
+
+
+def _boxes(root: Path | Archive, others: Sequence[str], files: ImageFiles) -> str | None:
+    """The first file with boxes, and its format: a text in a folder `labels` beside `images`, or XML of Pascal VOC in a
+    folder without images.
+    """
+    folders, with_images = set(files.folders), {os.path.dirname(name) for name in files.images}
+    for name in others:
+        folder, suffix = os.path.dirname(name), os.path.splitext(name)[1].lower()
+        parts = folder.split(os.sep)
+        if suffix == ".txt" and "labels" in parts:
+            at = len(parts) - 1 - parts[::-1].index("labels")
+            if os.sep.join([*parts[:at], "images", *parts[at + 1 :]]) in folders:
+                return f"{name} is in the format of YOLO"
+        if suffix == ".xml" and folder not in with_images:
+            try:
+                return f"{name} is in the format of Pascal VOC" if b"<annotation" in read_entry(root / name) else None
+            except OSError:
+                return None
+    return None

@@ -1,0 +1,96 @@
+"""Labels of annotation tools in JSON: COCO's format, and exports of Label Studio, as rows of image and label.
+
+https://cocodataset.org/#format-data, https://labelstud.io/guide/task_format
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vit.data.errors import DataError
+
+Rows = list[dict[str, Any]]
+COCO_KEYS = {"images", "annotations", "categories"}
+
+
+def annotation_rows(path: Path, content: Any) -> Rows | None:
+    """The rows of parsed JSON, with a label, or a list of labels if an image may have several; None for another format.
+
+    Raises:
+        DataError: a value is missing or of another type, or an image has no label where the others have one each.
+    """
+    kind, read = annotation_format(content)
+    if read is None:
+        return None
+    try:
+        return read(path, content)
+    except (KeyError, TypeError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{path}: is not as {kind} writes it ({reason}); export it again") from None
+
+
+def annotation_format(content: Any) -> tuple[str, Callable[[Path, Any], Rows] | None]:
+    """The name of the format of parsed JSON, and the function that reads it; None for another format."""
+    if isinstance(content, dict) and content.keys() >= COCO_KEYS:
+        return "COCO", _coco_rows
+    first = content[0] if isinstance(content, list) and content else None
+    if isinstance(first, dict) and isinstance(first.get("data"), dict) and "annotations" in first:
+        return "Label Studio", _label_studio_rows
+    return "", None
+
+
+def _coco_rows(path: Path, content: dict[str, Any]) -> Rows:
+    """The categories of the objects in each image."""
+    names = {each["id"]: each["name"] for each in content["categories"]}
+    images = {each["id"]: each["file_name"] for each in content["images"]}
+    found = defaultdict(set)
+    for each in content["annotations"]:
+        image, category = each["image_id"], each["category_id"]
+        if image not in images or category not in names:
+            key, value = ("image_id", image) if image not in images else ("category_id", category)
+            raise DataError(f"{path}: annotation {each.get('id')} has {key}={value!r}, which the file does not have; "
+                            "remove it")
+        found[image].add(names[category])
+    labels = _one_or_several(path, list(images.values()), [sorted(found[image]) for image in images], "annotation")
+    return [{"image": name, "label": label} for name, label in zip(images.values(), labels, strict=True)]
+
+
+def _label_studio_rows(path: Path, tasks: list[dict[str, Any]]) -> Rows:
+    """The data of each task with its choices, on which all annotators must agree."""
+    labels, controls = [], set()
+    for task in tasks:
+        answers = []
+        for annotation in task["annotations"]:
+            if not annotation.get("was_cancelled"):
+                chosen = [each for each in annotation["result"] if each["type"] == "choices"]
+                controls |= {each["from_name"] for each in chosen}
+                answers.append(sorted(name for each in chosen for name in each["value"]["choices"]))
+        if not answers or any(answer != answers[0] for answer in answers):
+            fault = f"annotators disagree ({answers[0]} and {answers[-1]})" if answers else "it has not been annotated"
+            raise DataError(f"{path}: task {task.get('id')}: {fault}; correct it in Label Studio, or remove the task")
+        labels.append(answers[0])
+    if not controls:
+        raise DataError(f"{path}: no task has choices, which label an image; write a table with the columns image and "
+                        "label")
+    if len(controls) > 1:
+        listed = " and ".join(sorted(map(str, controls))[:3])
+        raise DataError(f"{path}: the tasks have several choices, {listed}; write a table with the columns image and "
+                        "label for one of them")
+    labels = _one_or_several(path, [f"task {task.get('id')}" for task in tasks], labels, "choice")
+    return [{**task["data"], "label": label} for task, label in zip(tasks, labels, strict=True)]
+
+
+def _one_or_several(path: Path, images: Sequence[str], labels: list[list[str]], what: str) -> list[Any]:
+    """The labels of the images, without lists if each image has one.
+
+    Raises:
+        DataError: some images have one label, the others none.
+    """
+    if max(map(len, labels), default=0) > 1:
+        return labels
+    without = [image for image, found in zip(images, labels, strict=True) if not found]
+    if without:
+        raise DataError(f"{path}: {len(without)} of {len(labels)} images have no {what}, first {without[0]!r}, and the "
+                        "others have one each; remove these images from the file")
+    return [found[0] for found in labels]
