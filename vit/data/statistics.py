@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vit.counters import permutation
 from vit.data.errors import DataError
-from vit.data.images.bit_depth import FULL, MeasuredRange, measure_range
+from vit.data.images.bit_depth import FULL, MeasuredRange, has_unknown_depth, measure_range
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.decode import BadImage
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
@@ -111,8 +111,28 @@ def resolve_range(
 ) -> tuple[AnyPreprocessing, str | None]:
     """The preprocessing with the range that `rule` (auto, full or percentile) finds, and a line for the log if there
     are images of more than 8 bits.
+
+    The full range of arrays of integers wider than 16 bits is stated as (0, 65535), by which dark images are mapped as
+    well: without a stated range they could be of 8 bits.
+
+    Raises:
+        DataError: the rule is full, and such arrays have values up to 255.
     """
     found = find_range(split, preprocessing, rule)
     if found is None:
         return preprocessing.replace(range=FULL), None
+    dtype = array_type(split)
+    found = found._replace(dtype="" if dtype is None else str(dtype))
+    if found.range == FULL and dtype is not None and has_unknown_depth(dtype):
+        if found.low >= 0 and found.high <= 255:
+            raise DataError(
+                f"data.preprocessing.range=full: the training images are {dtype} arrays with values {found.low:g}.."
+                f"{found.high:g}, which may be of 8 or of 16 bits; set data.preprocessing.range=[0,255] or [0,65535]")
+        found = found._replace(range=(0.0, float(found.whole)))
     return preprocessing.replace(range=found.range), found.text(rule)
+
+
+def array_type(split: Split | PairSplit) -> np.dtype | None:
+    """The type of the numbers if the images of a split are arrays, else None."""
+    first = split.location(0) if len(split) else None
+    return first.dtype if isinstance(first, np.ndarray) else None

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from vit.bundle.timm_folder import unsupported_preprocessing
-from vit.data import BadImage, LinePreprocessing, Preprocessing, folder
+from vit.data import BadImage, DataError, LinePreprocessing, Preprocessing, folder
 from vit.data.images.bit_depth import measure_range
+from vit.data.splits.split import ReadArray, Split
 from vit.data.statistics import resolve_range
 from vit.exchange.preprocessing import to_transformers
 
@@ -235,3 +236,39 @@ def test_unsupported_sample_formats_are_named(order):
         P8.image(tiff(noise(0, 1, np.float64), order), "x.tif")
     with pytest.raises(BadImage, match="cut.tif: .*not one of JPEG"):
         P8.image(tiff(noise(0, 1, np.float32), order)[:40], "cut.tif")
+
+
+WIDE = [np.int8, np.int16, np.int32, np.uint32, np.int64, np.uint64]
+
+
+def arrays(high, dtype):
+    values = noise(0, high, np.float64, (20, 8, 8, 3)).round().astype(dtype)
+    values[3] = values[3] % 90  # a dark image
+    return values, Split(np.arange(20) % 2, [str(i) for i in range(20)], ReadArray(values))
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_wide_integers_of_eight_bits_need_a_range(dtype):
+    values, split = arrays(np.iinfo(dtype).max if dtype == np.int8 else 255, dtype)
+    high, name = int(values.max()), np.dtype(dtype).name
+    with pytest.raises(BadImage, match=f"{name} values 0..{high} may be of 8 or of 16 bits; pass uint8 or uint16"):
+        P8.image(values[0])
+    found, text = resolve_range(split, P8, "auto")
+    assert found.range == (0, high) and f"values 0..{high} in " in text and f"({name} arrays)" in text
+    if high == 255:
+        assert all(np.array_equal(found.image(each), P8.image(each.astype(np.uint8))) for each in values)
+    with pytest.raises(DataError, match=f"range=full: .* {name} arrays with values 0..{high}, which may be of 8 or of "
+                       r"16 bits; set data.preprocessing.range=\[0,255\]"):
+        resolve_range(split, P8, "full")
+
+
+@pytest.mark.parametrize("dtype", WIDE[2:])
+@pytest.mark.parametrize("rule", ["auto", "full"])
+def test_dark_images_of_wide_integers_are_those_of_16_bits(dtype, rule):
+    values, split = arrays(65535, dtype)
+    found, text = resolve_range(split, P8, rule)
+    assert found.range == (0, 65535) and "0..65535 is mapped to 0..255" in text
+    assert all(np.array_equal(found.image(each), P8.image(each.astype(np.uint16))) for each in values)
+    every = np.arange(65536).reshape(256, 256)
+    assert np.array_equal(P8.replace(size=256, range=(0, 65535)).image(every.astype(dtype)),
+                          P8.replace(size=256).image(every.astype(np.uint16)))

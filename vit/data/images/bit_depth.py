@@ -34,10 +34,12 @@ class MeasuredRange(NamedTuple):
     high: float
     images: int  # of more than 8 bits
     whole: int  # upper end of FULL: 65535, or 1 for floats
+    dtype: str = ""  # of arrays
 
     def text(self, rule: str) -> str:
         """One line for the log and the audit."""
-        seen = f"values {self.low:g}..{self.high:g} in {self.images} training images of more than 8 bits"
+        arrays = f" ({self.dtype} arrays)" if self.dtype else ""
+        seen = f"values {self.low:g}..{self.high:g} in {self.images} training images of more than 8 bits{arrays}"
         if self.range == FULL:
             return f"{seen}; the full range of the format is mapped to 0..255 (data.preprocessing.range={rule})"
         low, high = self.range
@@ -60,6 +62,11 @@ def check_range(value: object) -> Range:
         raise ValueError(f"range={value!r} must be full or [low, high] with low below high; a run measures it with "
                          "data.preprocessing.range=auto or percentile")
     return float(numbers[0]), float(numbers[1])
+
+
+def has_unknown_depth(dtype: np.dtype) -> bool:
+    """Whether arrays of this type may hold images of 8 as well as of 16 bits: all integers but uint8 and uint16."""
+    return np.issubdtype(dtype, np.integer) and dtype not in (np.uint8, np.uint16)
 
 
 def beyond_eight_bits(span: tuple[float, float]) -> str:

@@ -18,6 +18,7 @@ from vit.data.images.bit_depth import (
     Range,
     explain_unsupported_tiff,
     fix_byte_order,
+    has_unknown_depth,
     join_bytes,
     map_range,
     open_low_bytes,
@@ -119,13 +120,17 @@ def array_to_image(array: np.ndarray, name: str, span: Range = FULL) -> Image.Im
     """Pixels (H,W), (H,W,1), (H,W,3) or (H,W,4), uint8 or other numbers in `span` → an 8-bit Pillow image.
 
     Raises:
-        BadImage: another shape, values outside the range of their type, or of an unknown number of bits.
+        BadImage: another shape, values outside the range of their type, or of an unknown number of bits: integers of a
+            type that images of 8 and of 16 bits have, without a stated range, and not above 255.
     """
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
         expected = "(H,W), (H,W,1), (H,W,3) or (H,W,4)"
         raise BadImage(name, f"array of shape {array.shape} is not an image; expected {expected}")
+    if span == FULL and has_unknown_depth(array.dtype) and array.min() >= 0 and array.max() <= 255:
+        raise BadImage(name, f"{array.dtype} values {array.min()}..{array.max()} may be of 8 or of 16 bits; pass uint8 "
+                             "or uint16")
     return Image.fromarray(np.ascontiguousarray(_bytes_from(array, name, span)))
 
 
@@ -212,7 +217,7 @@ def _scale_down(image: Image.Image, name: str, span: Range) -> Image.Image:
 
 def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
     """uint8 unchanged; other numbers are mapped from `span` to 0..255. FULL scales 16 bits by 255/65535 and floats in
-    [0, 1] by 255, without clipping. Integers of 64 bits, which no image file has, must be above those of 8 bits then.
+    [0, 1] by 255, without clipping.
     """
     if pixels.dtype == np.uint8:
         return pixels
@@ -227,8 +232,6 @@ def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
         return map_range(pixels, span)
     if floats and low >= 0 and high <= 1:
         return np.rint(pixels * 255).astype(np.uint8)
-    if pixels.dtype in (np.int64, np.uint64) and low >= 0 and high <= 255:
-        raise BadImage(name, f"{pixels.dtype} values {low}..{high} may be of 8 or of 16 bits; pass uint8 or uint16")
     if np.issubdtype(pixels.dtype, np.integer) and low >= 0 and high <= 65535:
         return ((pixels.astype(np.int64) * 255 + 32767) // 65535).astype(np.uint8)
     expected = "0..1 for floats" if floats else "0..65535 for 16-bit images"

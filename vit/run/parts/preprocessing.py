@@ -13,10 +13,10 @@ from vit.data import (
     Split,
     estimate,
 )
-from vit.data.images.bit_depth import FULL, RULES
+from vit.data.images.bit_depth import FULL, RULES, has_unknown_depth
 from vit.data.images.preprocessing import as_size
 from vit.data.pairs.line_widths import fitting_width
-from vit.data.statistics import resolve_range
+from vit.data.statistics import array_type, resolve_range
 from vit.run.config.checked import checked
 from vit.run.parts.init_from import Initial
 
@@ -100,9 +100,17 @@ def stated_preprocessing(data: dict) -> tuple[dict, str | None]:
 
 
 def with_range(preprocessing: AnyPreprocessing, train: Split | PairSplit, rule: str | None) -> AnyPreprocessing:
-    """The preprocessing with the range of pixel values measured by the rule of `stated_preprocessing`."""
-    if rule is None or (not rule and preprocessing.range != FULL):
+    """The preprocessing with the range of pixel values measured by the rule of `stated_preprocessing`.
+
+    Raises:
+        DataError: the stated range is `full`, and arrays of integers may be of 8 or of 16 bits.
+    """
+    if preprocessing.range != FULL and not rule:
         return preprocessing
+    if rule is None:
+        dtype = array_type(train)
+        known = dtype is None or not has_unknown_depth(dtype)
+        return preprocessing if known else resolve_range(train, preprocessing, FULL)[0]
     preprocessing, text = resolve_range(train, preprocessing, rule or "auto")
     if text:
         log.info("pixels: %s", text)
