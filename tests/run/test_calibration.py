@@ -11,7 +11,10 @@ import vit
 from tests.run.conftest import QUICK, SMALL, table, write_photos
 from vit.bundle import load_bundle
 from vit.cli import main
+from vit.data.splits import split
+from vit.files.untrusted import read_bytes
 from vit.run.config.composing import ConfigError
+from vit.run.jobs.images import ImageClassificationJob
 
 DIGITS = ["data=digits", *QUICK]
 
@@ -112,3 +115,28 @@ def test_models_of_other_kinds_are_refused(tmp_path, capsys):
     assert "generates text; calibration is for classifiers" in capsys.readouterr().err
     assert main(["predict", str(translator), str(tmp_path / "x.txt"), "--set", "0.9"]) == 2
     assert "--set is for classifiers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [[], ["recipe.crop=null"]])
+def test_calibration_reads_no_image_again_that_is_cached(tmp_path, monkeypatch, more):
+    """The same calibration with and without a cache, which holds the images of training and of validation."""
+    photos = write_photos(tmp_path / "photos", {"red": 24, "green": 24, "blue": 24})
+    reads, during = [], {}
+    monkeypatch.setattr(split, "read_bytes", lambda path: reads.append(path) or read_bytes(path))
+    whole = ImageClassificationJob.calibrate
+
+    def calibrate(job, *arguments):
+        before = len(reads)
+        found = whole(job, *arguments)
+        during[job.config["data"]["cache"]] = len(reads) - before
+        return found
+
+    monkeypatch.setattr(ImageClassificationJob, "calibrate", calibrate)
+    found = {}
+    for cache in ("auto", "none"):
+        run = vit.train(["data=folder", f"data.root={photos}", *SMALL, *QUICK, f"data.cache={cache}", "calibrate=full",
+                         "trainer.accelerator=cpu", *more, f"run_dir={tmp_path / cache}"])
+        found[cache] = load_bundle(run.path).calibration.to_dict()
+    sizes = [len((run.path / "splits" / f"{key}.tsv").read_text().splitlines()) for key in ("train", "val")]
+    assert during == {"auto": 0, "none": sum(sizes)}
+    assert found["auto"] == found["none"] and found["auto"]["unknown"]

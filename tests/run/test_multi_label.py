@@ -15,9 +15,18 @@ from sklearn.metrics import average_precision_score, f1_score
 import vit
 from tests.run.conftest import QUICK, run
 from tests.run.test_resume import assert_same, stopped_and_resumed
+from vit.bundle import load_bundle
+from vit.bundle.label_calibration import calibrated_thresholds
 from vit.cli import main as vit_main
 from vit.data import DataError
+from vit.evaluation import best_thresholds, classification, evaluate_multi_label
+from vit.evaluation.calibration.labels import fit_label_calibration
+from vit.evaluation.calibration.outputs import label_outputs
+from vit.evaluation.classification import RunOptions
+from vit.inference import forward
 from vit.run.config.composing import ConfigError
+from vit.run.parts.data_source import build_source
+from vit.run.records.splits import read_record
 
 NAMES = ("red", "green", "blue")
 SMALL = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch_size=8", "data.audit_seconds=1",
@@ -224,3 +233,29 @@ def test_a_stopped_run_is_resumed_and_ends_with_the_same_bits(shapes, tmp_path, 
     chosen = overrides(shapes, "recipe.epochs=2", "data.balance=sampler")
     whole = vit.train([*chosen, f"run_dir={tmp_path / 'whole'}"])
     assert_same(whole.path, stopped_and_resumed(chosen, tmp_path / "stopped", monkeypatch, 13).path)
+
+
+@pytest.mark.parametrize("choice", ["full", "none"])
+def test_the_model_runs_once_over_the_validation_images(shapes, tmp_path, monkeypatch, choice):
+    """Thresholds and calibration are those of two passes."""
+    seen = []
+
+    def counted(model, preprocessing, images, precision):
+        seen.append(len(images))
+        return forward(model, preprocessing, images, precision)
+
+    monkeypatch.setattr(classification, "forward", counted)
+    trained = vit.train(overrides(shapes, f"calibrate={choice}", "trainer.accelerator=cpu", f"run_dir={tmp_path}/run"))
+    val, test = (len((trained.path / f"splits/{key}.tsv").read_text().splitlines()) for key in ("val", "test"))
+    assert sum(seen) == val + test
+    config = yaml.safe_load((trained.path / "config.yaml").read_text())
+    source, bundle = build_source(config["data"], read_record(trained.path)), load_bundle(trained.path)
+    options = RunOptions(8, "32-true", "error", "cpu", None)
+    again = evaluate_multi_label(bundle.model, bundle.preprocessing, source.splits["val"], bundle.classes, [0.5] * 3, 8,
+                                 device="cpu")
+    thresholds = best_thresholds(again.truth, again.probabilities)
+    if choice == "full":
+        found = label_outputs(bundle.model, bundle.preprocessing, source.splits["val"], bundle.classes, options)
+        assert bundle.calibration == fit_label_calibration(bundle.classes, found.logits, found.truth)
+        thresholds = calibrated_thresholds(thresholds, bundle.calibration)
+    assert list(bundle.thresholds) == list(thresholds)

@@ -15,7 +15,16 @@ from filelock import FileLock
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor, resize
 
-from vit.data import BadImage, DataError, ImageDataset, Preprocessing, RandomCrop, RandomResizedCrop, folder
+from vit.data import (
+    BadImage,
+    DataError,
+    DeviceImages,
+    ImageDataset,
+    Preprocessing,
+    RandomCrop,
+    RandomResizedCrop,
+    folder,
+)
 from vit.data.images import image_cache
 from vit.data.images.image_cache import DiskCache, default_folder
 from vit.data.images.prepared import Prepared
@@ -227,3 +236,45 @@ def test_a_file_that_another_process_writes_is_waited_for(split, tmp_path):
         assert waiting.is_alive() and not path.exists()
     waiting.join(60)
     assert waiting.exitcode == 0 and path.exists()
+
+
+@pytest.mark.parametrize("preprocessing", [P32, P32.replace(mode="L", mean=(0.5,), std=(0.5,)),
+                                           P32.replace(size=(24, 40), resize="pad"), P32.replace(crop_pct=0.9)])
+@pytest.mark.parametrize("options", [
+    {"sizing": CROP, "cache": True}, {"cache": True}, {"cache": "memory"}, {"cache": "disk"}, "device"])
+def test_evaluation_reads_cached_images(split, tmp_path, preprocessing, options):
+    if options == "device":
+        dataset = DeviceImages(split, preprocessing, cache_bytes=10**6)
+    else:
+        dataset = ImageDataset(split, preprocessing, cache_dir=tmp_path / "cache", **options)
+    found = dataset.cached_split()
+    expected = [preprocessing.image(split.read(i), split.names[i]) for i in range(len(split))]
+    resized_again = preprocessing.crop_pct < 1 and "sizing" not in options
+    if not resized_again:
+        for path in (tmp_path / "photos").rglob("*.*"):
+            path.unlink()
+    assert (found is split) == resized_again
+    assert all(torch.equal(preprocessing.image(found.read(i), found.names[i]), expected[i]) for i in range(len(split)))
+    assert torch.equal(preprocessing.image(found.take(np.array([5, 2])).read(0)), expected[5])
+
+
+@pytest.mark.parametrize("options", [
+    {"cache": False}, {"sizing": CROP, "cache": "memory"},  # shrunk images
+    {"sizing": CROP, "cache": True, "preprocessing": P32.replace(draft=True)}])
+def test_evaluation_reads_files_where_the_cache_has_other_pixels(split, options):
+    options = {"preprocessing": P32, **options}
+    assert ImageDataset(split, **options).cached_split() is split
+
+
+def test_evaluation_reads_images_that_are_not_cached(split):
+    path = split.location(3)
+    content = path.read_bytes()
+    for options in ({"cache": True}, {"sizing": CROP, "cache": True}, {"cache": "memory", "cache_bytes": 9000}):
+        path.write_bytes(b"no image")
+        dataset = ImageDataset(split, P32, on_bad_sample="skip", **options)
+        with pytest.raises(BadImage, match="cannot be opened"):
+            P32.image(dataset.cached_split().read(3), split.names[3])
+        path.write_bytes(content)
+        whole = [P32.image(split.read(i)) for i in range(len(split)) if i != 3]
+        read = dataset.cached_split().read
+        assert all(map(torch.equal, whole, [P32.image(read(i)) for i in range(len(split)) if i != 3]))

@@ -102,6 +102,7 @@ def fit(
     predictor: "Predictor | TextPredictor", source: "Source", split: str, choice: str, batch_size: int
 ) -> "Calibration | LabelCalibration":
     """The calibration of a predictor on one split of a source with its classes."""
+    from vit.evaluation.calibration.outputs import label_outputs
     from vit.evaluation.classification import RunOptions
     from vit.inference import MultiLabelPredictor, TextPredictor
     from vit.run.parts.calibration import calibrate_images, calibrate_labels, calibrate_texts
@@ -111,6 +112,6 @@ def fit(
         return calibrate_texts(predictor, source, choice, batch_size, split)
     options = RunOptions(batch_size, predictor.precision, "error", predictor.device, None)
     if isinstance(predictor, MultiLabelPredictor):
-        return calibrate_labels(predictor.model, predictor.preprocessing, source.splits[split], source.classes, choice,
-                                options)
+        outputs = label_outputs(predictor.model, predictor.preprocessing, source.splits[split], source.classes, options)
+        return calibrate_labels(outputs, source.classes, choice)
     return calibrate_images(predictor.model, predictor.preprocessing, source, choice, options, split)

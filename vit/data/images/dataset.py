@@ -1,6 +1,7 @@
 """A split of images as batches of uint8 pixels, cached in memory or in files, or decoded on request."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,17 @@ from vit.data.splits.split import Raw, Split
 from vit.data.threads import map_in_threads
 
 Batch = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ReadCached:
+    """Reads cached images of a data set; those that are not cached from its split."""
+
+    dataset: "ImageDataset"
+
+    def __call__(self, i: int) -> Raw:
+        pixels = self.dataset.cached_pixels(i)
+        return self.dataset.split.read(i) if pixels is None else pixels
 
 
 class ImageDataset(Dataset):
@@ -117,6 +129,23 @@ class ImageDataset(Dataset):
         index, epoch = index[good], epoch[good]
         batch: Batch = {"image": images, "label": self.labels[index], "index": index, "epoch": epoch}
         return batch | {"bad": bad} if bad else batch
+
+    def cached_split(self) -> Split:
+        """The split, read from the cache if evaluation makes the same images of what that holds: of whole images, and
+        of those of the final size if they are not resized again.
+        """
+        final = self.images is not None or (self.store is not None and self.sizing is None)
+        same = self.preprocessing.leaves_unchanged(*self.preprocessing.size) if final else (
+            self.decoded is not None and not self.preprocessing.draft)
+        return replace(self.split, read=ReadCached(self)) if same and self.split.pixels is None else self.split
+
+    def cached_pixels(self, i: int) -> np.ndarray | None:
+        """(H,W) or (H,W,C) uint8 of sample i; None if it is not cached or could not be read."""
+        if i in self.bad:
+            return None
+        if self.images is not None:
+            return self.images[i].permute(1, 2, 0).cpu().numpy()
+        return self.store.get(i) if self.decoded is None else self.decoded[i]
 
     def filler(self) -> Batch:
         """A blank image, marked by epoch 1 as the padding of evaluation is."""

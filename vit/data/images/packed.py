@@ -18,6 +18,7 @@ from vit.data.images.decode import BadImage
 from vit.data.images.prepared import read_sample
 from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, as_size
 from vit.data.images.resampling import resize_box
+from vit.data.splits.split import Split
 from vit.packed_images import Grid, PackedImages
 
 ASPECT = "aspect"  # the resize rule: each image keeps its aspect ratio
@@ -170,6 +171,10 @@ class PackedImageDataset(ImageDataset):
 
     preprocessing: PackedPreprocessing
     sizing: RandomResizedCrop | RandomPatches | None
+
+    def cached_split(self) -> Split:
+        """The split as it is: cached images of the final size would be resized again."""
+        return self.split
 
     def _allocate(self) -> None:
         """Makes room for whole images for random crops, else for images of their final sizes."""

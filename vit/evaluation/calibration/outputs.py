@@ -1,8 +1,11 @@
 """Logits and features of a labelled split, from which a classifier is calibrated."""
 
+from typing import NamedTuple
+
 import numpy as np
 from torch import Tensor, nn
 
+from vit.bundle.label_calibration import label_probabilities
 from vit.counters import permutation
 from vit.data import Preprocessing, Split, TextSplit
 from vit.evaluation.calibration.fitting import Outputs
@@ -33,18 +36,29 @@ def image_outputs(
     return Outputs(*columns)
 
 
+class LabelOutputs(NamedTuple):
+    """The outputs of a multi-label classifier: `logits`, `truth` bool and `probabilities` (N,classes)."""
+
+    logits: Tensor
+    truth: Tensor
+    probabilities: Tensor
+
+
 def label_outputs(
     model: nn.Module, preprocessing: Preprocessing, split: Split, classes: list[str], options: RunOptions
-) -> tuple[Tensor, Tensor]:
-    """The logits (N,classes) and labels (N,classes) bool of all images of a split with several labels each.
+) -> LabelOutputs:
+    """The outputs for all images of a split with several labels each, in order; the probabilities are not calibrated.
 
     Raises:
         BadImage, DataError: as `vit.evaluation.evaluate_multi_label`.
     """
     check_multi_label(split, classes)
-    (logits, truth), _ = run_over_split(
-        model, preprocessing, split, lambda logits, labels, rows: (logits, labels), options)
-    return logits, truth.bool()
+
+    def score(logits: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+        return logits, labels, label_probabilities(logits, None)
+
+    (logits, truth, probabilities), _ = run_over_split(model, preprocessing, split, score, options)
+    return LabelOutputs(logits, truth.bool(), probabilities)
 
 
 def text_outputs(predictor: TextPredictor, split: TextSplit, batch_size: int = 64) -> Outputs:

@@ -28,6 +28,7 @@ from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
 
+AnySplit = Split | TextSplit | PairSplit | CorpusSplit
 QUICK = 64  # samples that are evaluated with `debug`
 
 
@@ -210,9 +211,11 @@ class Job(ABC):
         """The number of samples that the final numbers are measured on."""
         return len(self.evaluated(self.split))
 
-    def evaluated(self, split: str) -> Split | TextSplit | PairSplit | CorpusSplit:
+    def evaluated(self, split: str) -> AnySplit:
         """The samples of a split that the trained model is evaluated on: all, or `QUICK` evenly spaced with `debug`."""
-        samples = self.source.splits[split]
+        return self.limit(self.source.splits[split])
+
+    def limit(self, samples: AnySplit) -> AnySplit:
         total, count = len(samples), self.limited(len(samples))
         return samples if count == total else samples.take(np.arange(count) * total // count)
 

@@ -130,6 +130,11 @@ class ImageJob(Job):
                 dataset.fill(progress)
         return build_batches(self.config, self.datasets)
 
+    def cached(self) -> Source:
+        """The source with cached images in place of files, and the validation samples that are evaluated."""
+        splits = {key: each.cached_split() for key, each in self.datasets.items()}
+        return replace(self.source, splits={**self.source.splits, **splits, "val": self.limit(splits["val"])})
+
     def record_data(self, folder: RunFolder) -> None:
         write_record(folder, self.source, self.omitted())
         if self.audit is not None:
@@ -235,9 +240,8 @@ class ImageClassificationJob(ImageJob):
 
     def calibrate(self, weights: dict[str, Tensor], settings: dict) -> Calibration | None:
         """The calibration of the weights on the validation images."""
-        source = replace(self.source, splits={**self.source.splits, "val": self.evaluated("val")})
         model, options = trained_copy(self.model, weights), self.run_options(settings)
-        return calibrate_images(model, self.preprocessing, source, calibration_choice(self.config), options)
+        return calibrate_images(model, self.preprocessing, self.cached(), calibration_choice(self.config), options)
 
     def run_options(self, settings: dict) -> RunOptions:
         """How the images of a split are evaluated on the device of the model, without a progress bar."""

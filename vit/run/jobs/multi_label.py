@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 from pytorch_lightning import Callback
-from torch import Tensor, nn
+from torch import Tensor
 
 from vit.bundle import load_bundle, save_bundle
 from vit.bundle.label_calibration import calibrated_thresholds
 from vit.data import DataError
 from vit.evaluation import best_thresholds, evaluate_multi_label
+from vit.evaluation.calibration.outputs import LabelOutputs, label_outputs
 from vit.evaluation.progress import Progress
 from vit.inference import MultiLabelPredictor
 from vit.run.config.composing import ConfigError, stated
@@ -60,32 +61,24 @@ class MultiLabelJob(ImageClassificationJob):
                  labels.mean(), f"{int((labels == 0).sum()):,}", callbacks["monitor"])
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        """Save the bundle, calibrated and with a threshold per class."""
+        """Save the bundle, calibrated and with a threshold per class, by one pass over the validation images."""
         model, options = trained_copy(self.model, weights), self.run_options(extra["evaluation"])
-        val, classes, choice = self.evaluated("val"), self.source.classes, calibration_choice(self.config)
-        calibration = calibrate_labels(model, self.preprocessing, val, classes, choice, options)
-        thresholds = calibrated_thresholds(self.thresholds(model, extra["evaluation"]), calibration)
+        classes = self.source.classes
+        outputs = label_outputs(model, self.preprocessing, self.cached().splits["val"], classes, options)
+        calibration = calibrate_labels(outputs, classes, calibration_choice(self.config))
+        thresholds = calibrated_thresholds(self.thresholds(outputs), calibration)
         save_bundle(path, model, classes, self.preprocessing, metrics, extra, thresholds=thresholds,
                     calibration=calibration)
 
-    def thresholds(self, model: nn.Module, settings: dict) -> list[float]:
+    def thresholds(self, outputs: LabelOutputs) -> list[float]:
         """The threshold of each class that gives the best F1 on the validation images."""
-        found = evaluate_multi_label(
-            model,
-            self.preprocessing,
-            self.evaluated("val"),
-            self.source.classes,
-            [0.5] * self.source.num_classes,
-            **settings,
-            on_bad_sample=self.config["data"]["on_bad_sample"],
-        )
-        chosen = best_thresholds(found.truth, found.probabilities)
-        if absent := [score.name for score in found.scores if not score.images]:
+        images = dict(zip(self.source.classes, outputs.truth.sum(dim=0).tolist(), strict=True))
+        if absent := [name for name, count in images.items() if not count]:
             log.warning("no validation image has %s: threshold one half", shortened(absent))
-        if few := [score.name for score in found.scores if 0 < score.images < MIN_IMAGES]:
+        if few := [name for name, count in images.items() if 0 < count < MIN_IMAGES]:
             log.warning("fewer than %d validation images have %s: a threshold from so few is unreliable", MIN_IMAGES,
                         shortened(few))
-        return chosen
+        return best_thresholds(outputs.truth.numpy(), outputs.probabilities.numpy())
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         from vit.report.multi_label import write_multi_label_evaluation

@@ -8,7 +8,7 @@ from vit.bundle import Calibration, LabelCalibration
 from vit.data import Preprocessing, Source, Split, TextSplit
 from vit.evaluation.calibration.fitting import FULL, NONE, Outputs, fit_calibration
 from vit.evaluation.calibration.labels import fit_label_calibration
-from vit.evaluation.calibration.outputs import image_outputs, label_outputs, sample_for_means, text_outputs
+from vit.evaluation.calibration.outputs import LabelOutputs, image_outputs, sample_for_means, text_outputs
 from vit.evaluation.classification import RunOptions
 from vit.inference import TextPredictor
 from vit.models import model_from_config
@@ -41,18 +41,9 @@ def calibrate_images(
     return calibrate(source, choice, outputs, val)
 
 
-def calibrate_labels(
-    model: nn.Module, preprocessing: Preprocessing, val: Split, classes: list[str], choice: str, options: RunOptions
-) -> LabelCalibration | None:
-    """The calibration of a multi-label classifier on a split with a column for each of its labels.
-
-    Raises:
-        BadImage: an image cannot be read, and the options do not skip it.
-        DataError: the split is empty or has other labels.
-    """
-    if choice == NONE:
-        return None
-    return fit_label_calibration(classes, *label_outputs(model, preprocessing, val, classes, options))
+def calibrate_labels(outputs: LabelOutputs, classes: list[str], choice: str) -> LabelCalibration | None:
+    """The calibration of a multi-label classifier by its outputs for validation images."""
+    return None if choice == NONE else fit_label_calibration(classes, outputs.logits, outputs.truth)
 
 
 def calibrate_texts(
