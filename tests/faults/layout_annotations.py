@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.faults.layout_checks import ALL, ANIMALS, class_folders, layout, listed, mapped, png, refused
+from tests.faults.layout_checks import ALL, ANIMALS, class_folders, fill, layout, listed, mapped, png, refused
 from tests.faults.layout_folders import zipped
 from vit.data import folder, table
 
@@ -157,9 +157,18 @@ def _(root: Path) -> None:
         (root / name).write_text("<annotation><object><name>cat</name></object></annotation>")
     refused(lambda: folder(root / "voc"), "Annotations/1.xml is in the format of Pascal VOC", "image and label")
     refused(lambda: folder(root / "pets"), "annotations/xmls/1.xml is in the format of Pascal VOC")
-    class_folders(root / "labelled", "cat", "dog")
-    (root / "labelled" / "cat" / "00000.xml").write_text("<annotation/>")
-    mapped(folder(root / "labelled", **ALL), ["cat", "dog"], {"train": 8}, {"not an image (.xml)": 1})
+
+
+@layout("boxes in class folders")
+def _(root: Path) -> None:
+    for label in ("cat", "dog"):
+        fill(root / label / "images", label=label)
+        for name, text in (("labels/0.txt", "0 .5 .5 .2 .2"), ("boxes/0.xml", "<annotation/>"),
+                           ("0.xml", "<annotation/>"), ("c.json", coco([("images/0.png", [label])]))):
+            (root / label / name).parent.mkdir(exist_ok=True)
+            (root / label / name).write_text(text)
+    left_out = {"not an image (.xml)": 4, "not an image (.txt)": 2, "not an image (.json)": 2}
+    mapped(folder(root, **ALL), ["cat", "dog"], {"train": 8}, left_out)
 
 
 @layout("a table beside a single folder of images")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from vit.bundle.timm_folder import unsupported_preprocessing
-from vit.data import BadImage, DataError, LinePreprocessing, Preprocessing, folder
+from vit.data import BadImage, DataError, ImageDataset, LinePreprocessing, Preprocessing, folder
 from vit.data.images.bit_depth import measure_range
 from vit.data.splits.split import ReadArray, Split
 from vit.data.statistics import resolve_range
@@ -272,3 +272,14 @@ def test_dark_images_of_wide_integers_are_those_of_16_bits(dtype, rule):
     every = np.arange(65536).reshape(256, 256)
     assert np.array_equal(P8.replace(size=256, range=(0, 65535)).image(every.astype(dtype)),
                           P8.replace(size=256).image(every.astype(np.uint16)))
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_data_set_of_wide_integers_for_a_model_with_the_full_range(cache):
+    """As in an evaluation of a model that was trained on uint16, or of a run before there was a stated range."""
+    values, split = arrays(65535, np.int32)
+    dataset = ImageDataset(split, P8, cache=cache)
+    assert all(np.array_equal(dataset[i]["image"][0], P8.image(values[i].astype(np.uint16))) for i in range(20))
+    for high, reason in ((255, "int32 values 0..255 may be of 8 or of 16 bits"), (70_000, "are outside 0..65535")):
+        dataset = ImageDataset(arrays(high, np.int32)[1], P8, cache=cache, on_bad_sample="skip")
+        assert any(reason in fault for i in range(20) for _, fault in dataset[i].get("bad", ()))

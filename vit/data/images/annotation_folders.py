@@ -20,11 +20,12 @@ COCO = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
 FILE_NAME = re.compile(rb'"file_name"\s*:\s*"([^"\\]+)"')
 
 
-def check_no_annotations(root: Path | Archive, files: ImageFiles, folders: Sequence[str]) -> None:
+def check_no_annotations(root: Path | Archive, files: ImageFiles, directory: str, folders: Sequence[str]) -> None:
     """Checks that no file among the images states their labels, so that folders are classes.
 
     Args:
-        folders: the names of the folders that would be classes. They are, if a file has the same names.
+        directory: the folder below the root, "" for the root itself, of which `folders` would be the classes. They are,
+            if files with labels have these names.
 
     Raises:
         DataError: there is such a file, in the format of COCO, Label Studio, YOLO or Pascal VOC.
@@ -33,15 +34,14 @@ def check_no_annotations(root: Path | Archive, files: ImageFiles, folders: Seque
                     key=lambda name: (name.count(os.sep), "train" not in name, name))
     keep = f"or, if the folders are classes, move it out of {root}"
     texts = [name for name in others if name.lower().endswith(".json")]
-    found = [(name, *_stated(root, name)) for name in texts[:MOST]]
-    found = [(name, kind, image) for name, kind, labels, image in found
-             if kind and not (folders and labels >= {*folders})]
-    if found:
-        name, kind, image = found[0]
+    found = [(name, *stated) for name in texts[:MOST] if (stated := _stated(root, name))[0]]
+    known = {label for _, _, labels, _ in found for label in labels}
+    if found and not (folders and known.issuperset(folders)):
+        name, kind, _, image = found[0]
         more = f" (as {len(found) - 1} more)" if len(found) > 1 else ""
         raise DataError(f"{root}: {name}{more} states labels in the format of {kind}; set "
                         f"{_table(root, name, image, files)}, {keep}")
-    if boxes := _boxes(root, others, files):
+    if boxes := _boxes(root, others, files, directory, folders):
         raise DataError(f"{root}: {boxes}, which has a class for each object; write a table with the columns image and "
                         f"label, and set data=table data.path=TABLE, {keep}")
 
@@ -77,21 +77,26 @@ def _table(root: Path | Archive, name: str, image: str, files: ImageFiles) -> st
     return shlex.join(["data=table", f"data.path={root / name}", *where])
 
 
-def _boxes(root: Path | Archive, others: Sequence[str], files: ImageFiles) -> str | None:
-    """The first file with boxes, and its format: a text in a folder `labels` beside `images`, or XML of Pascal VOC in a
-    folder without images.
+def _boxes(
+    root: Path | Archive, others: Sequence[str], files: ImageFiles, directory: str, folders: Sequence[str]
+) -> str | None:
+    """The first file with boxes, and its format: a text in the folder `labels` beside `images`, or XML of Pascal VOC in
+    a folder `annotations`, or in one without images.
     """
-    folders, with_images = set(files.folders), {os.path.dirname(name) for name in files.images}
+    depth = len(Path(directory).parts)
     for name in others:
-        folder, suffix = os.path.dirname(name), os.path.splitext(name)[1].lower()
-        parts = folder.split(os.sep)
-        if suffix == ".txt" and "labels" in parts:
-            at = len(parts) - 1 - parts[::-1].index("labels")
-            if os.sep.join([*parts[:at], "images", *parts[at + 1 :]]) in folders:
-                return f"{name} is in the format of YOLO"
-        if suffix == ".xml" and folder not in with_images:
-            try:
-                return f"{name} is in the format of Pascal VOC" if b"<annotation" in read_entry(root / name) else None
-            except OSError:
-                return None
+        parts, suffix = name.split(os.sep), os.path.splitext(name)[1].lower()
+        top = parts[depth] if len(parts) > depth + 1 else None  # the folder that would be a class
+        if suffix == ".txt" and top == "labels" and "images" in folders:
+            return f"{name} is in the format of YOLO"
+        if suffix == ".xml" and top is not None:
+            boxes = top.lower() == "annotations" or not files.below(os.path.join(directory, top))
+            return f"{name} is in the format of Pascal VOC" if boxes and _is_annotation(root / name) else None
     return None
+
+
+def _is_annotation(file: Path | Archive) -> bool:
+    try:
+        return b"<annotation" in read_entry(file)
+    except OSError:
+        return False

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vit.data.augment.random_crop import Box, Sizing
+from vit.data.images.bit_depth import FULL, has_unknown_depth
 from vit.data.images.decode import BadImage, open_image
 from vit.data.images.image_cache import DiskCache, MemoryCache, default_folder
 from vit.data.images.jpeg_decoders import select
@@ -81,6 +82,7 @@ class ImageDataset(Dataset):
             raise ValueError(f"resampling={resampling!r} is not one of {', '.join(LIBRARIES)}")
         if split.pixels is None:
             select(decoder)  # its errors now, not at the first image
+            preprocessing = with_known_depth(preprocessing, split)
         self.split, self.preprocessing, self.sizing = split, preprocessing, sizing
         self.decoder, self.resampling = decoder, resampling
         self.on_bad_sample = on_bad_sample
@@ -299,3 +301,15 @@ class ImageDataset(Dataset):
                 raise
             self.bad[i] = error.reason
             return None
+
+
+def with_known_depth(preprocessing: Preprocessing, split: Split) -> Preprocessing:
+    """The preprocessing for a split: the full range is stated as (0, 65535) for arrays of integers whose type leaves
+    their depth open, but whose values are those of 16 bits, so that dark images are mapped as the others.
+    """
+    first = split.location(0) if len(split) and preprocessing.range == FULL else None
+    if not isinstance(first, np.ndarray) or not has_unknown_depth(first.dtype):
+        return preprocessing
+    low, high = (extreme(getattr(split.location(i), name)() for i in range(len(split)))
+                 for extreme, name in ((min, "min"), (max, "max")))
+    return preprocessing.replace(range=(0.0, 65535.0)) if low >= 0 and 255 < high <= 65535 else preprocessing

@@ -112,7 +112,7 @@ def _split_folders(root: Path) -> dict[str, Path]:
 
 def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
     found = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == directory]
-    check_no_annotations(root, files, found)
+    check_no_annotations(root, files, directory, found)
     names = sorted({to_nfc(name) for name in found})
     wrong = next((name for name in names if lone_surrogate(name)), None)
     if wrong is not None:
