@@ -15,6 +15,7 @@ from vit.evaluation.intervals.bootstrap import (
     resampled_counts,
 )
 from vit.evaluation.intervals.text_bootstrap import TextStatistics
+from vit.evaluation.text_metrics import text_metrics
 
 
 def evaluation(labels, right, classes=3, top5=None):
@@ -122,3 +123,11 @@ def test_an_exact_match_of_few_right_or_wrong_texts_has_the_exact_interval(match
     if method == EXACT:
         theirs = stats.binomtest(matches, 60).proportion_ci(method="exact")
         assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high))
+
+
+def test_bleu_without_long_matches_is_smoothed_as_that_of_sacrebleu():
+    references = [f"the cat number {i} sat on a mat" for i in range(20)]
+    texts = [" ".join(word if i % 4 else "dog" for i, word in enumerate(text.split())) for text in references]
+    found = TextStatistics(texts, references).intervals(50)["bleu"]
+    assert found.value == pytest.approx(text_metrics(texts, references)["bleu"])
+    assert 0 < found.low <= found.value <= found.high

@@ -69,11 +69,13 @@ class TextStatistics:
 
 
 def corpus_bleu(sums: np.ndarray) -> float:
-    """BLEU as a fraction, of lengths of system and reference, matched n-grams and n-grams: (2+2*ORDERS,)."""
+    """sums (2+2*ORDERS,), which are the lengths of system and reference, matched n-grams and all n-grams -> BLEU as a
+    fraction, with the smoothing of `text_metrics`.
+    """
     from sacrebleu.metrics import BLEU
 
     correct, total = (list(map(int, part)) for part in (sums[2 : 2 + ORDERS], sums[2 + ORDERS :]))
-    return BLEU.compute_bleu(correct, total, int(sums[0]), int(sums[1])).score / 100
+    return BLEU.compute_bleu(correct, total, int(sums[0]), int(sums[1]), smooth_method="exp").score / 100
 
 
 def paired_bootstrap(
