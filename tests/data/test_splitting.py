@@ -7,6 +7,7 @@ import pytest
 
 from vit.data import PairSplit, folder, parallel, table, text_table
 from vit.data.sample_names import RowNames
+from vit.data.splits.split import evenly_spaced
 from vit.data.splits.splitting import assign_splits, hold_out
 
 SHARES = (0.8, 0.1, 0.1)
@@ -149,3 +150,11 @@ def test_pairs_with_the_same_source_stay_together():
     pairs = PairSplit([f"target {i}" for i in range(500)], RowNames("x", np.arange(500)), sources)
     sets = [set(split.sources) for split in add_missing_splits({"train": pairs}, SHARES, 0).values()]
     assert len(sets) == 3 and sum(map(len, sets)) == 100
+
+
+@pytest.mark.parametrize(("length", "count"), [(15, 8), (23, 8), (8, 8), (3, 8), (0, 8), (9, 0)])
+def test_evenly_spaced_indices_reach_the_end(length, count):
+    found = evenly_spaced(length, count)
+    assert len(found) == min(length, count)
+    distances = np.diff([*found, length])  # from the last one to the end too
+    assert len(distances) == 0 or distances.max() - distances.min() <= 1

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from vit.data import PairDataset, Preprocessing, Split, TextDataset
+from vit.data.splits.split import evenly_spaced
 from vit.data.text.tokenizers import Tokenizer
 from vit.files.atomic import write_atomically
 from vit.generation import generate
@@ -29,7 +30,7 @@ from vit.report.attention.recording import (
 from vit.report.attention.report import write_seq2seq
 from vit.report.figures.film import Shot, film_frame, stacked_frame, write_film
 from vit.report.figures.reconstructions import reconstructions_picture
-from vit.run.reconstructions import evenly_spaced, reconstruct, select_images
+from vit.run.reconstructions import reconstruct, select_images
 from vit.tasks import Seq2Seq
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vit.data import BadImage, Preprocessing, Split
 from vit.data.images.masked_patches import EVALUATION, patch_noise
+from vit.data.splits.split import evenly_spaced
 from vit.models.mae import MaskedAutoencoder, from_patches, to_patches
 from vit.report.figures.reconstructions import GREY, reconstructions_picture
 
@@ -56,11 +57,6 @@ def select_images(split: Split, preprocessing: Preprocessing, count: int) -> tup
         except BadImage:
             continue
     return preprocessing.batch(images), torch.tensor(index, dtype=torch.int64)
-
-
-def evenly_spaced(length: int, count: int) -> range:
-    """Up to `count` indices into a sequence of this length."""
-    return range(0, length, max(1, length // max(count, 1)))[:count]
 
 
 @torch.no_grad()

@@ -139,6 +139,12 @@ def content_of(split: Split, i: int) -> str:
         return ""
 
 
+def evenly_spaced(length: int, count: int) -> list[int]:
+    """Up to `count` indices into a sequence of this length: 0, and the others at equal distances up to rounding."""
+    count = min(length, count)
+    return [i * length // count for i in range(count)]
+
+
 def keys(split: Split) -> Sequence[str]:
     """The keys by which samples are assigned to splits: their names, or fingerprints if names are only positions."""
     return [name.replace("\\", "/") for name in split.names] if has_names(split.names) else split.fingerprints()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
 from vit.data.splits.recorded import NEW
+from vit.data.splits.split import evenly_spaced
 from vit.evaluation.progress import Progress
 from vit.run.config.composing import ConfigError
 from vit.run.config.valid_values import nodes
@@ -217,7 +218,7 @@ class Job(ABC):
 
     def limit(self, samples: AnySplit) -> AnySplit:
         total, count = len(samples), self.limited(len(samples))
-        return samples if count == total else samples.take(np.arange(count) * total // count)
+        return samples if count == total else samples.take(np.array(evenly_spaced(total, count)))
 
     def limited(self, count: int) -> int:
         return min(count, QUICK) if self.config["debug"] else count

@@ -16,6 +16,7 @@ from vit.data.errors import printable
 from vit.data.images.files import summary
 from vit.data.progress import StageProgress
 from vit.data.quality.audit import AuditReport, audit
+from vit.data.splits.split import evenly_spaced
 from vit.evaluation import evaluate
 from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
@@ -272,8 +273,7 @@ class ImageClassificationJob(ImageJob):
         samples = self.source.splits[self.split]
         target = folder.path / "samples"
         target.mkdir(exist_ok=True)
-        step = max(1, len(samples) // SAMPLES)
-        for i in range(0, min(len(samples), step * SAMPLES), step):
+        for i in evenly_spaced(len(samples), SAMPLES):
             label = self.source.label_text(self.split, i)
             name = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in label)[:80]
             with suppress(BadImage):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
 from vit.data import BadImage, LinePreprocessing, PairDataset, PairEvalBatches, PairSplit, PairTrainBatches
+from vit.data.splits.split import evenly_spaced
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation import bleu_signature
 from vit.evaluation.progress import Progress
@@ -213,7 +214,7 @@ class Seq2SeqJob(Job):
         """A few evenly spaced sources of the split: image files, or lines of one file."""
         split, target = self.source.splits[self.split], folder.path / "samples"
         target.mkdir(exist_ok=True)
-        rows = range(0, len(split), max(1, len(split) // SAMPLES))[:SAMPLES]
+        rows = evenly_spaced(len(split), SAMPLES)
         if split.read is None:
             (target / "lines.txt").write_text("".join(f"{split.sources[i]}\n" for i in rows), encoding="utf-8")
             return target / "lines.txt"

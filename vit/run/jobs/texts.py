@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
 from vit.data import TextDataset, TextSplit
+from vit.data.splits.split import evenly_spaced
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import evaluate_texts
@@ -172,7 +173,7 @@ class TextClassificationJob(TextJob):
         """A few evenly spaced texts of the split, a line each, with a tab between the texts of a pair."""
         samples, file = self.source.splits[self.split], folder.path / "samples" / "lines.txt"
         file.parent.mkdir(exist_ok=True)
-        rows = range(0, len(samples), max(1, len(samples) // SAMPLES))[:SAMPLES]
+        rows = evenly_spaced(len(samples), SAMPLES)
         lines = ["\t".join(column[i] for column in samples.texts) for i in rows]
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return file
