@@ -132,6 +132,15 @@ def test_splits_that_the_data_states_are_compared(patients, tmp_path):
         folder(tmp_path / "stated", GROUP)
 
 
+def test_a_sample_without_a_group_may_be_in_two_splits_that_the_data_states(patients, tmp_path):
+    rows = [f"photos/{path.relative_to(patients)},{path.parent.name},{split},{'site' if split == 'train' else ''}\n"
+            for path in sorted(patients.rglob("*.png")) for split in ("train", "val")]
+    rows += [row.replace("site", "") for row in rows[:1]]
+    (tmp_path / "labels.csv").write_text("file,label,split,site\n" + "".join(rows))
+    splits = source("data=table", f"data.path={tmp_path / 'labels.csv'}", "data.group=site").splits
+    assert {key: len(split) for key, split in splits.items()} == {"train": 81, "val": 80}
+
+
 def test_a_set_with_a_test_split_of_its_own():
     folds = [source("data=digits", f"data.fold={k}/5").splits for k in range(1, 6)]
     sizes = [{key: len(split) for key, split in splits.items()} for splits in folds]

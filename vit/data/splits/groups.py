@@ -101,7 +101,8 @@ def _describe(source: Source, group: str | int, every: Sequence[str], found: dic
 
 
 def check_apart(source: Source, found: dict[str, list[str]], group: str | int) -> None:
-    """Checks that no group is in two splits that the data itself states.
+    """Checks that no group is in two splits that the data itself states. Samples without a group are not compared; the run
+    counts equal ones.
 
     Raises:
         DataError: names the first such group and its splits.
@@ -110,7 +111,7 @@ def check_apart(source: Source, found: dict[str, list[str]], group: str | int) -
     crossing = {}
     for split, each in found.items():
         for key in dict.fromkeys(each):
-            if splits.setdefault(key, split) != split:
+            if not key.startswith(OWN) and splits.setdefault(key, split) != split:
                 crossing.setdefault(key, (splits[key], split))
     if crossing:
         key, (one, other) = next(iter(crossing.items()))
