@@ -81,7 +81,7 @@ def test_a_sample_that_is_added_moves_no_other(patients):
     ("'([.]png)'", "all 80 images are in one group, '.png'"),
     ("patient", "has no columns besides its images and labels; give a regular expression"),
     ("'(p'", "is not a regular expression"),
-    ("'(?:p)'", "has no group in parentheses"),
+    ("'(?:p)'", "has no capture group"),
 ])
 def test_invalid_groups_are_errors(patients, group, message):
     with pytest.raises(DataError) as error:
@@ -104,14 +104,21 @@ def test_a_column_of_a_table(patients, tmp_path):
     splits = source(*options, "data.group=site", "data.fold=1/3").splits
     sites = [{int(patient[1:]) // 2 for patient in patients_of(split)} for split in splits.values()]
     assert len(set().union(*sites)) == sum(map(len, sites)) == 10
+    (tmp_path / "labels.csv").write_text("file,label,Site (ID)\n" + "".join(rows))
+    named = source(*options, "data.group='Site (ID)'", "data.fold=1/3").splits
+    assert {key: list(split.names) for key, split in named.items()} == {
+        key: list(split.names) for key, split in splits.items()}
+    with pytest.raises(DataError, match="matches none of the file names .*; a value with '[(]' that is not the name"):
+        source(*options, "data.group='Site (Nr)'")
+    (tmp_path / "labels.csv").write_text("file,label,site\n" + "".join(rows))
     with pytest.raises(DataError, match="has no column 'sites' for data.group; .*did you mean data.group=site"):
         source(*options, "data.group=sites")
 
 
 def test_a_column_of_a_table_of_texts(tmp_path):
     rows = "".join(f"sentence number {i}\t{'yes' if i % 2 else 'no'}\t{i // 4}\n" for i in range(120))
-    (tmp_path / "texts.tsv").write_text("text\tlabel\tauthor\n" + rows)
-    options = ["data=text_table", f"data.path={tmp_path / 'texts.tsv'}", "data.fold=2/5", "data.group=author"]
+    (tmp_path / "texts.tsv").write_text("text\tlabel\tauthor (ID)\n" + rows)
+    options = ["data=text_table", f"data.path={tmp_path / 'texts.tsv'}", "data.fold=2/5", "data.group='author (ID)'"]
     splits = source(*options).splits
     authors = [set(split.groups) for split in splits.values()]
     assert set(splits) == {"train", "val", "test"} and len(set().union(*authors)) == sum(map(len, authors)) == 30

@@ -120,7 +120,7 @@ def _split_column(path: Path, columns: dict[Column, Any], split: Column | None) 
 
 def _with_groups(path: Path, columns: dict[Column, Any], whole: Split, group: Column | None) -> Split:
     """The samples with the groups that a column states; a regular expression is not a column and is ignored here."""
-    if (column := group_column(group)) is None:
+    if (column := group_column(group, columns)) is None:
         return whole
     values = to_list(columns[select_column(path, columns, column, (), "group")])
     return replace(whole, groups=PackedStrings([clean_label(value) for value in values]))

@@ -2,68 +2,69 @@
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from vit.data.errors import DataError, printable
 from vit.data.source import Source
-from vit.data.splits.split import keys
+from vit.data.splits.split import Split, keys
 
 log = logging.getLogger("vit")
 
 OWN = "\0"  # before the key of a sample without a group
 
 
-def is_pattern(group: str | int | None) -> bool:
-    """Whether `data.group` is a regular expression, which has a group in parentheses, and not the name of a column."""
+def group_column(group: str | int | None, columns: Container[str | int]) -> str | int | None:
+    """The column that `data.group` names; None for a regular expression, which has a capture group in parentheses and
+    is not one of the `columns`.
+    """
+    return None if _has_parenthesis(group) and group not in columns else group
+
+
+def _has_parenthesis(group: str | int | None) -> bool:
     return isinstance(group, str) and "(" in group
-
-
-def group_column(group: str | int | None) -> str | int | None:
-    """The column that `data.group` names; None for a regular expression."""
-    return None if is_pattern(group) else group
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """`data.group`: a column of the table, or a regular expression whose first group is searched in the file names.
-
-    Raises:
-        DataError: the expression is invalid or has no group.
+    """`data.group`: a column of the table, or a regular expression whose first capture group is searched in the file
+    names.
     """
 
     group: str | int
-
-    def __post_init__(self) -> None:
-        if not is_pattern(self.group):
-            return
-        try:
-            groups = re.compile(self.group).groups
-        except re.error as error:
-            raise DataError(f"data.group={self.group} is not a regular expression: {error}") from None
-        if groups == 0:
-            raise DataError(f"data.group={self.group} has no group in parentheses, which would name the group of a "
-                            "file; write one, such as '(patient[0-9]+)_'")
 
     def keys(self, source: Source, split: str) -> list[str]:
         """The group of each sample of a split; a sample without one is a group of its own.
 
         Raises:
-            DataError: the data has no such column.
+            DataError: the data has no such column, or the expression is invalid or has no capture group.
         """
         samples = source.splits[split]
-        if is_pattern(self.group):
-            pattern = re.compile(self.group)
-            found = (pattern.search(name.replace("\\", "/")) for name in samples.names)
-            values = [(match[1] or "") if match else "" for match in found]
-        elif (values := getattr(samples, "groups", None)) is None:
-            raise DataError(f"data.group={self.group}: {source.name} has no columns besides its images and labels; "
-                            "give a regular expression that finds the group in the file names, such as "
-                            "'(patient[0-9]+)_'")
+        values = samples.groups if has_column(samples) else self._searched(source, samples.names)
         if all(values):
             return list(values)
         own = keys(samples)
         return [value or OWN + own[i] for i, value in enumerate(values)]
+
+    def _searched(self, source: Source, names: Sequence[str]) -> list[str]:
+        if not _has_parenthesis(self.group):
+            raise DataError(f"data.group={self.group}: {source.name} has no columns besides its images and labels; "
+                            "give a regular expression that finds the group in the file names, such as "
+                            "'(patient[0-9]+)_'")
+        try:
+            pattern = re.compile(self.group)
+        except re.error as error:
+            raise DataError(f"data.group={self.group} is not a regular expression: {error}") from None
+        if pattern.groups == 0:
+            raise DataError(f"data.group={self.group} has no capture group, a part in parentheses that finds the group "
+                            "of a file; write one, such as '(patient[0-9]+)_'")
+        found = (pattern.search(name.replace("\\", "/")) for name in names)
+        return [(match[1] or "") if match else "" for match in found]
+
+
+def has_column(samples: Split) -> bool:
+    """Whether the groups of the samples are a column, which was read with them."""
+    return getattr(samples, "groups", None) is not None
 
 
 def group_keys(source: Source, group: str | int) -> dict[str, list[str]]:
@@ -82,9 +83,12 @@ def _describe(source: Source, group: str | int, every: Sequence[str], found: dic
     distinct, alone = set(every), sum(key.startswith(OWN) for key in every)
     unit = source.unit
     if alone == len(every):
-        what = "matches none of the file names" if is_pattern(group) else "is an empty column"
-        example = next(iter(source.splits.values())).names[0]
-        raise DataError(f"data.group={group} {what} of {len(every)} {unit}s, such as {printable(example)!r}")
+        samples = next(iter(source.splits.values()))
+        example = printable(samples.names[0])
+        if has_column(samples):
+            raise DataError(f"data.group={group} is an empty column of {len(every)} {unit}s, such as {example!r}")
+        raise DataError(f"data.group={group} matches none of the file names of {len(every)} {unit}s, such as "
+                        f"{example!r}; a value with '(' that is not the name of a column is a regular expression")
     if len(distinct) == 1:
         raise DataError(f"data.group={group}: all {len(every)} {unit}s are in one group, {printable(every[0])!r}, "
                         "which cannot be split; choose another column or expression")
@@ -101,8 +105,8 @@ def _describe(source: Source, group: str | int, every: Sequence[str], found: dic
 
 
 def check_apart(source: Source, found: dict[str, list[str]], group: str | int) -> None:
-    """Checks that no group is in two splits that the data itself states. Samples without a group are not compared; the run
-    counts equal ones.
+    """Checks that no group is in two splits that the data itself states. Samples without a group are not compared; the
+    run counts equal ones.
 
     Raises:
         DataError: names the first such group and its splits.

@@ -20,7 +20,6 @@ from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions
 from vit.data.source import Source
-from vit.data.splits.groups import group_column
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
 
@@ -52,8 +51,7 @@ def text_table(
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"data.path: the table {path} does not exist")
-    requested = [("text", text), ("second", second), ("label", label), ("split", split),
-                 ("group", group_column(group))]
+    requested = [("text", text), ("second", second), ("label", label), ("split", split), ("group", group)]
     requested = [(key, column) for key, column in requested if column is not None]
     columns, names = _read(path, requested, optional="split" if split is None else "")
     needed = {str(column): columns[key] for key, column in requested if key not in ("split", "group")}
