@@ -44,7 +44,9 @@ def root(class_folders):
 
 
 def test_all_faults_are_found(root):
-    report = audit(folder(root), P8, seconds=None)
+    seen = {}  # stage -> the last (done, total)
+    report = audit(folder(root), P8, seconds=None, progress=lambda stage, *counts: seen.update({stage: counts}))
+    assert seen == {"headers": (report.total,) * 2, "decodes": (report.total,) * 2}
     assert [(b.split, b.name) for b in report.unreadable] == [
         ("train", "train/cat/001.png"),
         ("train", "train/dog/002.png"),

@@ -36,9 +36,11 @@ def test_pairs_are_those_of_all_products_in_every_block(monkeypatch, caplog):
     products = vectors @ vectors.T
     np.fill_diagonal(products, -1)
     expected = {(i, j) for i, j in zip(*np.nonzero(products >= 0.5), strict=True) if i < j}
+    seen = []
     for block in (2048, 7):
         monkeypatch.setattr("vit.data.quality.feature_copies.BLOCK", block)
-        pairs, nearest, cosines = similar_pairs(torch.from_numpy(vectors))
+        pairs, nearest, cosines = similar_pairs(torch.from_numpy(vectors), lambda *counts: seen.append(counts))
+        assert seen[-1] == ("compares features", 60, 60)
         assert {(i, j) for i, j, _ in pairs} == expected and len(pairs) == len(expected) > 20
         assert all(value == pytest.approx(products[i, j], abs=1e-5) for i, j, value in pairs)
         assert np.array_equal(nearest, products.argmax(1)) and np.allclose(cosines, products.max(1), atol=1e-5)

@@ -61,7 +61,9 @@ def test_blocks_do_not_matter(monkeypatch):
     pixels = np.stack([thumbnail(image) for image in (*originals, *map(CHANGES["cropped"], originals[:9]))])
     whole = find_pairs(pixels)
     monkeypatch.setattr("vit.data.quality.near_copies.BLOCK", 7)
-    blocks = find_pairs(pixels)
+    seen = {}  # stage -> the last (done, total)
+    blocks = find_pairs(pixels, lambda stage, *counts: seen.update({stage: counts}))
+    assert set(seen) == {"compares", "verifies"} and all(done == total for done, total in seen.values())
     assert [pair[:2] for pair in blocks] == [pair[:2] for pair in whole] and len(whole) == 9
 
 
@@ -77,7 +79,9 @@ def test_large_jpegs_are_decoded_at_a_smaller_scale(tmp_path):
     for number, size in enumerate([(800, 600), (600, 2400), (300, 400)]):
         drawing(number).resize(size, Image.Resampling.BICUBIC).save(tmp_path / f"{number}.jpg", quality=95)
     source = unlabelled_images(tmp_path, fractions=(1, 0, 0))
-    found = read_thumbnails(source, Preprocessing(size=32))
+    seen = []
+    found = read_thumbnails(source, Preprocessing(size=32), lambda *counts: seen.append(counts))
+    assert seen == [("reads", 3, 3)]
     order = sorted(range(3), key=lambda i: source.splits["train"].names[found.positions[i][1]])
     assert [int(found.sides[i]) for i in order] == [300, 300, 300]  # 600 / 2, 600 / 2 and the whole image
     for i in order:

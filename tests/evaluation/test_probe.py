@@ -7,6 +7,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vit.evaluation.features.probe import (
+    C_VALUES,
     FIT_C_VALUES,
     MAX_CV_SAMPLES,
     Labelled,
@@ -14,6 +15,7 @@ from vit.evaluation.features.probe import (
     choose_c,
     logistic_regression,
     nearest_neighbours,
+    run_probes,
 )
 
 
@@ -68,3 +70,10 @@ def test_the_strength_of_many_samples_that_are_sorted_by_class_is_chosen_on_all_
     order = np.argsort(y, kind="stable")
     c, held_out = choose_c(x[order], y[order], FIT_C_VALUES)
     assert c in FIT_C_VALUES and held_out > 0.9
+
+
+def test_the_progress_of_probes_is_complete():
+    seen = {}  # stage -> the last (done, total)
+    splits = {"train": TRAIN, "val": VAL, "test": TEST}
+    run_probes(splits, [5], lambda stage, *counts: seen.update({stage: counts}))
+    assert seen == {"nearest neighbours": (2, 2), "logistic regression": (len(C_VALUES),) * 2}

@@ -238,9 +238,11 @@ def test_feature_folds_are_those_of_scikit_learn():
 def test_a_second_round_without_suspicious_samples_finds_more_errors():
     features, labels, wrong = noisy_digits()
     names = [str(i) for i in range(600)]
-    hits = []
+    hits, seen = [], {}  # seen: stage -> the last (done, total)
     for rounds in (1, 2):
-        found = held_out_by_features(names, features, labels, list("0123456789"), c=0.01, rounds=rounds)
+        found = held_out_by_features(names, features, labels, list("0123456789"), c=0.01, rounds=rounds,
+                                     progress=lambda stage, *counts: seen.update({stage: counts}))
+        assert seen[f"round {rounds} of {rounds}"] == (REPEATS * FOLDS,) * 2
         np.testing.assert_allclose(found.probabilities.sum(1), 1, rtol=1e-5)
         hits.append(len({error.name for error in find_label_errors(found, limit=48)} & wrong))
     assert hits[1] >= hits[0] and hits[1] >= 40

@@ -192,7 +192,7 @@ def _read_headers(
             continue
         for i in range(len(split)):
             report.headers += 1
-            if progress and report.headers % 100 == 0:
+            if progress and (report.headers % 100 == 0 or report.headers == report.total):
                 progress("headers", report.headers, report.total)
             try:
                 size, remarks = _header(split, i, preprocessing)
@@ -267,7 +267,7 @@ def _decode(
 
     for key, i, content in takewhile(bool, map_in_threads(load, _shuffled(source))):
         report.decoded += 1
-        if progress and report.decoded % 100 == 0:
+        if progress and (report.decoded % 100 == 0 or report.decoded == report.total):
             progress("decodes", report.decoded, report.total)
         if isinstance(content, BadImage):
             bad[key, i] = content.reason

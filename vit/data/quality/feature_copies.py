@@ -137,6 +137,8 @@ def similar_pairs(
             if len(found) > MAX_PAIRS:
                 found = sorted(found, key=lambda pair: -pair[2])[:MAX_PAIRS]
                 limit = found[-1][2]
+    if progress:
+        progress("compares features", count, count)
     if limit > FEATURE_LIMIT:
         log.warning("more than %s pairs have similar features: those with a cosine of %.3f or more are listed",
                     f"{MAX_PAIRS:,}", limit)

@@ -117,7 +117,7 @@ def read_thumbnails(
         return thumbnail(image), min(image.size)
 
     for done, (position, found) in enumerate(zip(every, map_in_threads(read, every), strict=True), 1):
-        if progress and done % 100 == 0:
+        if progress and (done % 100 == 0 or done == len(every)):
             progress("reads", done, len(every))
         if found is not None and found[0].std() >= FLAT:
             pixels.append(found[0])
@@ -209,6 +209,8 @@ def _candidates(pixels: np.ndarray, progress: StageProgress | None) -> tuple[np.
             raw = space.raw(pixels[start : start + BLOCK], rows, columns)
             for variant in (raw, raw * space.mirror):
                 found.add(torch.from_numpy(space.normalized(variant).astype(np.float32)), whole, start)
+    if progress:
+        progress("compares", len(pairs) * len(pixels), len(pairs) * len(pixels))
     return np.divmod(found.codes, len(pixels))
 
 
@@ -270,6 +272,8 @@ def compare_windows(
             for each in (variants, variants * space.mirror):
                 found = np.einsum("nvd,nd->nv", space.normalized(each), target).max(1)
                 best[part] = np.maximum(best[part], found)
+    if progress:
+        progress("verifies", len(rows), len(rows))
     return best
 
 

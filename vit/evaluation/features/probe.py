@@ -178,9 +178,11 @@ def run_probes(
     train, evaluated = splits["train"], {key: part for key, part in splits.items() if key != "train"}
     advance = progress or (lambda stage, done, total: None)
     voted = {}
-    for done, (key, part) in enumerate(evaluated.items()):
-        advance("nearest neighbours", done, len(evaluated))
+    advance("nearest neighbours", 0, len(evaluated))
+    for done, (key, part) in enumerate(evaluated.items(), 1):
         voted[key] = nearest_neighbours(train, part.features, ks)
+        advance("nearest neighbours", done, len(evaluated))
+    advance("logistic regression", 0, len(C_VALUES))
     fitted = iter(range(1, len(C_VALUES) + 1))
     regression = logistic_regression(
         train, evaluated["val"], progress=lambda: advance("logistic regression", next(fitted), len(C_VALUES))

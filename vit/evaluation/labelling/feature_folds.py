@@ -28,7 +28,7 @@ def held_out_by_features(
         keys: samples with the same key are in one fold; by default each name is one.
         c: inverse regularization strength of scikit-learn; by default chosen by cross-validation.
         rounds: 1 for the first round alone.
-        progress: called with the stage, the finished regressions and their number.
+        progress: called with the stage, the number of finished regressions and the total.
 
     Raises:
         DataError: as `assign_folds` and `find_label_errors`.
@@ -40,15 +40,18 @@ def held_out_by_features(
     if c is None:
         advance("regularization", 0, 1)
         c, _ = choose_c(x, labels, FIT_C_VALUES)
+        advance("regularization", 1, 1)
     used = np.ones(len(labels), bool)
     for number in range(1, rounds + 1):
+        stage, fits = f"round {number} of {rounds}", REPEATS * FOLDS
+        advance(stage, 0, fits)
         probabilities = np.zeros((len(labels), len(classes)))
         for r, folds in enumerate(repeats):
             for fold in range(FOLDS):
-                advance(f"round {number} of {rounds}", r * FOLDS + fold, REPEATS * FOLDS)
                 inside, fitted = folds == fold, (folds != fold) & used
                 model = new_regression(c).fit(x[fitted], labels[fitted])
                 probabilities[np.ix_(inside, model.classes_)] += model.predict_proba(x[inside]) / REPEATS
+                advance(stage, r * FOLDS + fold + 1, fits)
         found = HeldOut(names, [f"{fold + 1}/{FOLDS}" for fold in repeats[0]], labels, probabilities, classes)
         if number < rounds:
             suspicious = {error.name for error in find_label_errors(found)}

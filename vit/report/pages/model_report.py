@@ -61,6 +61,8 @@ def write_report(path: str | PathLike[str], subject: Subject, progress: StagePro
         if progress:
             progress(section.__name__.replace("_", " "), number, len(chosen))
         sections.append(section(subject))
+    if progress:
+        progress("page", len(chosen), len(chosen))
     page = report_page(f"Report: {subject.title}", sections).encode("utf-8")
     if len(page) > LIMIT:
         raise ValueError(f"{path} would have {len(page):,} bytes, more than {LIMIT:,}; use fewer --attention images")
