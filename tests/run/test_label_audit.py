@@ -246,6 +246,8 @@ def test_a_second_round_without_suspicious_samples_finds_more_errors():
         np.testing.assert_allclose(found.probabilities.sum(1), 1, rtol=1e-5)
         hits.append(len({error.name for error in find_label_errors(found, limit=48)} & wrong))
     assert hits[1] >= hits[0] and hits[1] >= 40
+    with pytest.raises(ValueError, match="rounds is 0, but must be at least 1"):
+        held_out_by_features(names, features, labels, list("0123456789"), rounds=0)
 
 
 def test_labels_of_a_data_set_are_audited_by_a_model(tmp_path, capsys, monkeypatch):

@@ -27,12 +27,15 @@ def held_out_by_features(
     Args:
         keys: samples with the same key are in one fold; by default each name is one.
         c: inverse regularization strength of scikit-learn; by default chosen by cross-validation.
-        rounds: 1 for the first round alone.
+        rounds: at least 1; 1 for the first round alone.
         progress: called with the stage, the number of finished regressions and the total.
 
     Raises:
         DataError: as `assign_folds` and `find_label_errors`.
+        ValueError: `rounds` is below 1.
     """
+    if rounds < 1:
+        raise ValueError(f"rounds is {rounds}, but must be at least 1")
     advance = progress or (lambda stage, done, total: None)
     mean, std = features.mean(0), features.std(0)
     x = (features - mean) / np.where(std > 1e-6 * max(float(std.max()), 1e-12), std, np.inf)  # constant ones are 0
