@@ -136,7 +136,8 @@ def test_a_config_survives_json_and_builds_the_model_again() -> None:
     ({"mask_ratio": 0.99}, r"mask_ratio 0.99 leaves 0 of 24 patches"),
     ({"mask_ratio": 0.0}, r"mask_ratio 0.0 leaves 24 of 24 patches"),
     ({"decoder_dim": 30}, r"decoder_dim 30 is not divisible by 4.*nearest: 28, 32"),
-    ({"decoder_depth": 0}, r"decoder_depth is 0, but must be above 0"),
+    ({"decoder_depth": 0}, r"decoder_depth is 0, but must be a whole number above 0"),
+    ({"decoder_mlp_ratio": 0.0}, r"decoder_mlp_ratio is 0.0, but must be a number above 0"),
     ({"stem": "conv"}, r"stem=conv is unknown.*linear"),
     ({"mask_rate": 0.5}, r"no option 'mask_rate'; nearest: mask_ratio"),
 ])

@@ -212,7 +212,7 @@ def test_a_captioner_starts_from_a_classifier(how: str) -> None:
         ({"tied": "al"}, "tied=al is unknown; nearest: all"),
         ({"source": "sound"}, "source=sound is unknown"),
         ({"dim": 25}, "dim 25 is not divisible by num_heads 3; nearest dim: 24, 27"),
-        ({"decoder_depth": 0}, "decoder_depth is 0, but must be above 0"),
+        ({"decoder_depth": 0}, "decoder_depth is 0, but must be a whole number above 0"),
         ({"block": "parallel"}, "block=parallel is unknown; nearest: serial"),
         ({**IMAGE, "image_size": 30}, "image_size 30 is not divisible by patch_size 4; nearest valid: 28, 32"),
     ],

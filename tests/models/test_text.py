@@ -153,9 +153,9 @@ def test_published_parameter_count() -> None:
     [
         ({"pool": "atention"}, "pool=atention is unknown; nearest: attention"),
         ({"positions": "2d"}, "positions=2d is unknown"),
-        ({"vocab_size": 0}, "vocab_size is 0, but must be above 0"),
+        ({"vocab_size": 0}, "vocab_size is 0, but must be a whole number above 0"),
         ({"max_len": -1}, "max_len is -1"),
-        ({"segments": -1}, "segments is -1, but must not be negative"),
+        ({"segments": -1}, "segments is -1, but must be a whole number of at least 0"),
         ({"pool_hidden": -1}, "pool_hidden is -1"),
         ({"dim": 15}, "dim 15 is not divisible by num_heads 2; nearest dim: 14, 16"),
         ({"dim": 6, "positions": "rotary"}, "head_dim divisible by 2, but it is 3; nearest: 2, 4"),

@@ -91,6 +91,7 @@ def test_a_teacher_has_no_gradients_and_no_dropout():
     ({"target": "both"}, "target=both is not one of soft, hard"),
     ({"alpha": 0.0}, "alpha=0.0 must be above 0 and at most 1; without a teacher use distill=none"),
     ({"tau": 0.0}, "tau=0.0 must be above 0"),
+    ({"tau": float("nan")}, "tau=nan must be above 0"),
 ])
 def test_invalid_combinations_are_errors(options, message):
     with pytest.raises(ValueError, match=message):

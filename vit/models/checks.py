@@ -1,8 +1,9 @@
 """Validation of model configs."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from vit.messages import nearest_names
@@ -34,8 +35,10 @@ FORMER_VALUES = {
     "block": {"branch_norm": "res_post_norm"},
 }
 SIZES = ("image_size", "patch_size", "rotary_span")
-POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth", "num_heads", "mlp_ratio", "norm_eps",
-            "rotary_theta", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel", "init_std")
+WHOLE = ("in_chans", "vocab_size", "source_vocab", "max_len", "dim", "depth", "num_heads", "decoder_dim",
+         "decoder_depth", "decoder_num_heads", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel")
+POSITIVE = ("mlp_ratio", "decoder_mlp_ratio", "norm_eps", "rotary_theta", "init_std", "layer_scale")
+NOT_NEGATIVE = ("num_classes", "registers", "segments", "window", "global_tokens")
 ATTENTION_DEFAULTS = {  # keys that only attention has, with their default
     "attention": "scaled", "heads": "split", "head_dim": None, "value_dim": None, "projection": "linear",
     "qk_norm": False, "attn_norm": False, "key_bias": True,
@@ -65,25 +68,27 @@ def check_names(cls: type, names: Sequence[str] | Mapping[str, Any]) -> None:
 
 
 def check_values(config: Any) -> None:
-    """Check ranges and choices, after replacing former choices; fields that a config does not have are skipped.
+    """Check types and ranges of numbers, and choices, after replacing former choices; fields that a config does not
+    have are skipped.
 
     Raises:
-        ValueError: a value is out of range or not one of the choices.
+        ValueError: a value is no number, out of range or not one of the choices.
     """
     for key, names in FORMER_VALUES.items():
-        if (value := getattr(config, key, None)) in names:
+        if isinstance(value := getattr(config, key, None), str) and value in names:
             object.__setattr__(config, key, names[value])
-    for key in POSITIVE:
-        if (value := getattr(config, key, 1)) is not None and value <= 0:
-            raise ValueError(f"{key} is {value}, but must be above 0")
-    for key in ("num_classes", "registers", "segments", "window", "global_tokens"):
-        if (value := getattr(config, key, 0)) < 0:
-            raise ValueError(f"{key} is {value}, but must not be negative")
-    if (scale := getattr(config, "layer_scale", None)) is not None and scale <= 0:
-        raise ValueError(f"layer_scale is {scale}, but must be above 0; null for none")
+    optional = {field.name for field in dataclasses.fields(config) if field.default is None}
+    for keys, kind, positive in ((WHOLE, Integral, True), (NOT_NEGATIVE, Integral, False), (POSITIVE, Real, True)):
+        for key in keys:
+            value = getattr(config, key, 1)
+            in_range = isinstance(value, kind) and 0 <= value < math.inf and (value > 0 or not positive)
+            if not in_range and not (value is None and key in optional):
+                number = "a whole number" if kind is Integral else "a number"
+                least, null = "above 0" if positive else "of at least 0", ", or null" if key in optional else ""
+                raise ValueError(f"{key} is {value!r}, but must be {number} {least}{null}")
     for key in RATES:
-        if not 0 <= (value := getattr(config, key, 0.0)) < 1:
-            raise ValueError(f"{key} is {value}, but must lie in [0, 1)")
+        if not (isinstance(value := getattr(config, key, 0.0), Real) and 0 <= value < 1):
+            raise ValueError(f"{key} is {value!r}, but must lie in [0, 1)")
     for key, choices in {**CHOICES, **getattr(config, "choices", {})}.items():
         if (value := getattr(config, key, choices[0])) not in choices:
             near = nearest_names(str(value), list(filter(None, choices)), cutoff=0.3)

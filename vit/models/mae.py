@@ -45,9 +45,6 @@ class MaskedImageConfig(ImageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key in ("decoder_dim", "decoder_num_heads", "decoder_mlp_ratio"):
-            if getattr(self, key) <= 0:
-                raise ValueError(f"{key} is {getattr(self, key)}, but must be above 0")
         unit = math.lcm(4, self.decoder_num_heads)  # 2-D sin-cos positions need a multiple of 4
         if self.decoder_dim % unit:
             near = self.decoder_dim // unit * unit

@@ -70,7 +70,7 @@ class Distillation:
             raise ValueError(f"target={target} is not one of soft, hard")
         if not 0 < alpha <= 1:
             raise ValueError(f"alpha={alpha} must be above 0 and at most 1; without a teacher use distill=none")
-        if tau <= 0:
+        if not 0 < tau < float("inf"):
             raise ValueError(f"tau={tau} must be above 0; 1 leaves the probabilities unchanged")
         self.teacher, self.target, self.alpha, self.tau = teacher, target, alpha, tau
 

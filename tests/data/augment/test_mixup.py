@@ -77,5 +77,7 @@ def test_a_batch_of_one():
 def test_wrong_options():
     with pytest.raises(ValueError, match="one of them above 0"):
         Mixup(10, mixup=0, cutmix=0)
+    with pytest.raises(ValueError, match="mixup=nan and cutmix=1.0 must be at least 0"):
+        Mixup(10, mixup=float("nan"))
     with pytest.raises(ValueError, match="prob=2"):
         Mixup(10, prob=2)

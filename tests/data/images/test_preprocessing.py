@@ -160,6 +160,7 @@ def test_draft_gives_nearly_the_same_pixels_faster(photos):
         ({"resize": "crop"}, "not one of shorter, squash, pad, none"),
         ({"mode": "L"}, "1 channels, but mean has 3"),
         ({"std": (0, 1, 1)}, "above 0"),
+        ({"std": (1, float("nan"), 1)}, "above 0"),
         ({"crop_pct": 1.2}, "crop_pct=1.2"),
         ({"resize": "pad", "crop_pct": 0.9}, "no effect"),
         ({"max_pixels": 10**12}, "max_pixels"),

@@ -21,7 +21,7 @@ class Mixup:
     def __init__(
         self, num_classes: int, mixup: float = 0.8, cutmix: float = 1.0, prob: float = 1.0, switch: float = 0.5
     ):
-        if min(mixup, cutmix) < 0 or max(mixup, cutmix) == 0:
+        if not (mixup >= 0 and cutmix >= 0 and mixup + cutmix > 0):
             raise ValueError(f"mixup={mixup} and cutmix={cutmix} must be at least 0, and one of them above 0")
         if not (0 <= prob <= 1 and 0 <= switch <= 1):
             raise ValueError(f"prob={prob} and switch={switch} must be in 0..1")

@@ -119,7 +119,7 @@ class Preprocessing(StoredPreprocessing):
                 f"mode {self.mode} has {self.channels} channels, but mean has {len(self.mean)} "
                 f"and std {len(self.std)} values"
             )
-        if min(self.std) <= 0:
+        if not all(value > 0 for value in self.std):
             raise ValueError(f"std {self.std} must be above 0 in every channel")
         if len(self.background) != 3 or not all(0 <= v <= 255 for v in self.background):
             raise ValueError(f"background {self.background} must be three numbers in 0..255")
