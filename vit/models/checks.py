@@ -39,10 +39,9 @@ WHOLE = ("in_chans", "vocab_size", "source_vocab", "max_len", "dim", "depth", "n
          "decoder_depth", "decoder_num_heads", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel")
 POSITIVE = ("mlp_ratio", "decoder_mlp_ratio", "norm_eps", "rotary_theta", "init_std", "layer_scale")
 NOT_NEGATIVE = ("num_classes", "registers", "segments", "window", "global_tokens")
-ATTENTION_DEFAULTS = {  # keys that only attention has, with their default
-    "attention": "scaled", "heads": "split", "head_dim": None, "value_dim": None, "projection": "linear",
-    "qk_norm": False, "attn_norm": False, "key_bias": True,
-}
+ATTENTION = ("attention", "heads", "head_dim", "value_dim", "projection", "qk_norm", "attn_norm", "key_bias",
+             "attention_dropout")  # keys that only attention has
+LOCAL = ("window", "dilation", "global_tokens")  # keys that only attention=local has
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
 
 
@@ -155,9 +154,9 @@ def check_heads(config: Any) -> None:
     if config.projection == "none" and config.value_dim is not None:
         raise ValueError(f"projection=none has values of dim / num_heads channels; set value_dim=null, not "
                          f"{config.value_dim}")
-    if config.attention != "local" and (config.dilation != 1 or config.global_tokens):
-        raise ValueError(f"dilation={config.dilation} and global_tokens={config.global_tokens} need attention=local, "
-                         f"not attention={config.attention}")
+    if config.attention != "local" and (unused := changed(config, LOCAL)):
+        raise ValueError(f"{unused[0]}={getattr(config, unused[0])} needs attention=local, not attention="
+                         f"{config.attention}")
     if config.head_dim is None and config.heads == "split" and config.dim % config.num_heads:
         raise ValueError(f"dim {config.dim} is not divisible by num_heads {config.num_heads}; nearest dim: "
                          f"{config.dim // config.num_heads * config.num_heads or config.num_heads}, "
@@ -165,7 +164,7 @@ def check_heads(config: Any) -> None:
 
 
 def check_mixer(config: Any) -> None:
-    """Check that the keys of attention and the positions fit `mixer` and, of a decoder, `decoder_mixer`.
+    """Check that `kernel`, the keys of attention and the positions fit `mixer` and, of a decoder, `decoder_mixer`.
 
     Raises:
         ValueError: they do not.
@@ -175,15 +174,23 @@ def check_mixer(config: Any) -> None:
     if mixers[-1] == "fnet" and decodes:
         raise ValueError("mixer=fnet has no causal form, because every token depends on all others; set "
                          "decoder_mixer=attention, lstm, gru or conv1d with it")
+    if "conv1d" not in mixers and changed(config, ("kernel",)):
+        raise ValueError(f"kernel={config.kernel} needs mixer=conv1d, not mixer={config.mixer}")
     if "attention" in mixers:
         return
     if config.positions in ("rotary", "learned_rotary", "relative"):
         raise ValueError(f"positions={config.positions} act on the scores of self-attention, which mixer="
                          f"{config.mixer} does not have; use positions=none, learned or sincos")
-    unused = [] if decodes else [key for key, value in ATTENTION_DEFAULTS.items() if getattr(config, key) != value]
-    if unused:  # in a decoder they still apply to cross-attention
+    if not decodes and (unused := changed(config, ATTENTION)):  # in a decoder they still apply to cross-attention
         raise ValueError(f"{unused[0]}={getattr(config, unused[0])} is an option of attention, but mixer="
                          f"{config.mixer}; leave it out, or set mixer=attention")
+
+
+def changed(config: Any, keys: Sequence[str]) -> list[str]:
+    """The keys whose value is neither the default of the config's class nor a rate of 0."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    values = {key: getattr(config, key) for key in keys}
+    return [key for key, value in values.items() if value != defaults[key] and not (key in RATES and value == 0)]
 
 
 def check_positions(config: Any, axes: int) -> None:
