@@ -204,6 +204,14 @@ def test_the_placeholder_of_ddp_returns_the_default():
     assert default_ddp_mode() == torch._dynamo.utils.get_optimize_ddp_mode()
 
 
+def test_an_empty_attribute_of_a_deferred_package_is_used(tmp_path, monkeypatch):
+    (tmp_path / "package_with_table.py").write_text("TABLE = {}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with deferred_packages("package_with_table"):
+        from package_with_table import TABLE
+    assert list(TABLE.items()) == []
+
+
 def test_packages_that_are_absent_or_imported_are_left_alone():
     before = list(sys.meta_path)
     with deferred_packages("numpy", "no_such_package"):

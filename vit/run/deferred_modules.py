@@ -105,7 +105,9 @@ class DeferredName:
             module = importlib.import_module(self._module)
             if isinstance(module, DeferredModule):
                 module = module._import()
-            return getattr(module, self._name, None) or importlib.import_module(f"{self._module}.{self._name}")
+            if hasattr(module, self._name):
+                return getattr(module, self._name)
+            return importlib.import_module(f"{self._module}.{self._name}")
 
     def __call__(self, *arguments: object, **options: object) -> object:
         return self._object()(*arguments, **options)
