@@ -122,6 +122,10 @@ def test_a_teacher_from_transformers(tmp_path):
     assert match_classes(student, ["class c", "class a"], "it") == [2, 0]
     with pytest.raises(ConfigError, match="does not state its class names"):
         match_classes(replace(student, classes=[]), ["class a"], "it")
+    repeated = replace(student, classes=["crane", "cat", "crane"])
+    assert match_classes(repeated, ["cat"], "it") == [1]
+    with pytest.raises(ConfigError, match="has 2 outputs of the class 'crane', 0, 2; give them different names"):
+        match_classes(repeated, ["cat", "crane"], "it")
 
 
 def test_an_ensemble_is_a_teacher_and_no_source_of_weights(teacher, tmp_path):

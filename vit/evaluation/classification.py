@@ -154,16 +154,18 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
     if source.classes == classes:
         return chosen
     present = [source.classes[i] for i in np.flatnonzero(source.counts(split))]
-    unknown = [name for name in present if name not in classes]
+    outputs = {name: index for index, name in enumerate(classes)}
+    unknown = [name for name in present if name not in outputs]
     if unknown:
         listed = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
         raise DataError(f"{source.name}: the model has no class {unknown[0]!r} ({len(unknown)} of {len(present)} "
                         f"classes of the data are missing in the model); its classes are {listed}")
     if source.multi_label:
-        columns = [source.classes.index(name) if name in source.classes else -1 for name in classes]
+        stated = {name: column for column, name in enumerate(source.classes)}
+        columns = [stated.get(name, -1) for name in classes]
         empty = np.zeros((len(chosen), 1), bool)  # column -1: the label does not occur in the source
         return replace(chosen, labels=np.hstack([chosen.labels, empty])[:, columns])
-    numbers = np.array([classes.index(name) if name in classes else -1 for name in source.classes], dtype=np.int64)
+    numbers = np.array([outputs.get(name, -1) for name in source.classes], dtype=np.int64)
     return replace(chosen, labels=numbers[chosen.labels])
 
 

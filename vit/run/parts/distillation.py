@@ -119,20 +119,28 @@ def imagenet_synsets(num_classes: int) -> list[str]:
 
 
 def match_classes(teacher: TeacherModel, classes: Sequence[str], name: str) -> list[int]:
-    """The teacher's outputs for the data's classes, by name; the teacher may have more classes.
+    """The indices of the teacher's outputs, in the order of `classes`; the teacher may have more classes.
 
     Raises:
-        ConfigError: the teacher has no class names, or lacks a class of the data.
+        ConfigError: the teacher has no class names, or a class of the data is the name of none or several of its
+            outputs.
     """
     if not teacher.classes:
         raise ConfigError(f"distill.teacher={name} does not state its class names; use a run or a saved model, or add "
                           "them to its config.json as label_names")
-    missing = [each for each in classes if each not in teacher.classes]
+    outputs = {}
+    for index, each in enumerate(teacher.classes):
+        outputs.setdefault(each, []).append(index)
+    missing = [each for each in classes if each not in outputs]
     if missing:
         known = ", ".join(teacher.classes[:5]) + (", ..." if len(teacher.classes) > 5 else "")
         raise ConfigError(f"distill.teacher={name} has no class {missing[0]!r} ({len(missing)} of {len(classes)} "
                           f"classes of the data are missing); it has {known}")
-    return [list(teacher.classes).index(each) for each in classes]
+    repeated = next((each for each in classes if len(outputs[each]) > 1), None)
+    if repeated is not None:
+        raise ConfigError(f"distill.teacher={name} has {len(outputs[repeated])} outputs of the class {repeated!r}, "
+                          f"{', '.join(map(str, outputs[repeated]))}; give them different names in its config.json")
+    return [outputs[each][0] for each in classes]
 
 
 def check_preprocessing(teacher: Preprocessing | None, student: Preprocessing, name: str) -> Preprocessing:
