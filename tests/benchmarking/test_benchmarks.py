@@ -26,7 +26,7 @@ from vit.benchmarking import (
     to_json,
 )
 from vit.benchmarking.hardware import default_size
-from vit.benchmarking.training_run import STEP, add_round, bare_step, new_case
+from vit.benchmarking.training_run import STEP, add_round, as_bare_step, bare_step, new_case
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing
 from vit.models import flops
@@ -196,8 +196,17 @@ def test_a_whole_run_is_measured():
 
 
 def test_a_run_that_fails_is_named():
-    with pytest.raises(RuntimeError, match=r"vit train data=nothing ended with code 2: .*no such data"):
+    with pytest.raises(RuntimeError, match=r"vit train data=nothing .* ended with code 2: .*no such data"):
         bench_training_run(["data=nothing"], Settings(rounds=1), [], quiet)
+
+
+def test_a_run_has_the_device_and_the_batch_of_its_bare_step():
+    assert as_bare_step(["data=digits"], "cuda:0") == ["trainer.accelerator=gpu", "trainer.devices=1",
+                                                       "recipe.accumulate=1"]
+    assert as_bare_step([], "cpu")[0] == "trainer.accelerator=cpu"
+    for override in ("trainer.accelerator=gpu", "trainer.devices=2", "recipe.accumulate=2"):
+        with pytest.raises(ValueError, match=f"{override}: the run is compared with a step on one device"):
+            bench_training_run([override], Settings(rounds=1), [], quiet)
 
 
 def test_matrix_rates_are_positive():

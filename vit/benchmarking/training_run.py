@@ -1,7 +1,8 @@
 """A whole training run with real data, against its bare training step on a fixed batch.
 
 The run is the command `vit train` in a process of its own: loading, augmentation, mixup, averaging, callbacks. Its rate
-is that of its training batches without the first one. The bare step has the same model, batch size and precision.
+is that of its training batches without the first one. The bare step has the same model, batch size, precision and
+device. It uses AdamW, cross entropy and clipping to norm 1, whatever the recipe.
 """
 
 import json
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+import torch
 
 from vit.benchmarking.hardware import matrix_rates
 from vit.benchmarking.results import OURS, Case, Settings
@@ -31,20 +34,23 @@ LINES = 20  # of the output of a run that fails
 def bench_training_run(
     overrides: list[str], settings: Settings, cases: list[Case], progress: Callable[[str], None] = print
 ) -> None:
-    """Run `vit train OVERRIDES` in each round, and ten bare steps after it. The ratio is the rate of the run over that
-    of the bare step.
+    """Run `vit train OVERRIDES` in each round, and `STEPS` bare steps after it. The ratio is the rate of the run over
+    that of the bare step. The run uses one device, that of the settings, and does not accumulate gradients.
 
     Raises:
         RuntimeError: the run fails; with the end of its output.
-        ValueError: the model is not an image classifier, or the clock is not the wall clock.
+        ValueError: the model is not an image classifier, the clock is not the wall clock, or an override states the
+            device or accumulates gradients.
     """
     if settings.clock != "wall":
         raise ValueError("a run reports its rate in elapsed time; use the wall clock")
+    overrides_of_run = [*overrides, *as_bare_step(overrides, settings.device)]
     case = step = None
     for number in range(settings.rounds):
-        progress(f"train, round {number + 1} of {settings.rounds}: vit train {' '.join(overrides)}")
+        progress(f"train, round {number + 1} of {settings.rounds}: vit train "
+                 f"{' '.join(overrides_of_run)}")
         with tempfile.TemporaryDirectory() as folder:
-            metrics = run(overrides, Path(folder, "run"))
+            metrics = run_command(overrides_of_run, Path(folder, "run"))
             if case is None:
                 bundle = load_bundle(Path(folder, "run"))
                 case, step = new_case(overrides, bundle, settings), bare_step(bundle, settings.device)
@@ -52,7 +58,22 @@ def bench_training_run(
         add_round(case, metrics, step)
 
 
-def run(overrides: list[str], folder: Path) -> dict:
+def as_bare_step(overrides: list[str], device: str) -> list[str]:
+    """The overrides by which a run has the device of the bare step and its whole batch at once.
+
+    Raises:
+        ValueError: the run's own overrides have one of these keys.
+    """
+    accelerator = {"cuda": "gpu"}.get(kind := torch.device(device).type, kind)
+    fixed = {"trainer.accelerator": accelerator, "trainer.devices": 1, "recipe.accumulate": 1}
+    for override in overrides:
+        if (key := override.partition("=")[0]) in fixed:
+            raise ValueError(f"{override}: the run is compared with a step on one device without accumulation; leave "
+                             f"{key} out" + (", and choose the device with --device" if "accel" in key else ""))
+    return [f"{key}={value}" for key, value in fixed.items()]
+
+
+def run_command(overrides: list[str], folder: Path) -> dict:
     """The metrics of a run in a process of its own, and the elapsed seconds of the command.
 
     Raises:
@@ -87,7 +108,9 @@ def new_case(overrides: list[str], bundle: Bundle, settings: Settings) -> Case:
 
 
 def bare_step(bundle: Bundle, device: str = "cpu") -> Program:
-    """A training step of the model of a run on a fixed batch, without loading, augmentation, mixup and averaging."""
+    """A training step of the model of a run on a fixed batch, without loading, augmentation, mixup or weight
+    averaging.
+    """
     keep_freed_memory()  # as in the run
     model, evaluation = bundle.model.to(device).train(), bundle.extra["evaluation"]
     images, labels = fixed_batch(model.config, evaluation["batch_size"], device)
@@ -96,7 +119,7 @@ def bare_step(bundle: Bundle, device: str = "cpu") -> Program:
 
 
 def add_round(case: Case, metrics: dict, step: Program) -> None:
-    """Add the seconds per step of a run and of the bare step, and what else the run reports."""
+    """Add the seconds per step of a run and of the bare step, and the run's loader wait, memory and parameters."""
     step()
     bare = seconds_of(lambda: [step() for _ in range(STEPS)]) / STEPS
     case.times.setdefault(OURS, []).append(case.amount / metrics["images_per_second"])
