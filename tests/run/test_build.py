@@ -6,6 +6,8 @@ from torch import nn
 
 from vit.models import create_model
 from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.jobs import check_job
+from vit.run.parts.devices import Devices
 from vit.run.parts.recipe import build_optimization
 
 
@@ -52,3 +54,10 @@ def test_noam_derives_its_rate_from_the_width_of_the_model(caplog):
 def test_a_warm_up_longer_than_the_run_is_an_error():
     with pytest.raises(ConfigError, match=r"recipe\.schedule: .*41 warm-up .* 40 optimizer steps"):
         optimizing(10, warmup=41)
+
+
+def test_an_unknown_task_is_an_error_that_lists_the_tasks():
+    config = resolve(compose([]))
+    config["task"]["name"] = "clasification"
+    with pytest.raises(ConfigError, match="task.name=clasification is not one of .*; did you mean classification[?]"):
+        check_job(config, Devices("cpu", 1, 1))

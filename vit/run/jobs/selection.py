@@ -4,6 +4,7 @@ import importlib
 from pathlib import Path
 
 from vit.data import CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
+from vit.messages import did_you_mean, nearest_names
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.base import Job
 from vit.run.parts.batches import check_no_augment
@@ -56,7 +57,10 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
         ConfigError: with the key and the fix.
     """
     config = with_defaults(config)
-    job = job_class(*JOBS[config["task"]["name"]])
+    if (task := config["task"]["name"]) not in JOBS:
+        hint = did_you_mean(nearest_names(task, JOBS))
+        raise ConfigError(f"task.name={task} is not one of {', '.join(JOBS)}{hint}")
+    job = job_class(*JOBS[task])
     check_task(job, config)
     job.check_config(config, devices)
     return job
