@@ -153,7 +153,7 @@ def test_a_run_starts_from_a_packed_model(whole, shapes, tmp_path, pack):
     (["recipe.crop.scale=null"], "recipe.crop.scale=null crops to the aspect ratio of one size"),
     (["recipe.progressive.image_size=[8,16]"], "recipe.progressive.image_size scales all images to one size"),
     (["recipe.progressive.patch_drop=[0.5,0.0]"],
-     "recipe.progressive.patch_drop leaves equally many patches of all images"),
+     "recipe.progressive.patch_drop keeps the same number of patches of every image"),
     (["data.preprocessing.resize=squash"], "data.preprocessing.resize is for images of one size"),
     (["data.preprocessing.crop_pct=0.9"], "data.preprocessing.crop_pct is for images of one size"),
     (["data.preprocessing.draft=true"], "data.preprocessing.draft is for images of one size"),

@@ -95,8 +95,8 @@ def check_values(config: Any) -> None:
             raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(filter(None, choices))}")
 
 
-def bound_to_grid(values: Mapping[str, Any]) -> str:
-    """Why an image classifier with these values of its config has one image size; empty where it has not."""
+def fixed_size_reason(values: Mapping[str, Any]) -> str:
+    """Why an image classifier with these values of its config has one image size; empty if any image size works."""
     mixer = values.get("mixer") or "attention"
     for unfit, reason in (
         (values.get("positions") == "relative", "positions=relative has a bias for each pair of patches"),
@@ -109,23 +109,23 @@ def bound_to_grid(values: Mapping[str, Any]) -> str:
     return ""
 
 
-def not_packable(values: Mapping[str, Any]) -> str:
+def packing_obstacle(values: Mapping[str, Any]) -> str:
     """Why an image classifier with these values of its config cannot compute images of different sizes in one batch;
-    empty where it can.
+    empty if it can.
     """
     stem, rate = values.get("stem") or "linear", values.get("patch_dropout")
     for unfit, reason in (
         (stem not in ("linear", "normed"), f"stem={stem} has convolutions over the borders of patches"),
         (values.get("norm") == "batch", "norm=batch has means over all tokens, in which large images count more"),
-        (rate, f"patch_dropout={rate} leaves all images with equally many patches"),
+        (rate, f"patch_dropout={rate} keeps the same number of patches of every image"),
     ):
         if unfit:
             return reason
-    return bound_to_grid(values)
+    return fixed_size_reason(values)
 
 
 def check_block(config: Any) -> None:
-    """Check that `block` fits `pre_norm` and `layer_scale`.
+    """Check that `block` fits `residual`, `pre_norm` and `layer_scale`.
 
     Raises:
         ValueError: it does not.
@@ -140,10 +140,11 @@ def check_block(config: Any) -> None:
 
 
 def check_heads(config: Any) -> None:
-    """Check that `dim` is divisible by `num_heads`, and that the keys of heads and windows fit together.
+    """Check `num_heads`, `head_dim`, `value_dim`, `projection` and the options of local attention.
 
     Raises:
-        ValueError: they do not, and there is no `head_dim`.
+        ValueError: two of these options contradict each other, or `dim` is not divisible by `num_heads` and `head_dim`
+            is not given.
     """
     if config.heads == "full" and config.head_dim is not None:
         raise ValueError(f"heads=full are as wide as the model, {config.dim}, but head_dim is {config.head_dim}; leave "
@@ -194,7 +195,8 @@ def changed(config: Any, keys: Sequence[str]) -> list[str]:
 
 
 def check_positions(config: Any, axes: int) -> None:
-    """Check that sines and cosines fit: they need pairs of channels per axis, of a token or (rotary) of a head.
+    """Check that the width, of a token or (rotary) of a head, is divisible by the 2 * axes channels that sine or rotary
+    positions need.
 
     Raises:
         ValueError: the width is not divisible by 2 * axes.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vit import nn as parts
 from vit.models.build import ACTIVATIONS, PAIRS, build_blocks, build_head, build_norm
-from vit.models.checks import bound_to_grid
+from vit.models.checks import fixed_size_reason
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, Heads, MixedRotary, PatchDropout, PatchEmbed, Prefix, Rotary
 from vit.nn.embed import patch_grid
@@ -137,7 +137,7 @@ class VisionTransformer(Classifier):
             ValueError: a size is not divisible by the patch size, or a part of the model depends on the grid.
         """
         config = self.config
-        if reason := bound_to_grid(config.to_dict()):
+        if reason := fixed_size_reason(config.to_dict()):
             raise ValueError(f"{reason}, so that this model has one image_size")
         grids = {patch_grid(size, config.patch_size) for size in sizes} - {config.grid}  # (rows, columns)
         self.embed.scaled_grids |= grids

@@ -9,22 +9,24 @@ from vit.nn.cpu import Packed
 
 
 class KeyValues:
-    """Keys and values (B,H,S,K) of an attention layer: the first `length` of S are in use, the rest is spare capacity.
+    """Keys (B,H,S,K) and values (B,H,S,V) of an attention layer: the first `length` of S are in use, the rest is spare
+    capacity.
 
-    New entries are written in place; the capacity is doubled when it is exhausted.
+    New entries are written in place; the capacity is doubled when it is exhausted. A row may hold tokens of several
+    beams; the attention mask selects each beam's own.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, length: int = 0) -> None:
         self.keys, self.values, self.length = keys, values, length
 
     def all(self) -> tuple[Tensor, Tensor]:
-        """Views of the keys and values in use, (B,H,length,K) each."""
+        """Views of the keys (B,H,length,K) and values (B,H,length,V) in use."""
         if self.length == self.keys.shape[2]:
             return self.keys, self.values
         return self.keys.narrow(2, 0, self.length), self.values.narrow(2, 0, self.length)
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """keys and values of new tokens, (B,H,T,K) each -> all in use, the new ones last"""
+        """keys (B,H,T,K) and values (B,H,T,V) of new tokens -> all in use, the new ones last"""
         start, self.length = self.length, self.length + keys.shape[2]
         if self.length > self.keys.shape[2]:
             capacity = max(self.length, 2 * self.keys.shape[2])
@@ -41,16 +43,16 @@ class KeyValues:
         """Select tokens by index (B,N) in each row, in this order; all others are dropped."""
         B, H, capacity, _ = self.keys.shape
         starts = torch.arange(0, B * H * capacity, capacity, device=tokens.device).view(B, H, 1)
-        index, self.length = (starts + tokens[:, None]).flatten(), tokens.shape[1]  # rows of (B*H*S,K)
+        index, self.length = (starts + tokens[:, None]).flatten(), tokens.shape[1]  # rows of (B*H*S,K) and (B*H*S,V)
         for cached in (self.keys, self.values):
             selected = cached.view(B * H * capacity, -1).index_select(0, index)
             cached.narrow(2, 0, self.length).copy_(selected.view(B, H, self.length, -1))
 
 
 def grow(cached: Tensor, length: int, capacity: int) -> Tensor:
-    """(B,H,S,K) -> (B,H,capacity,K) with the first `length` entries copied"""
-    B, H, _, K = cached.shape
-    new = cached.new_zeros(B, H, capacity, K)
+    """(B,H,S,W) -> (B,H,capacity,W) with the first `length` entries copied"""
+    B, H, _, W = cached.shape
+    new = cached.new_zeros(B, H, capacity, W)
     new[:, :, :length] = cached[:, :, :length]
     return new
 
@@ -58,7 +60,7 @@ def grow(cached: Tensor, length: int, capacity: int) -> Tensor:
 class TokenStates:
     """A state (W,) for each generated token, such as that of a recurrent layer after the token: (B,S,W).
 
-    As with `KeyValues`, the tokens of a row may belong to several beams, of which a mask selects those of each.
+    As in `KeyValues`, a row may hold tokens of several beams; a mask selects each beam's own.
     """
 
     def __init__(self, states: Tensor) -> None:
@@ -71,7 +73,7 @@ class TokenStates:
     def last(self, count: int, mask: Tensor | None = None) -> Tensor:
         """The last `count` states of the text, (B,1,count,W); with a mask (B,T,S) of each beam, (B,T,count,W).
 
-        A mask is bool or additive, as in `Attention`; states before the first token are zero.
+        A mask is bool, or additive with exactly -inf where masked; states before the first token are zero.
         """
         B, S, W = self.states.shape
         padded = torch.cat([self.states.new_zeros(B, count, W), self.states], dim=1)
@@ -125,6 +127,6 @@ class Cache:
             self.memory_mask = self.memory_mask.index_select(0, rows)
 
     def select_tokens(self, tokens: Tensor) -> None:
-        """Select generated tokens by index (B,N) in each row; all others are dropped."""
+        """Select generated tokens by index (B,N) in each row; all others are dropped; `position` stays."""
         for layer in self.layers:
             layer.self_attn.select_tokens(tokens)

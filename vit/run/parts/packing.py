@@ -8,7 +8,7 @@ from torch import nn
 
 from vit.data import PackedPreprocessing, Preprocessing
 from vit.models import VisionTransformer
-from vit.models.checks import not_packable
+from vit.models.checks import packing_obstacle
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
 from vit.run.parts.recipe import PROGRESSIVE
@@ -40,7 +40,7 @@ def check_packing(config: dict) -> None:
         (progressive.get("image_size") is not None, f"{PROGRESSIVE}.image_size", "scales all images to one size",
          f"{PROGRESSIVE}.image_size=null"),
         (progressive.get("patch_drop") is not None, f"{PROGRESSIVE}.patch_drop",
-         "leaves equally many patches of all images", f"{PROGRESSIVE}.patch_drop=null"),
+         "keeps the same number of patches of every image", f"{PROGRESSIVE}.patch_drop=null"),
         *((True, f"data.preprocessing.{key}", "is for images of one size", f"data.preprocessing.{key}=null")
           for key in resized),
         (data["cache"] in ("memory", "disk", "device"), f"data.cache={data['cache']}", "stores images for one size",
@@ -55,7 +55,7 @@ def check_packing(config: dict) -> None:
         if unfit:
             raise ConfigError(f"{setting} {reason}, but data.pack=true has images of different sizes; set {valid}, or "
                               "data.pack=false")
-    if reason := not_packable(model):
+    if reason := packing_obstacle(model):
         raise ConfigError(f"model.{reason}, but data.pack=true has images of different sizes; change it, or set "
                           "data.pack=false")
 
@@ -76,7 +76,7 @@ def packed_preprocessing(data: dict, preprocessing: Preprocessing, model: nn.Mod
     if not isinstance(model, VisionTransformer):
         raise ConfigError(f"data.pack=true is for the Vision Transformers of this project, not for {model.config.kind} "
                           "models; set data.pack=false")
-    if reason := not_packable(model.config.to_dict()):
+    if reason := packing_obstacle(model.config.to_dict()):
         raise ConfigError(f"the model has {reason}, but data.pack=true has images of different sizes; use another "
                           "model, or set data.pack=false")
     if isinstance(preprocessing, PackedPreprocessing):  # of a resumed run
