@@ -86,6 +86,8 @@ def test_time_augmentation_changes_scores_and_is_for_images(models, tmp_path, ty
     Image.fromarray(image).save(tmp_path / "line.png")
     translator = vit.load(models / "image_to_text", device="cpu")
     line = str(tmp_path / "line.png")
+    assert main(["predict", str(models / "image_to_text"), line, "--tta", "2", "--views", "3"]) == 2
+    assert "--views is the former name of --tta; give one of them" in " ".join(capfd.readouterr().err.split())
     for versions, option in ((1, "--tta"), (3, "--tta"), (3, "--views")):
         command = ["predict", str(models / "image_to_text"), line, "-k", "2", option, str(versions)]
         assert main(command) == 0

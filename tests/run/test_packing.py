@@ -167,7 +167,7 @@ def test_a_run_starts_from_a_packed_model(whole, shapes, tmp_path, pack):
     (["model.mixer=lstm"], "model.mixer=lstm depends on the order"),
     (["model.attention=local"], "model.attention=local has a window"),
     (["model.norm=batch"], "model.norm=batch has means over all tokens"),
-    (["model.patch_dropout=0.5"], "model.patch_dropout=0.5 leaves all images"),
+    (["model.patch_dropout=0.5"], "model.patch_dropout=0.5 keeps the same number of patches"),
     (["task=masked_image", "model=mae", "recipe=mae"], "task=masked_image masks equally many patches"),
     (["data.pack=false", "data.max_patches=9"], "data.max_patches=9 is for images that keep their aspect ratio"),
     (["data.pack=false", "data.min_patches=9"], "data.min_patches=9 is for images that keep their aspect ratio"),

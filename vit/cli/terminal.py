@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,6 +44,17 @@ def former_option(old: str, new: str) -> "OptionInfo":
         return value
 
     return typer.Option(old, hidden=True, callback=print_new_name)
+
+
+def current_value(value: Any, former: Any, new: str, old: str) -> Any:
+    """The value of an option under its present or its former name.
+
+    Raises:
+        BadParameter: both are given.
+    """
+    if value is not None and former is not None:
+        raise typer.BadParameter(f"{old} is the former name of {new}; give one of them")
+    return former if value is None else value
 
 
 def check_writable(file: Path | None) -> None:

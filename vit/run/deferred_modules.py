@@ -11,10 +11,10 @@ from importlib.machinery import ModuleSpec
 
 
 class DeferredModule(types.ModuleType):
-    """A placeholder of a module or package until one of its attributes or submodules is used, which imports it.
+    """A placeholder for a module or package until one of its attributes or submodules is used, which imports it.
 
-    Subclasses define what can be used without the module as methods, or as `parts`; it replaces them once it is
-    imported. A part can be a deferred submodule.
+    Subclasses define, as methods or `parts`, what is usable before the import; the real module then replaces it. A part
+    can be a deferred submodule.
     """
 
     __path__: Sequence[str] = ()  # the import system reads it; `SubmoduleFinder` finds the submodules
@@ -26,7 +26,9 @@ class DeferredModule(types.ModuleType):
         vars(self).update(parts or {})
 
     def _import(self) -> types.ModuleType:
-        """The module, imported in place of this object, which then has the same attributes."""
+        """Import the real module into `sys.modules`, copy its attributes to this placeholder and those of its
+        submodules to theirs, and return it.
+        """
         if sys.modules.get(self.__name__) is not self:
             return importlib.import_module(self.__name__)
         deferred = [module for name, module in list(sys.modules.items()) if isinstance(module, DeferredModule)
@@ -42,7 +44,7 @@ class DeferredModule(types.ModuleType):
         return imported
 
     def _imported(self, module: types.ModuleType) -> None:
-        """Called once, with the module."""
+        """Hook for subclasses, called once with the imported module."""
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):  # read by tools that inspect all modules
@@ -75,7 +77,7 @@ class SubmoduleFinder:
         self.package._import()
         module = importlib.import_module(name)
         loader = ImportedModule(module.__spec__)
-        module.__spec__ = ModuleSpec(name, loader)  # Python prefers it to the returned one
+        module.__spec__ = ModuleSpec(name, loader)  # read by the import system before the returned one
         return module.__spec__
 
 
@@ -93,7 +95,7 @@ class ImportedModule:
 
 
 class DeferredName:
-    """A placeholder of a function, class or submodule of a deferred module. Calls, attributes and subclasses import
+    """A placeholder for a function, class or submodule of a deferred module. Calls, attributes and subclasses import
     it; `isinstance` does not, because a class that is not imported has no instances.
     """
 
@@ -147,7 +149,7 @@ def deferred_packages(*packages: str, parts: Mapping[str, Mapping[str, object]] 
 
 @dataclass(frozen=True)
 class PlaceholderFinder:
-    """Finds and loads placeholders of packages (`importlib.abc.MetaPathFinder` and `Loader`)."""
+    """Finds and loads placeholders for packages (`importlib.abc.MetaPathFinder` and `Loader`)."""
 
     packages: set[str]
     parts: Mapping[str, Mapping[str, object]]
@@ -175,14 +177,14 @@ def no_placeholders() -> Iterator[None]:
 
 
 def remove_placeholders() -> None:
-    """Remove the placeholders of packages, so that the next import imports the packages."""
+    """Remove the placeholders for packages, so that the next import imports the packages."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, Placeholder):
             del sys.modules[name]
 
 
 class Placeholder(types.ModuleType):
-    """A placeholder of a module; each of its attributes is a `DeferredName`."""
+    """A placeholder for a module; each of its attributes is a `DeferredName`."""
 
     def __getattr__(self, name: str) -> "DeferredName":
         if name.startswith("__"):

@@ -1,8 +1,8 @@
-"""Export to transformers: the family that computes the same function as a model of vit.
+"""Export to transformers: which transformers family a model of vit is saved as.
 
     vit                                                             transformers
     the original Vision Transformer                                 ViT
-    a distillation token, or one register with a position           DeiT
+    a distillation token, or one register with a learned position   DeiT
     registers, LayerScale, SwiGLU, or a mean beside a class token   DINOv2, with or without registers
     a norm before the first block                                   CLIP's vision tower
     no class token (mean of the patches), or attention pooling      SigLIP's vision tower
@@ -29,13 +29,16 @@ def to_transformers(state: State, config: Any) -> Export:
     """config.json without class names, and tensors under the names of files that transformers 4 and 5 load.
 
     Raises:
-        ValueError: the closest family does not support this config; names the first part that it lacks.
+        ValueError: the closest family does not support this config; the message names the first option that the family
+            lacks.
     """
     return closest_family(config)(state, config)
 
 
 def closest_family(config: Any) -> Callable[[State, Any], Export]:
-    """The export for the first part that only one family has."""
+    """The export function of the first family, tested in this order, that alone has a part of this config; plain ViT if
+    there is none.
+    """
     if config.kind in TEXT_KINDS:
         return to_bert
     if config.kind != "vit":

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import former_option
+from vit.cli.terminal import current_value, former_option
 
 
 class Target(StrEnum):
@@ -42,9 +42,10 @@ def convert(
     strict: Annotated[bool, typer.Option(help="Fail if a tensor is unused or missing.")] = True,
 ) -> None:
     """Convert a model for timm, transformers, torchvision, vit, ONNX or torch.export; report on every tensor."""
+    activation = current_value(activation, act, "--activation", "--act")
     from vit.exchange.convert import convert as write
 
-    report = write(source, dest, str(to), num_heads=num_heads, activation=activation or act,
+    report = write(source, dest, str(to), num_heads=num_heads, activation=activation,
                    image_size=parse_size("--image-size", image_size), patch_size=parse_size("--patch-size", patch_size),
                    in_chans=in_chans, num_classes=num_classes, strict=strict)
     typer.echo(report.table())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.terminal import Device, Precision, former_option
+from vit.cli.terminal import Device, Precision, current_value, former_option
 
 if TYPE_CHECKING:
     from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor
@@ -35,18 +35,18 @@ class Request:
     top_k: Annotated[int | None, typer.Option(
         "--top-k", "-k", min=1, show_default=False,
         help="Predictions per input: by default the best one, or for a multi-label model all labels that reach their "
-             "thresholds; per mask the best five words.")] = None
+             "thresholds; for masked words, five per mask.")] = None
     format: Annotated[Format | None, typer.Option(
         "--format", "-f", help="By default text for generated lines, else csv.", show_default=False)] = None
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None
     set_level: Annotated[float | None, typer.Option(
         "--set", metavar="LEVEL", show_default=False,
-        help="Also the labels that contain the true one with this probability, such as 0.9; averaged over inputs like "
-             "the validation data.")] = None
+        help="Also a set of labels that contains the true one with this probability, such as 0.9, on average over "
+             "inputs like the validation data.")] = None
     abstain: Annotated[float | None, typer.Option(
         metavar="RATE", show_default=False,
-        help="The label is unsure where the model cannot guarantee this error rate, such as 0.05, or where the input "
-             "is unlike the validation data.")] = None
+        help="Print unsure instead of a label where the model cannot guarantee this error rate, such as 0.05, or where "
+             "the input is unlike the validation data.")] = None
     batch_size: Annotated[int, typer.Option(min=1)] = 64
     tta: Annotated[int | None, typer.Option(
         min=1, help="Test-time augmentation. Image classifiers: 2 averages over the image and its mirror image. "
@@ -58,6 +58,12 @@ class Request:
         """The value of --tta, or of its former name --views."""
         return self.tta or self.views
 
+    def check(self) -> None:
+        """Raises BadParameter for options that contradict each other."""
+        if self.format is Format.parquet and self.output is None:
+            raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
+        current_value(self.tta, self.views, "--tta", "--views")
+
     @property
     def paths(self) -> list[Path]:
         return [Path(each) for each in self.inputs or []]
@@ -67,8 +73,8 @@ class Request:
         return self.inputs in (None, [], [STDIN])
 
     @property
-    def statements(self) -> dict[str, float | None]:
-        """What a calibrated classifier states besides probabilities, as arguments of `stream`."""
+    def calibrated_outputs(self) -> dict[str, float | None]:
+        """What a calibrated classifier predicts besides probabilities, as arguments of `stream`."""
         return {"set": self.set_level, "abstain": self.abstain}
 
     @property
@@ -92,17 +98,18 @@ class GenerationOptions:
         "--sample", help="Text generation: sample tokens instead of searching; -k K prints K samples.")] = False
     temperature: Annotated[float | None, typer.Option(
         help="Of --sample: below 1 it favours probable tokens.", show_default=False)] = None
-    seed: Annotated[int | None, typer.Option(help="Of --sample.", show_default=False)] = None
+    seed: Annotated[int | None, typer.Option(
+        help="Seed of --sample; the same seed gives the same texts.", show_default=False)] = None
 
     def settings(self) -> dict[str, object]:
-        """Name and value of the options that the command line has."""
+        """The options that were given, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 @dataclass(frozen=True)
 class ExplanationOptions:
-    """How a text is generated, shown instead of the table."""
+    """Options of --explain, which shows the search instead of the table."""
 
     explain: Annotated[bool, typer.Option(
         "--explain", help="Text generation: show the search as a tree, with the log-probability of each hypothesis. "

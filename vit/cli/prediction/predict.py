@@ -34,12 +34,11 @@ def predict(
 
     The exit code is then 3, or 1 if no input could be read.
     """
-    if request.format is Format.parquet and request.output is None:
-        raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
+    request.check()
     explanation.check()
     check_writable(request.output)
     predictor = loading.load(model)
-    check_statements(predictor, request)
+    check_calibrated_outputs(predictor, request)
     if explanation.explain:
         show_searches(predictor, request, generation.settings(), explanation.dark)
         return
@@ -91,8 +90,8 @@ def exit_code(predicted: int, unreadable: int, strict: bool) -> int:
     return 1 if strict or not predicted else 3
 
 
-def check_statements(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", request: Request) -> None:
-    """Check that the model can state what --set and --abstain request, and print how it is calibrated.
+def check_calibrated_outputs(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", request: Request) -> None:
+    """Check that the model has what --set and --abstain request, and print how it is calibrated.
 
     Raises:
         BadParameter: the model is no classifier.
@@ -101,7 +100,7 @@ def check_statements(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", 
     from vit.inference import MaskedTextPredictor, Seq2SeqPredictor
     from vit.inference.calibrated import Calibrator
 
-    requested = [f"--{name}" for name, value in request.statements.items() if value is not None]
+    requested = [f"--{name}" for name, value in request.calibrated_outputs.items() if value is not None]
     if isinstance(predictor, Seq2SeqPredictor | MaskedTextPredictor):
         if requested:
             does = ("generates text; --top-k 5 -f csv gives the best texts with their scores" if

@@ -74,7 +74,7 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
         stated = statement_columns(predictor, request)
         columns = [*prediction_columns(min(top_k, len(predictor.classes))), *stated]
     tta = request.augmentations or 1
-    predictions = predictor.stream(paths, top_k, request.batch_size, **request.statements, tta=tta)
+    predictions = predictor.stream(paths, top_k, request.batch_size, **request.calibrated_outputs, tta=tta)
     return Rows(predictions, ["file", *columns], row, format, "files", len(paths), left_out)
 
 
@@ -93,7 +93,7 @@ def text_rows(predictor: "TextPredictor", request: Request) -> Rows:
         return {"text": prediction.source, **class_cells(prediction, predictor.classes, columns, format)}
 
     columns = statement_columns(predictor, request)
-    predictions = predictor.stream(read_lines(request), top_k, request.line_batch_size, **request.statements)
+    predictions = predictor.stream(read_lines(request), top_k, request.line_batch_size, **request.calibrated_outputs)
     return Rows(predictions, ["text", *prediction_columns(top_k), *columns], row, format)
 
 

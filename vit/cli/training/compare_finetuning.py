@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import ConfigDir, Overrides, former_option
+from vit.cli.terminal import ConfigDir, Overrides, current_value, former_option
 
 
 def compare_finetuning(
@@ -27,6 +27,6 @@ def compare_finetuning(
     from vit.run.multirun.compare_finetuning import METHODS
     from vit.run.multirun.compare_finetuning import compare_finetuning as compare
 
-    methods = methods or ways
+    methods = current_value(methods, ways, "--methods", "--ways")
     chosen = [method.strip() for method in methods.split(",")] if methods else METHODS
     compare(with_config_dir(overrides or [], config_dir), chosen)

@@ -22,7 +22,7 @@ from vit.evaluation.text_metrics import character_errors
 
 RESAMPLES = 1000
 ORDERS = 4  # n-grams of BLEU
-FEWEST_TEXTS = 50  # of a paired comparison: with 10, 1 of 8 equal systems would have p < 0.05
+FEWEST_TEXTS = 50  # of a paired comparison; with 10 texts, one comparison of equal systems in eight has p < 0.05
 MATCH = "exact_match"
 
 
@@ -31,6 +31,9 @@ class TextStatistics:
 
     Args:
         predictions, references: N texts each.
+
+    Raises:
+        ValueError: their numbers differ.
     """
 
     def __init__(self, predictions: Sequence[str], references: Sequence[str]) -> None:
@@ -44,7 +47,7 @@ class TextStatistics:
         self.rows = np.array(rows, np.float64)
 
     def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        """How often each text occurs, (R,N) -> exact_match, cer and bleu (R,)."""
+        """counts (R,N), how often each text occurs in a resample -> exact_match, cer and bleu (R,) each"""
         sums = counts.astype(np.float64) @ self.rows
         return {MATCH: sums[:, 0] / counts.sum(axis=1), "cer": sums[:, 1] / np.maximum(sums[:, 2], 1),
                 "bleu": np.array([corpus_bleu(each[3:]) for each in sums])}
@@ -69,8 +72,8 @@ class TextStatistics:
 
 
 def corpus_bleu(sums: np.ndarray) -> float:
-    """sums (2+2*ORDERS,), which are the lengths of system and reference, matched n-grams and all n-grams -> BLEU as a
-    fraction, with the smoothing of `text_metrics`.
+    """sums (2+2*ORDERS,): lengths of system and reference, matched n-grams, all n-grams -> BLEU as a fraction, smoothed
+    as in `text_metrics`
     """
     from sacrebleu.metrics import BLEU
 
@@ -84,8 +87,11 @@ def paired_bootstrap(
     """name -> (difference second minus first with its interval, two-sided p-value), on the same texts.
 
     The p-value of the exact match is that of McNemar's exact test. That of BLEU and character errors is that of
-    sacreBLEU's paired bootstrap. With fewer than `FEWEST_TEXTS` texts the bootstrap is too short: there are no
-    intervals, and these p-values are None.
+    sacreBLEU's paired bootstrap. With fewer than `FEWEST_TEXTS` texts bootstrap intervals are too narrow: there
+    are none, and these p-values are None.
+
+    Raises:
+        ValueError: `first` and `second` have different numbers of texts.
     """
     ones = np.ones((1, len(first.rows)), np.int64)
     before, after = first.metrics(ones), second.metrics(ones)

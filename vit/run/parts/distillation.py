@@ -35,7 +35,9 @@ class TeacherModel:
 
 
 def with_token(model: dict) -> dict:
-    """The `model` node for `distill=token`: with a distillation token, unless the node states otherwise."""
+    """The `model` node for `distill=token`: with a distillation token unless the node sets `dist_token`; timm models
+    and other kinds are unchanged.
+    """
     return model if model.get("kind") or model.get("library") == "timm" else {"dist_token": True, **model}
 
 
@@ -111,7 +113,7 @@ def timm_folder_teacher(folder: Path) -> TeacherModel:
 
 
 def imagenet_synsets(num_classes: int) -> list[str]:
-    """The class names of the ImageNet variant that timm's published weights of so many classes are trained on."""
+    """WordNet ids (n01440764, ...) of the ImageNet variant with `num_classes` classes; [] for any other number."""
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     subset = infer_imagenet_subset({"num_classes": num_classes})
