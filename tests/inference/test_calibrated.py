@@ -97,12 +97,12 @@ def test_a_model_abstains_for_improbable_and_out_of_distribution_inputs(folder):
     ({"set": 0.999}, "set=0.999: a level of 0.999 needs 999 validation samples or more.*calibrated on 300"),
     ({"abstain": 0.001}, "abstain=0.001: .* can be shown with 5296 validation samples or more"),
 ])
-def test_statements_that_the_validation_samples_do_not_allow_are_refused(folder, options, message):
+def test_calibrated_outputs_that_the_validation_samples_do_not_allow_are_refused(folder, options, message):
     with pytest.raises(ValueError, match=message):
         vit.load(folder).predict(pictures(1), **options)
 
 
-def test_models_without_a_calibration_refuse_statements(tmp_path):
+def test_models_without_a_calibration_refuse_calibrated_outputs(tmp_path):
     bare = save_bundle(tmp_path / "bare", tiny(), CLASSES, PREPROCESSING)
     with pytest.raises(ValueError, match="needs a calibrated model.*vit calibrate MODEL"):
         vit.load(bare).predict(pictures(1), set=0.9)
@@ -116,7 +116,7 @@ def test_models_without_a_calibration_refuse_statements(tmp_path):
         vit.load(labels).predict(pictures(1), set=0.9)
 
 
-def test_texts_have_the_same_statements(tmp_path):
+def test_texts_have_the_same_calibrated_outputs(tmp_path):
     torch.manual_seed(0)
     model = TextClassifier(TextClassifierConfig(**SIZES, num_classes=2))
     folder = save_bundle(tmp_path / "texts", model, ["no", "yes"], extra={"columns": 1},

@@ -35,7 +35,7 @@ def test_a_run_ends_with_a_calibrated_model(digits):
     assert "calibration on 180 validation samples" in (digits.path / "log.txt").read_text()
 
 
-def test_the_command_prints_calibrated_statements(digits, capfdbinary, tmp_path):
+def test_the_command_prints_calibrated_outputs(digits, capfdbinary, tmp_path):
     samples = str(digits.path / "samples")
     assert main(["predict", str(digits.path), samples, "--set", "0.9", "--abstain", "0.3"]) == 0
     printed = capfdbinary.readouterr()

@@ -19,7 +19,7 @@ SET_METHOD = "aps"
 IMPROBABLE, STRANGE = "low probability", "unlike the validation data"  # reasons to abstain
 
 
-class Statements(NamedTuple):
+class CalibratedOutputs(NamedTuple):
     """The fields of a prediction besides its names and probabilities; None where one was not requested.
 
     Attributes:
@@ -66,7 +66,7 @@ class Calibrator:
             self.threshold = explained(f"abstain={abstain:g}", probability_threshold, risks, abstain)
 
     def captured(self, model: nn.Module) -> AbstractContextManager[list[Tensor]]:
-        """The context of forward passes that collects what `statements` needs."""
+        """The context of forward passes that collects what `outputs` needs."""
         needs = self.record is not None and self.record.unknown is not None and self.record.unknown.means
         return captured_features(model) if needs else nullcontext([])
 
@@ -74,10 +74,10 @@ class Calibrator:
         """logits (B,classes) -> calibrated probabilities (B,classes); the softmax without a calibration"""
         return calibrated_probabilities(logits, self.record)
 
-    def statements(
+    def outputs(
         self, logits: Tensor, captured: list[Tensor], contents: Callable[[], Iterator[bytes]]
-    ) -> list[Statements]:
-        """logits (B,classes) -> what else is stated about each of the B inputs.
+    ) -> list[CalibratedOutputs]:
+        """logits (B,classes) -> the calibrated outputs of each of the B inputs.
 
         Args:
             captured: of this batch's forward pass; emptied.
@@ -85,14 +85,14 @@ class Calibrator:
         """
         if self.record is None or self.record.unknown is None or not len(logits):
             captured.clear()
-            return [Statements(self.calibrated)] * len(logits)
+            return [CalibratedOutputs(self.calibrated)] * len(logits)
         logits, record = logits.cpu(), self.record.unknown
         probabilities = self.probabilities(logits)
         strange = unknown_scores(logits, captured.pop() if captured else None, record)
         sets = [None] * len(logits) if self.limit is None else self._sets(probabilities, content_draws(contents()))
         p_values, highest = record.quantiles.p_values(strange.numpy()), probabilities.amax(-1)
         rows = zip(sets, strange.tolist(), p_values.tolist(), highest.tolist(), strict=True)
-        return [Statements(True, names, score, p, self._reason(top, p)) for names, score, p, top in rows]
+        return [CalibratedOutputs(True, names, score, p, self._reason(top, p)) for names, score, p, top in rows]
 
     def _sets(self, probabilities: Tensor, draws: Tensor) -> list[tuple[str, ...]]:
         order = probabilities.double().argsort(dim=-1, descending=True, stable=True)

@@ -167,8 +167,8 @@ class Predictor:
         mode = self._mode(images, calibrator) if self.fast else Mode(self.precision)
         with calibrator.captured(self.model) as captured:
             logits = self._logits(images, mode, tta)
-        statements = calibrator.statements(logits, captured, lambda: image_contents(images))
-        for best, stated in zip(self._best(logits, top_k, calibrator), statements, strict=True):
+        outputs = calibrator.outputs(logits, captured, lambda: image_contents(images))
+        for best, stated in zip(self._best(logits, top_k, calibrator), outputs, strict=True):
             yield *best, *stated
 
     def _decode(self, item: tuple[str, File | Pixels]) -> tuple[str, Tensor | BadImage]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from vit.bundle import Bundle
 from vit.data import TextInputs
 from vit.data.formats.lines import BadText, Line
-from vit.inference.calibrated import Calibrator, Statements
+from vit.inference.calibrated import CalibratedOutputs, Calibrator
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import Prediction, autocast, best_device, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of
@@ -65,7 +65,7 @@ class TextPredictor:
             names, items = zip(*batch, strict=True)
             with calibrator.captured(self.model) as captured:
                 read, valid, logits = self._classify(items, names, truncated)
-            stated = calibrator.statements(logits, captured, lambda read=read, valid=valid: text_contents(read, valid))
+            stated = calibrator.outputs(logits, captured, lambda read=read, valid=valid: text_contents(read, valid))
             best = calibrator.probabilities(logits).topk(top_k)
             found = iter(zip(best.values.tolist(), best.indices.tolist(), stated, strict=True))
             for row, text in enumerate(read):
@@ -77,7 +77,7 @@ class TextPredictor:
                           f"were truncated, such as {truncated[0]}", stacklevel=2)
 
     def _prediction(
-        self, texts: tuple[str, ...], probabilities: list[float], indices: list[int], stated: Statements
+        self, texts: tuple[str, ...], probabilities: list[float], indices: list[int], stated: CalibratedOutputs
     ) -> Prediction:
         names = tuple(self.classes[i] for i in indices)
         return Prediction("\t".join(texts), names, tuple(probabilities), *stated)

@@ -62,10 +62,10 @@ def fit_calibration(
     absent = tuple(name for name, count in zip(classes, counts, strict=True) if not count)
     found = Calibration(len(val.labels), temperature, loss, ece, absent=absent)
     report(found)
-    return found if choice == TEMPERATURE else with_statements(found, classes, val, train)
+    return found if choice == TEMPERATURE else with_prediction_sets(found, classes, val, train)
 
 
-def with_statements(
+def with_prediction_sets(
     found: Calibration, classes: Sequence[str], val: Outputs, train: Outputs | None
 ) -> Calibration:
     """The calibration with prediction sets, unknown score and errors by certainty."""
