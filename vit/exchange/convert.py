@@ -39,7 +39,7 @@ FILE_ENDINGS = {"torchvision": (".safetensors", ".pth", ".pt"), **programs.ENDIN
 
 
 @dataclass(frozen=True)
-class Export:
+class ExportedModel:
     """A model with everything that is exported beside its weights.
 
     Args:
@@ -79,7 +79,8 @@ def convert(
         num_heads, activation, image_size, patch_size, in_chans, num_classes, strict, act: as for `import_weights`.
 
     Raises:
-        SourceError: a source that cannot be imported, a model that the target cannot express, or an existing `dest`.
+        SourceError: a source that cannot be imported, a model that the target cannot express, a library that is not
+            installed, or an existing `dest`.
     """
     dest = Path(dest).expanduser()
     check_target(dest, to)
@@ -91,7 +92,7 @@ def convert(
     checkpoint = read_checkpoint(source, hints)
     if (checkpoint.model_config or {}).get("kind") == "ensemble":
         raise checkpoint.error("this is an ensemble, which other libraries do not have; convert its members one by "
-                               f"one, or the ensemble without changes --to {', '.join(AS_SAVED)}")
+                               f"one, or use --to {', '.join(AS_SAVED)} without other options")
     if to != "bundle" and (checkpoint.model_config or {}).get("kind") == "timm":
         checkpoint = as_timm_module(checkpoint)
     model, report = import_checkpoint(checkpoint, changes, strict)
@@ -102,21 +103,23 @@ def convert(
     return report
 
 
-def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str, changed: bool) -> Export:
+def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str, changed: bool) -> ExportedModel:
     """The model with what the source states beside its weights; `changed`: the calibration is that of another model."""
     prepared, classes = checkpoint.stated_preprocessing, checkpoint.class_names
-    if model.config.kind in ("vit", "timm") and to != "torchvision":  # whose files hold tensors only
+    if model.config.kind in ("vit", "timm") and to != "torchvision":  # torchvision files hold tensors only
         prepared = resolve_preprocessing(checkpoint, model.config)
         classes = resolve_class_names(checkpoint, model.config.num_classes) if model.config.num_classes else []
     thresholds = checkpoint.thresholds if len(checkpoint.thresholds) == len(classes) else ()
     calibration = checkpoint.calibration
     if to not in PROGRAMS or changed:
         thresholds, calibration = tuple(raw_thresholds(thresholds, calibration)), None
-    return Export(model, classes, prepared, checkpoint.tokenizers, thresholds, calibration, checkpoint.extra)
+    return ExportedModel(model, classes, prepared, checkpoint.tokenizers, thresholds, calibration, checkpoint.extra)
 
 
 def check_target(dest: Path, to: str) -> None:
-    """Raises SourceError for an unknown `to`, a wrong file ending or an existing `dest`, before the long work."""
+    """Raises SourceError for an unknown `to`, a wrong file ending, a missing library or an existing `dest`, before the
+    long work.
+    """
     if to not in EXPORTERS:
         raise SourceError(f"--to {to} is unknown; it must be one of {', '.join(EXPORTERS)}")
     if to in FILE_ENDINGS and dest.suffix not in FILE_ENDINGS[to]:
@@ -136,8 +139,8 @@ def copy_bundle(dest: Path, bundle: Bundle) -> KeyReport:
 
 
 def bundle_program(dest: Path, bundle: Bundle, to: str) -> KeyReport:
-    """A program of the model as it is saved."""
-    export_program(dest, Export(bundle.model, bundle.classes, bundle.preprocessing, bundle.tokenizers,
+    """Write a saved bundle as a program, with its calibration."""
+    export_program(dest, ExportedModel(bundle.model, bundle.classes, bundle.preprocessing, bundle.tokenizers,
                                 bundle.thresholds, bundle.calibration, bundle.extra), to)
     return report_unchanged(bundle.model)
 
@@ -168,13 +171,18 @@ def verified_target(dest: Path, check: Callable[[Path], None]) -> Iterator[Path]
         path.rename(dest)
 
 
-def export_bundle(dest: Path, export: Export, to: str = "bundle") -> None:
+def export_bundle(dest: Path, export: ExportedModel, to: str = "bundle") -> None:
+    """Save as a bundle.
+
+    Raises:
+        SourceError: the saved model computes something else.
+    """
     with verified_target(dest, partial(check_same, to=to, model=export.model)) as path:
         save_bundle(path, export.model, export.classes, export.preprocessing, extra=export.extra,
                     tokenizers=export.tokenizers, thresholds=export.thresholds)
 
 
-def export_timm(dest: Path, export: Export) -> None:
+def export_timm(dest: Path, export: ExportedModel) -> None:
     """A bundle that must be a timm folder.
 
     Raises:
@@ -185,7 +193,7 @@ def export_timm(dest: Path, export: Export) -> None:
     export_bundle(dest, export, "timm")
 
 
-def export_torchvision(dest: Path, export: Export) -> None:
+def export_torchvision(dest: Path, export: ExportedModel) -> None:
     """One file, for `load_state_dict` of `torchvision.models.vit_b_16()` and the other sizes.
 
     Raises:
@@ -199,7 +207,7 @@ def export_torchvision(dest: Path, export: Export) -> None:
         save_file(weights, path) if dest.suffix == ".safetensors" else torch.save(weights, path)
 
 
-def export_transformers(dest: Path, export: Export) -> None:
+def export_transformers(dest: Path, export: ExportedModel) -> None:
     """A folder that transformers opens as a model of its own, without timm.
 
     Raises:
@@ -228,7 +236,7 @@ def export_transformers(dest: Path, export: Export) -> None:
             (path / name).write_text(json_text(values, ascii_only=False) + "\n", encoding="utf-8")
 
 
-def export_program(dest: Path, export: Export, to: str) -> None:
+def export_program(dest: Path, export: ExportedModel, to: str) -> None:
     """One file that maps pixels to probabilities.
 
     Raises:
@@ -241,7 +249,7 @@ def export_program(dest: Path, export: Export, to: str) -> None:
             export.preprocessing, export.classes, export.thresholds, export.calibration is not None))
 
 
-def preprocessing_difference(dest: Path, to: str, export: Export) -> str:
+def preprocessing_difference(dest: Path, to: str, export: ExportedModel) -> str:
     """The measured difference of the preprocessing of the library that opens `dest`; "" where there is none."""
     if not isinstance(export.preprocessing, Preprocessing) or to in PROGRAMS:
         return ""

@@ -1,4 +1,4 @@
-"""The film of a training, recorded epoch by epoch: `callbacks.film=8`."""
+"""A film of training (`callbacks.film=8`): one picture per epoch of the same samples, joined to film.gif."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ from vit.tasks import Seq2Seq
 class Film(pl.Callback, ABC):
     """After each epoch a frame `film/epoch_NNNN.png` of the same validation samples, and at the end `film.gif`.
 
-    A resumed run goes on with the frames of the epochs before. Computed with the weights that validation uses; every
+    A resumed run keeps the frames of earlier epochs. Computed with the weights that validation uses; every
     process records, because gathering sharded weights needs all of them, and the first one draws and writes.
 
     Args:
@@ -45,12 +45,12 @@ class Film(pl.Callback, ABC):
         metric: shown with each epoch, such as val/accuracy.
     """
 
-    def __init__(self, folder: Path, metric: str):
+    def __init__(self, folder: Path, metric: str) -> None:
         self.folder, self.metric = folder, metric
 
     @abstractmethod
     def record(self, task: pl.LightningModule) -> Sequence[Any]:
-        """What a frame shows of each sample; without any there is no frame."""
+        """What the frame shows, usually one item per sample; if empty, no frame is written."""
 
     @abstractmethod
     def draw(self, recorded: Sequence[Any], title: str) -> Image.Image:
@@ -81,7 +81,7 @@ class ImageFilm(Film):
     """
 
     def __init__(self, folder: Path, metric: str, split: Split, classes: Sequence[str], preprocessing: Preprocessing,
-                 count: int):
+                 count: int) -> None:
         super().__init__(folder, metric)
         self.classes, self.preprocessing = classes, preprocessing
         self.images, index = select_images(split, preprocessing, count)
@@ -153,7 +153,7 @@ class TextFilm(AttentionFilm):
     """
 
     def __init__(self, folder: Path, metric: str, dataset: TextDataset, classes: Sequence[str], tokenizer: Tokenizer,
-                 count: int):
+                 count: int) -> None:
         super().__init__(folder, metric)
         self.classes, self.tokenizer = classes, tokenizer
         self.samples = [(" | ".join(column[row] for column in dataset.split.texts), dataset[row])
@@ -185,7 +185,8 @@ class Seq2SeqFilm(AttentionFilm):
         tokenizer: of the source; None for images of text.
     """
 
-    def __init__(self, folder: Path, metric: str, dataset: PairDataset, tokenizer: Tokenizer | None, count: int):
+    def __init__(self, folder: Path, metric: str, dataset: PairDataset, tokenizer: Tokenizer | None,
+                 count: int) -> None:
         super().__init__(folder, metric)
         self.tokenizer, split = tokenizer, dataset.split
         batches = [dataset[int(dataset.rows[i])] for i in evenly_spaced(len(dataset.rows), count)]
@@ -217,7 +218,7 @@ class ReconstructionFilm(Film):
         count: number of images, evenly spaced in the split.
     """
 
-    def __init__(self, folder: Path, metric: str, split: Split, preprocessing: Preprocessing, count: int):
+    def __init__(self, folder: Path, metric: str, split: Split, preprocessing: Preprocessing, count: int) -> None:
         super().__init__(folder, metric)
         self.preprocessing = preprocessing
         self.images, self.index = select_images(split, preprocessing, count)

@@ -10,7 +10,7 @@ from torch import Tensor
 from vit.nn.position import SINCOS_TABLES, fixed_table
 from vit.weights.weight_format import State
 
-Export = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and tensors by their names in the file
+ForeignWeights = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and tensors by their names in the file
 SCALED_ATTENTION = {  # of every foreign architecture: the blocks of arXiv 1706.03762, and embeddings as they are
     "mixer": ("attention",), "decoder_mixer": (None, "attention"), "attention": ("scaled",),
     "projection": ("linear",), "value_dim": (None,), "residual": (True,), "scale_embed": (False,),

@@ -14,7 +14,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from vit.weights.exporting import Export
+from vit.weights.exporting import ForeignWeights
 from vit.weights.formats.bert import to_bert
 from vit.weights.formats.clip import to_clip, to_siglip
 from vit.weights.formats.dinov3 import to_dinov3
@@ -25,7 +25,7 @@ from vit.weights.weight_format import State
 TEXT_KINDS = ("masked_text", "text_classifier")
 
 
-def to_transformers(state: State, config: Any) -> Export:
+def to_transformers(state: State, config: Any) -> ForeignWeights:
     """config.json without class names, and tensors under the names of files that transformers 4 and 5 load.
 
     Raises:
@@ -35,7 +35,7 @@ def to_transformers(state: State, config: Any) -> Export:
     return closest_family(config)(state, config)
 
 
-def closest_family(config: Any) -> Callable[[State, Any], Export]:
+def closest_family(config: Any) -> Callable[[State, Any], ForeignWeights]:
     """The export function of the first family, tested in this order, that alone has a part of this config; plain ViT if
     there is none.
     """

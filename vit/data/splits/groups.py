@@ -68,18 +68,18 @@ def has_column(samples: Split) -> bool:
 
 
 def group_keys(source: Source, group: str | int) -> dict[str, list[str]]:
-    """The group of each sample, by split; logs what is unusual about the groups.
+    """The group of each sample, by split; logs their number.
 
     Raises:
-        DataError: no sample has a group, or all have the same one.
+        DataError: as `Grouping.keys`; or no sample has a group, or all have the same one.
     """
     grouping = Grouping(group)
     found = {split: grouping.keys(source, split) for split in source.splits}
-    _describe(source, group, [key for each in found.values() for key in each], found)
+    _check_and_log_groups(source, group, [key for each in found.values() for key in each], found)
     return found
 
 
-def _describe(source: Source, group: str | int, every: Sequence[str], found: dict[str, list[str]]) -> None:
+def _check_and_log_groups(source: Source, group: str | int, every: Sequence[str], found: dict[str, list[str]]) -> None:
     distinct, alone = set(every), sum(key.startswith(OWN) for key in every)
     unit = source.unit
     if alone == len(every):

@@ -21,11 +21,12 @@ def held_out_by_features(
     """features (N,D) float32, labels (N,) int64 -> the mean probabilities over `REPEATS` divisions into `FOLDS` folds.
 
     The regressions of the first round learn from all samples outside their fold. Those of the second one, whose
-    probabilities are returned, leave out the samples that confident learning finds in the first, since wrong labels
-    that resemble each other confirm each other. Every sample has a prediction, left out or not.
+    probabilities are returned, leave out the samples that `find_label_errors` reports in the first, since wrong labels
+    that resemble each other confirm each other. Every sample has a prediction, left out or not. `folds` of the result
+    are those of the first division only.
 
     Args:
-        keys: samples with the same key are in one fold; by default each name is one.
+        keys: samples with the same key are in one fold; by default every sample has its own key.
         c: inverse regularization strength of scikit-learn; by default chosen by cross-validation.
         rounds: at least 1; 1 for the first round alone.
         progress: called with the stage, the number of finished regressions and the total.

@@ -1,4 +1,4 @@
-"""Jobs on images of one size: what they share, and image classification."""
+"""Jobs on images: what they share, and image classification."""
 
 import logging
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ NAMED = 20  # unreadable images in the log
 
 
 class ImageJob(Job):
-    """A job on images of one size."""
+    """A job on images, of one size or (`data.pack`) of varied aspect ratios."""
 
     split_class = Split
     accepts_auto = accepts_augment = True
@@ -110,13 +110,14 @@ class ImageJob(Job):
 
     @property
     def cost(self) -> str:
-        """`, 0.00162 GFLOPs per 8x8 image`"""
+        """FLOPs for the log, such as `, 0.00162 GFLOPs per 8x8 image`."""
         height, width = self.preprocessing.size
         return f", {self.sample_flops / 1e9:.3g} GFLOPs per {height}x{width} image"
 
     @cached_property
     def sample_flops(self) -> float:
-        return flops(self.model, compute=self.devices.accelerator == "cpu")  # less work than a training step
+        # on the CPU counted by one forward pass, which is cheaper than a training step
+        return flops(self.model, compute=self.devices.accelerator == "cpu")
 
     def resolve_data(self) -> dict:
         """The data node with absolute paths, the facts that identify the source, and the whole preprocessing."""
@@ -299,7 +300,8 @@ def audit_source(
     What the audit decodes is kept in those `datasets` that hold their images in memory.
 
     Only images with an unreadable header are left out here, because they are the same in every process and in every
-    resumed run. How many are decoded depends on the time, so damaged pixels are left out when training reads them.
+    resumed run. How many are decoded depends on the time, so damaged pixels are left out when training reads them. Data
+    that is held in memory is not audited: the report is None.
 
     Raises:
         DataError: names the first unreadable file and how many there are.
@@ -311,7 +313,7 @@ def audit_source(
     if report.unreadable and data["on_bad_sample"] == "error":
         raise DataError(report.problem())
     if report.left_out:
-        log.info("left out %d: %s (listed in audit.json)", len(report.left_out), summary(report.left_out))
+        log.info("left out %d files: %s (listed in audit.json)", len(report.left_out), summary(report.left_out))
     for sample in report.unreadable[:NAMED]:
         log.warning("left out %s: %s", printable(sample.name), sample.reason)
     if len(report.unreadable) > NAMED:

@@ -1,4 +1,4 @@
-"""From a config to its job, with checks of what not every task has."""
+"""From a config to its job, refusing options that the task does not support."""
 
 import importlib
 from pathlib import Path
@@ -24,18 +24,20 @@ JOBS = {  # task.name -> module and class, imported when needed
 # nodes that records of earlier versions and a user's own primary config may lack, or that are null
 DEFAULTS = {"calibrate": "none", "distill": {"kind": "none"}, "finetune": {}}
 SAMPLES = {  # class of a split -> what it has, and the tasks that use it
-    Split: ("images", "classification or task=masked_image"),
-    TextSplit: ("labelled texts", "text_classification"),
-    CorpusSplit: ("sentences of documents", "masked_text"),
-    PairSplit: ("pairs of a text or image and its target text", "seq2seq"),
+    Split: ("images", ("classification", "masked_image")),
+    TextSplit: ("labelled texts", ("text_classification",)),
+    CorpusSplit: ("sentences of documents", ("masked_text",)),
+    PairSplit: ("pairs of a text or image and its target text", ("seq2seq",)),
 }
-MULTI_LABEL = ("multi_label", "MultiLabelJob")  # task=classification on images with several labels each
+MULTI_LABEL_JOB = ("multi_label", "MultiLabelJob")  # task=classification on images with several labels each
 
 
 def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None) -> Job:
     """The job of a config.
 
     Args:
+        devices: of the run, which the batch size must fit.
+        checkpoint: from which the run is resumed.
         record: the recorded samples of a resumed run.
 
     Raises:
@@ -46,7 +48,7 @@ def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, re
     source = build_source(config["data"], record)
     check_samples(job, source, config)
     if config["task"]["name"] == "classification" and source.multi_label:
-        job = job_class(*MULTI_LABEL)
+        job = job_class(*MULTI_LABEL_JOB)
     return job(config, source, devices, checkpoint)
 
 
@@ -76,14 +78,17 @@ def check_samples(job: type[Job], source: Source | PairSource | CorpusSource, co
     if not isinstance(split, job.split_class):
         kind, tasks = next(found for split_class, found in SAMPLES.items() if isinstance(split, split_class))
         raise ConfigError(f"data={config['data']['name']} has {kind}, but task={config['task']['name']} needs "
-                          f"{SAMPLES[job.split_class][0]}; choose other data, or task={tasks}")
+                          f"{SAMPLES[job.split_class][0]}; choose other data, or "
+                          f"{' or '.join(f'task={each}' for each in tasks)}")
 
 
 def with_defaults(config: dict) -> dict:
+    """The config with the nodes of `DEFAULTS` where it lacks them."""
     return config | {key: value for key, value in DEFAULTS.items() if config.get(key) is None}
 
 
 def job_class(module: str, name: str) -> type[Job]:
+    """The class of a job, from its module below `vit.run.jobs`."""
     return getattr(importlib.import_module(f"vit.run.jobs.{module}"), name)
 
 

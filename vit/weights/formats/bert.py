@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from vit.weights.exporting import Export, check_exportable, original_vit_config, split_qkv
+from vit.weights.exporting import ForeignWeights, check_exportable, original_vit_config, split_qkv
 from vit.weights.formats.transformers_config import (
     check_model_type,
     common_config,
@@ -58,7 +58,7 @@ def from_bert(state: State) -> RenamedState:
     return converted
 
 
-def to_bert(state: State, config: Any) -> Export:
+def to_bert(state: State, config: Any) -> ForeignWeights:
     """A text model as `BertForPreTraining`, `BertForSequenceClassification` or `BertModel` of transformers.
 
     Raises:

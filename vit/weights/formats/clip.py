@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vit.weights.exporting import (
-    Export,
+    ForeignWeights,
     check_exportable,
     check_square,
     original_vit_config,
@@ -98,7 +98,7 @@ def with_unused(converted: RenamedState, state: State) -> RenamedState:
     return converted
 
 
-def to_clip(state: State, config: Any) -> Export:
+def to_clip(state: State, config: Any) -> ForeignWeights:
     """The tower, with the projection of its class token if there is a head; or, for mean pooling, the classifier, which
     averages the patches without a last norm.
 
@@ -125,7 +125,7 @@ def to_clip(state: State, config: Any) -> Export:
     return foreign_config, {**in_vision_model(foreign), "visual_projection.weight": head["weight"]}
 
 
-def to_siglip(state: State, config: Any) -> Export:
+def to_siglip(state: State, config: Any) -> ForeignWeights:
     """The tower with attention pooling; or, for mean pooling, the tower without it or the classifier.
 
     Raises:
@@ -164,7 +164,7 @@ def export_tower(state: State, config: Any, target: str) -> tuple[dict[str, Any]
 
 def export_classifier(
     name: str, kind: str, tower_config: dict[str, Any], tower: State, head: Mapping[str, Tensor]
-) -> Export:
+) -> ForeignWeights:
     """A classifier; its config holds that of the tower."""
     foreign_config = {"architectures": [name], "model_type": kind, "dtype": tower_config.pop("dtype"),
                       "vision_config": tower_config}

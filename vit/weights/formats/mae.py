@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vit.nn.position import sincos_2d
 from vit.weights.exporting import (
-    Export,
+    ForeignWeights,
     check_exportable,
     check_square,
     original_vit_config,
@@ -63,7 +63,7 @@ def from_mae(state: State) -> RenamedState:
     return converted
 
 
-def to_mae(state: State, config: Any) -> Export:
+def to_mae(state: State, config: Any) -> ForeignWeights:
     """A `MaskedAutoencoder` as transformers' `ViTMAEForPreTraining`, with the fixed position tables.
 
     Raises:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vit.weights.exporting import (
-    Export,
+    ForeignWeights,
     check_exportable,
     check_square,
     original_vit_config,
@@ -184,7 +184,7 @@ TRANSFORMERS = WeightFormat("transformers ViT, DeiT, DINOv2 or ViTMAE", is_trans
                             config_values, EXCLUDED, declared_config)
 
 
-def to_vit(state: State, config: Any) -> Export:
+def to_vit(state: State, config: Any) -> ForeignWeights:
     """A classifier or backbone as transformers' ViT.
 
     Raises:
@@ -195,7 +195,7 @@ def to_vit(state: State, config: Any) -> Export:
     return foreign_config, with_heads(export_names(with_position_table(state, config, 1), VIT), "vit", config)
 
 
-def to_deit(state: State, config: Any) -> Export:
+def to_deit(state: State, config: Any) -> ForeignWeights:
     """A classifier or backbone as transformers' DeiT, whose second token has a head ("WithTeacher") or none.
 
     Raises:
@@ -216,7 +216,7 @@ def to_deit(state: State, config: Any) -> Export:
     return foreign_config, with_heads(export_names(converted, VIT), "deit", config, heads)
 
 
-def to_dinov2(state: State, config: Any) -> Export:
+def to_dinov2(state: State, config: Any) -> ForeignWeights:
     """A classifier or backbone as transformers' DINOv2, with or without registers.
 
     Its classifier reads the class token and the mean of the patches; a model that pools one of them has zeros in the
