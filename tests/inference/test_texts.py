@@ -8,7 +8,7 @@ from PIL import Image
 
 import vit
 from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
-from vit.data import BadImage
+from vit.data import BadImage, ByteTokenizer
 from vit.data.formats.lines import BadText, Line
 
 LONG = "123456789"
@@ -163,3 +163,26 @@ def test_former_names_remain():
     assert inference.LabelSet is inference.MultiLabelPrediction
     assert evaluation.evaluate_label_sets is evaluation.evaluate_multi_label
     assert evaluation.LabelSetEvaluation is evaluation.MultiLabelEvaluation
+
+
+def test_the_models_of_an_ensemble_read_the_same_sources(folder, translator, image_to_text):
+    path, images = translator.bundle.path, image_to_text.bundle.path
+    lower = save_translator(folder / "lower", source_tokenizer=ByteTokenizer(lower=True))
+    with pytest.raises(ValueError, match="lower and .*translator have different source tokenizers"):
+        vit.load(path, "cpu", ensemble=[lower])
+    with pytest.raises(ValueError, match="image_to_text reads images, but .*translator reads texts"):
+        vit.load(path, "cpu", ensemble=[images])
+    darker = save_image_to_text(folder / "darker", mean=(0.1,))
+    with pytest.raises(ValueError, match=r"different preprocessing: mean is \[0.1\] and \[0.5\]"):
+        vit.load(images, "cpu", ensemble=[darker])
+
+
+def test_the_lowest_limit_of_an_ensemble_holds(folder, translator, image_to_text):
+    short = save_translator(folder / "short", max_len=5)
+    ensemble = vit.load(translator.bundle.path, "cpu", ensemble=[short])
+    found = list(ensemble.stream(["1234", "12345"]))
+    assert found[0].source == "1234"
+    assert str(found[1]).startswith("text 2: has 6 tokens, but the model reads at most 5")
+    narrow = save_image_to_text(folder / "narrow", max_width=16)
+    ensemble = vit.load(image_to_text.bundle.path, "cpu", ensemble=[narrow])
+    assert ensemble.encode(np.zeros((8, 24), np.uint8), "wide").shape == (1, 8, 16)

@@ -12,18 +12,19 @@ BYTES = ByteTokenizer()
 SIZES = {"vocab_size": 261, "max_len": 9, "dim": 12, "num_heads": 2, "depth": 1}
 
 
-def save_translator(folder, tokenizers=("source", "target"), line=None, extra=None, **options):
+def save_translator(folder, tokenizers=("source", "target"), line=None, extra=None, source_tokenizer=BYTES, **options):
     """A byte-level seq2seq model with sources of 8 bytes and EOS."""
     torch.manual_seed(0)
-    model = Transformer(EncoderDecoderConfig(**SIZES, decoder_depth=1, **options))
+    model = Transformer(EncoderDecoderConfig(**{**SIZES, "decoder_depth": 1, **options}))
     extra = {"generation": {"beam": 2, "max_len": 6}} | (extra or {})
-    return save_bundle(folder, model, preprocessing=line, extra=extra, tokenizers=dict.fromkeys(tokenizers, BYTES))
+    tokenizers = dict.fromkeys(tokenizers, BYTES) | ({"source": source_tokenizer} if "source" in tokenizers else {})
+    return save_bundle(folder, model, preprocessing=line, extra=extra, tokenizers=tokenizers)
 
 
-def save_image_to_text(folder):
-    """An image-to-text model for images of 8 by at most 24 pixels."""
-    line = LinePreprocessing(height=8, patch_size=(4, 4), max_width=24, mode="L", mean=(0.5,), std=(0.5,))
-    options = {"source": "image", "image_size": (8, 24), "patch_size": 4, "in_chans": 1, "tied": "target"}
+def save_image_to_text(folder, max_width=24, mean=(0.5,)):
+    """An image-to-text model for images of 8 by at most `max_width` pixels."""
+    line = LinePreprocessing(height=8, patch_size=(4, 4), max_width=max_width, mode="L", mean=mean, std=(0.5,))
+    options = {"source": "image", "image_size": (8, max_width), "patch_size": 4, "in_chans": 1, "tied": "target"}
     return save_translator(folder, ["target"], line, **options)
 
 

@@ -24,6 +24,7 @@ from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device
 from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of
 
+LIMITS = ("max_width", "max_pixels")  # of preprocessing, in which the models of an ensemble may differ
 WINDOW = 16  # batches whose sources are sorted by length together
 
 
@@ -73,13 +74,14 @@ class Seq2SeqPredictor:
     """A sequence-to-sequence model with its tokenizers: `predictor.predict(["A dog runs."])`.
 
     Args:
-        others: bundles with the same tokenizers; token probabilities are averaged over all models (an ensemble).
+        others: bundles with the same tokenizers and preprocessing; token probabilities are averaged over all models (an
+            ensemble). The longest source is that of the model with the lowest limit.
         fast: use the compiled decoding step if the first batch is faster with it and has the same texts; `fast_mode` is
             what was chosen and measured, and None without `fast`.
 
     Raises:
-        ValueError: one of `others` does not generate text or has another tokenizer; `fast` with another precision than
-            the default.
+        ValueError: one of `others` does not generate text, or has another tokenizer or preprocessing; `fast` with
+            another precision than the default.
     """
 
     def __init__(
@@ -95,18 +97,18 @@ class Seq2SeqPredictor:
         self.bundle, self.precision = bundle, precision
         self.device = best_device(device)
         for other in others:
-            if "target" not in other.tokenizers:
-                raise ValueError(f"{other.path} does not generate text; an ensemble consists of models that do")
-            if other.tokenizers["target"].to_dict() != bundle.tokenizers["target"].to_dict():
-                raise ValueError(f"{other.path} and {bundle.path} have different target tokenizers; the models of an "
-                                 "ensemble need the same one")
+            check_ensemble(bundle, other)
         self.bundles = (bundle, *others)
         self.models = [each.model.eval().to(self.device) for each in self.bundles]
         self.model = self.models[0]
         self.fast_mode = FastGeneration(self.models) if fast else None
         self.preprocessing = bundle.preprocessing
+        if others and self.is_image_to_text:
+            narrowest = min(each.preprocessing.max_width for each in self.bundles)
+            self.preprocessing = self.preprocessing.replace(max_width=narrowest)
         self.truncate = bundle.extra.get("cuts", False)  # texts over the limit: truncate as in training, or reject
-        self.max_source_len = bundle.extra.get("max_source_len", self.model.config.max_len)  # tokens
+        self.max_source_len = min(each.extra.get("max_source_len", each.model.config.max_len)
+                                  for each in self.bundles)  # tokens
         self.tokenizer = bundle.tokenizer("target")
         self.utf8 = Utf8(self.tokenizer.pieces, EOS)
         self.settings = Generation.from_dict({"beam": 5, "max_len": self.model.config.max_len,
@@ -299,3 +301,28 @@ class Seq2SeqPredictor:
             logits = self.model(source, target[:, :-1], mask).float()  # (B,T-1,V)
         labels = target[:, 1:]
         return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none"), logits.argmax(-1) == labels
+
+
+def check_ensemble(bundle: Bundle, other: Bundle) -> None:
+    """Check that another model reads the same sources and generates the same tokens.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if "target" not in other.tokenizers:
+        raise ValueError(f"{other.path} does not generate text; an ensemble consists of models that do")
+    first, second = bundle.model.config.source, other.model.config.source
+    if first != second:
+        raise ValueError(f"{other.path} reads {second}s, but {bundle.path} reads {first}s; the models of an ensemble "
+                         "need the same sources")
+    for side in ("target", "source") if first == "text" else ("target",):
+        if other.tokenizer(side).to_dict() != bundle.tokenizer(side).to_dict():
+            raise ValueError(f"{other.path} and {bundle.path} have different {side} tokenizers; the models of an "
+                             "ensemble need the same one")
+    if first == "image":
+        found, expected = other.preprocessing.to_dict(), bundle.preprocessing.to_dict()
+        differing = [key for key in expected if found[key] != expected[key] and key not in LIMITS]
+        if differing:
+            key = differing[0]
+            raise ValueError(f"{other.path} and {bundle.path} have different preprocessing: {key} is {found[key]} and "
+                             f"{expected[key]}; the models of an ensemble need the same one")
