@@ -11,7 +11,9 @@ from tests.bundle.conftest import CLASSES, PREPROCESSING, tiny
 from tests.inference.tiny_models import BYTES, SIZES
 from vit.bundle import load_bundle, save_bundle
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
+from vit.inference import unknown
 from vit.inference.outputs import captured_features
+from vit.inference.unknown import class_directions, unknown_scores
 from vit.models.text import TextClassifier, TextClassifierConfig
 
 WIDTH = 192  # of vit_tiny
@@ -139,3 +141,15 @@ def test_captured_features_are_the_input_of_the_head(name):
         head = model.get_classifier() if hasattr(model, "get_classifier") else model.head
         assert torch.equal(plain, logits) and len(captured) == 1
         torch.testing.assert_close(head(captured[0]), logits)
+
+
+def test_class_means_become_tensors_once_per_model():
+    record = calibration().unknown
+    features = torch.randn(4, WIDTH, dtype=torch.float64)
+    centre, means = torch.tensor(record.centre, dtype=torch.float64), torch.tensor(record.means, dtype=torch.float64)
+    expected = 1 - torch.cosine_similarity((features - centre)[:, None], means, dim=-1).amax(1)
+    torch.testing.assert_close(unknown_scores(torch.zeros(4, 3), features, record), expected)
+    assert class_directions(record) is class_directions(record)
+    key = id(record)
+    del record
+    assert key not in unknown._directions

@@ -1,5 +1,6 @@
 """Scores that are high for inputs unlike those of training, such as images of a class that the model does not have."""
 
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -22,8 +23,23 @@ def cosine(logits: Tensor, features: Tensor | None, record: UnknownScore) -> Ten
     On classes left out of training it is above the softmax maximum and the energy for digits as well as for photos
     (benchmarks/unknown_classes.py); unlike a Mahalanobis distance it needs no covariance matrix in config.json.
     """
-    centre, means = (torch.tensor(each, dtype=torch.float64) for each in (record.centre, record.means))
-    return 1 - (F.normalize(features.double() - centre, dim=-1) @ F.normalize(means, dim=-1).T).amax(-1)
+    centre, directions = class_directions(record)
+    return 1 - (F.normalize(features.double() - centre, dim=-1) @ directions.T).amax(-1)
+
+
+_directions: dict[int, tuple[Tensor, Tensor]] = {}  # by the id of a record that exists
+
+
+def class_directions(record: UnknownScore) -> tuple[Tensor, Tensor]:
+    """The centre (D,) and the class means of length 1 (classes,D), cached as long as the record exists: as tensors, the
+    768,000 numbers of 1,000 classes take longer than the forward pass of an image.
+    """
+    key = id(record)
+    if key not in _directions:
+        centre, means = (torch.tensor(each, dtype=torch.float64) for each in (record.centre, record.means))
+        _directions[key] = centre, F.normalize(means, dim=-1)
+        weakref.finalize(record, _directions.pop, key)
+    return _directions[key]
 
 
 SCORES: dict[str, Score] = {"cosine": cosine, "energy": energy}
