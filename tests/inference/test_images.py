@@ -172,6 +172,12 @@ def test_invalid_arguments_are_rejected(predictor, call, error, message):
         call(predictor)
 
 
+@pytest.mark.parametrize("batch_size", [0, None])
+def test_a_fast_predictor_rejects_the_same_batch_sizes(saved, batch_size):
+    with pytest.raises(ValueError, match=f"batch_size={batch_size} must be at least 1"):
+        vit.load(saved, device="cpu", fast=True).predict(picture(), batch_size=batch_size)
+
+
 @pytest.mark.parametrize(("device", "message"), [
     ("tpu", "device=tpu cannot be used: Expected one of cpu, cuda.*; use cpu, or leave it out"),
     ("cuda:99", "device=cuda:99 cannot be used: .*; use cpu, or leave it out"),

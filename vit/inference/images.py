@@ -17,7 +17,7 @@ from vit.data import BadImage, PackedPreprocessing, Preprocessing
 from vit.data.images.files import LeftOut
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
-from vit.inference.image_inputs import File, Images, Pixels, decode_ahead, named_images
+from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
 from vit.inference.mirrored import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow
 from vit.messages import first_line
@@ -152,6 +152,7 @@ class Predictor:
             ValueError: as `predict`.
         """
         top_k = clamp_top_k(top_k, len(self.classes))
+        check_batch_size(batch_size)
         if tta != 1:
             check_tta(tta)
         calibrator = Calibrator(self.bundle, set, abstain)
