@@ -100,6 +100,12 @@ def test_batches_of_arrays_and_tensors_are_split(predictor):
     assert [a.source for a in arrays] == ["image 0", "image 1", "image 2"]
 
 
+def test_images_of_a_memory_map_have_names_of_their_own(predictor, tmp_path):
+    np.save(tmp_path / "images.npy", np.stack([np.asarray(picture(seed)) for seed in range(2)]))
+    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")  # its slices have the name of its file
+    assert [prediction.source for prediction in predictor.predict(mapped)] == ["image 0", "image 1"]
+
+
 def test_other_types_of_the_same_pixels(predictor):
     pixels, buffer = np.array(picture()), io.BytesIO()
     picture().save(buffer, "PNG")

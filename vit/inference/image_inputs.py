@@ -36,8 +36,10 @@ def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Itera
         TypeError: an item is not an image.
     """
     for count, image in enumerate(_flatten(images, [] if left_out is None else left_out)):
-        name = str(image) if isinstance(image, File) else getattr(image, "filename", "") or f"image {count}"
-        yield name, image
+        name = str(image) if isinstance(image, File) else ""
+        if isinstance(image, Image.Image):
+            name = getattr(image, "filename", "")  # of an image that was opened from a file
+        yield name or f"image {count}", image
 
 
 def check_batch_size(batch_size: int) -> None:
