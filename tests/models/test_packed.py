@@ -161,3 +161,13 @@ def naflex_batch(made: list[torch.Tensor]) -> dict[str, torch.Tensor]:
 def test_patches_of_another_size_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"patches have shape \(3, 4, 4\), but the model was built for \(3, 8, 8\)"):
         model(FULL)(PackedImages.of(images(), (4, 4)))
+
+
+def test_distilled_training_gives_both_heads() -> None:
+    net = model(FULL, dist_token=True).train()
+    net.set_distilled_training()
+    made = images()
+    packed = net(PackedImages.of(made, PATCH))
+    net.add_image_sizes([tuple(image.shape[1:]) for image in made])
+    for head, *alone in zip(packed, *(net(image[None]) for image in made), strict=True):
+        close(head, torch.cat(alone))

@@ -108,15 +108,19 @@ class VisionTransformer(Classifier):
             return self.packed_logits(source)
         if self.head_dist is None:
             return super().forward(source, mask, segment)
-        x = self.encode(source, mask, segment)  # (B,N,D)
+        return self.distilled_logits(self.encode(source, mask, segment), mask)
+
+    def packed_logits(self, images: PackedImages) -> Tensor | tuple[Tensor, Tensor]:
+        """B images of different sizes -> logits (B,classes), with a distillation token as in `forward`"""
+        x, mask = self.encode_packed(images)
+        if self.head_dist is not None:
+            return self.distilled_logits(x, mask)
+        return parts.apply_linear(self.head, self.pool(x, mask))
+
+    def distilled_logits(self, x: Tensor, mask: Tensor | None) -> Tensor | tuple[Tensor, Tensor]:
+        """x (B,N,D), mask (B,N) -> the mean (B,classes) of both heads, or in distilled training a tuple of both"""
         logits, distilled = self.head(self.pool(x, mask)), self.head_dist(x[:, 1])
         return (logits, distilled) if self.training and self.distilled_training else (logits + distilled) / 2
-
-    def packed_logits(self, images: PackedImages) -> Tensor:
-        """B images of different sizes -> logits (B,classes), with a distillation token the mean of both heads"""
-        x, mask = self.encode_packed(images)
-        logits = parts.apply_linear(self.head, self.pool(x, mask))
-        return logits if self.head_dist is None else (logits + self.head_dist(x[:, 1])) / 2
 
     def encode_packed(self, images: PackedImages) -> tuple[Tensor, Tensor | None]:
         """B images of different sizes -> tokens (B,N,D), of images with fewer tokens padded after the encoder, and
