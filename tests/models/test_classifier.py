@@ -205,3 +205,10 @@ def test_init_std_is_the_deviation_of_all_matrices_but_the_head_and_the_patches(
         VisionTransformerConfig(**options, init_std=0)
     with pytest.raises(ValueError, match="depth is None, but must be a whole number above 0"):
         VisionTransformerConfig(**{**options, "depth": None})
+
+
+@pytest.mark.parametrize(("key", "value"), [("pool_heads", 0), ("pool_heads", -2), ("pool_mlp_ratio", 0.0),
+                                            ("pool_mlp_ratio", float("nan"))])
+def test_attention_pooling_needs_positive_numbers(key: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{key} is {value}, but must be above 0"):
+        VisionTransformerConfig(dim=64, num_heads=2, pool="attention", **{key: value})

@@ -293,6 +293,9 @@ class VisionTransformerConfig(ImageConfig):
         if self.dist_token and (self.pool != "class" or self.final_norm == "pooled"):
             raise ValueError(f"dist_token=true needs class_token=true, pool=class and a final_norm on all tokens, not "
                              f"pool={self.pool} with final_norm={self.final_norm}")
+        for key in ("pool_heads", "pool_mlp_ratio"):
+            if (value := getattr(self, key)) is not None and not value > 0:
+                raise ValueError(f"{key} is {value}, but must be above 0; null for that of the blocks")
         if self.pool_heads is not None and self.dim % self.pool_heads:
             raise ValueError(f"dim {self.dim} is not divisible by pool_heads {self.pool_heads}")
 
