@@ -201,6 +201,8 @@ def test_init_std_is_the_deviation_of_all_matrices_but_the_head_and_the_patches(
             assert not module.bias.any()
     xavier = VisionTransformer(VisionTransformerConfig(**options))
     assert xavier.encoder.blocks[0].mlp.fc1.weight.std().item() == pytest.approx((2 / (64 + 256)) ** 0.5, rel=0.1)
+    sliced = VisionTransformer(VisionTransformerConfig(**options, init_std=0.02, projection="sliced"))
+    assert sliced.encoder.blocks[1].attn.qkv.weight.std().item() == pytest.approx(0.02, rel=0.1)
     with pytest.raises(ValueError, match="init_std is 0, but must be a number above 0, or null"):
         VisionTransformerConfig(**options, init_std=0)
     with pytest.raises(ValueError, match="depth is None, but must be a whole number above 0"):

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from vit.nn.attention import Sliced
 from vit.nn.embed import PatchEmbed, TokenEmbed
 from vit.nn.pool import AttentionPool
 from vit.nn.stem import LinearPatches
@@ -33,6 +34,8 @@ def init_weights(model: nn.Module, std: float | None = None) -> None:
             parts = getattr(module, "parts", [module.out_features])  # several matrices in one
             for matrix in module.weight.detach().split(parts):
                 nn.init.xavier_uniform_(matrix)
+        elif isinstance(module, Sliced) and std is not None:  # its own initialization is Xavier's
+            nn.init.trunc_normal_(module.weight, std=std)
         elif isinstance(module, LinearPatches):
             nn.init.xavier_uniform_(module.weight.detach().flatten(1))
         elif isinstance(module, PatchEmbed):
