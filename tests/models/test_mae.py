@@ -135,6 +135,9 @@ def test_a_config_survives_json_and_builds_the_model_again() -> None:
 @pytest.mark.parametrize(("options", "message"), [
     ({"mask_ratio": 0.99}, r"mask_ratio 0.99 leaves 0 of 24 patches"),
     ({"mask_ratio": 0.0}, r"mask_ratio 0.0 leaves 24 of 24 patches"),
+    ({"mask_ratio": float("nan")}, r"mask_ratio is nan, but must be a number between 0 and 1"),
+    ({"decoder_mlp_ratio": float("nan")}, r"decoder_mlp_ratio is nan, but must be a number above 0"),
+    ({"decoder_dim": 3}, r"decoder_dim 3 is not divisible by 4.*nearest: 4$"),
     ({"decoder_dim": 30}, r"decoder_dim 30 is not divisible by 4.*nearest: 28, 32"),
     ({"decoder_depth": 0}, r"decoder_depth is 0, but must be a whole number above 0"),
     ({"decoder_mlp_ratio": 0.0}, r"decoder_mlp_ratio is 0.0, but must be a number above 0"),

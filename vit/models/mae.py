@@ -45,11 +45,14 @@ class MaskedImageConfig(ImageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not math.isfinite(self.mask_ratio):
+            raise ValueError(f"mask_ratio is {self.mask_ratio}, but must be a number between 0 and 1")
         unit = math.lcm(4, self.decoder_num_heads)  # 2-D sin-cos positions need a multiple of 4
         if self.decoder_dim % unit:
             near = self.decoder_dim // unit * unit
+            nearest = f"{near}, {near + unit}" if near else unit
             raise ValueError(f"decoder_dim {self.decoder_dim} is not divisible by {unit}, as decoder_num_heads "
-                             f"{self.decoder_num_heads} and 2-D positions need; nearest: {near or unit}, {near + unit}")
+                             f"{self.decoder_num_heads} and 2-D positions need; nearest: {nearest}")
         if not 0 < self.visible < math.prod(self.grid):
             raise ValueError(f"mask_ratio {self.mask_ratio} leaves {self.visible} of {math.prod(self.grid)} patches "
                              "visible; at least one must be visible and one masked: use smaller patches or another "
