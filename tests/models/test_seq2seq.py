@@ -214,6 +214,8 @@ def test_a_captioner_starts_from_a_classifier(how: str) -> None:
         ({"dim": 25}, "dim 25 is not divisible by num_heads 3; nearest dim: 24, 27"),
         ({"decoder_depth": 0}, "decoder_depth is 0, but must be a whole number above 0"),
         ({"block": "parallel"}, "block=parallel is unknown; nearest: serial"),
+        ({"positions": "rotary", "dim": 24, "decoder_mixer": "lstm"}, "positions=rotary act .* but decoder_mixer=lstm"),
+        ({"positions": "rotary", "dim": 24, "mixer": "gru", "decoder_mixer": "attention"}, "but mixer=gru"),
         ({**IMAGE, "image_size": 30}, "image_size 30 is not divisible by patch_size 4; nearest valid: 28, 32"),
     ],
 )

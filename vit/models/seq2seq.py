@@ -198,6 +198,11 @@ class EncoderDecoderConfig(StackConfig):
         check_block(self)
         check_mixer(self)
         check_positions(self, axes=1)
+        mixers = {"mixer": self.mixer, "decoder_mixer": self.decoder_mixer or self.mixer}
+        other = next((key for key, value in mixers.items() if value != "attention"), None)
+        if self.positions == "rotary" and other is not None:
+            raise ValueError(f"positions=rotary act on the scores of self-attention in the encoder and in the decoder, "
+                             f"but {other}={mixers[other]}; use positions=none, learned or sincos")
         if self.tied == "all" and self.source == "image":
             raise ValueError("tied=all needs source=text, because images have no ids; use tied=target")
         if self.tied == "all" and self.source_vocab not in (None, self.vocab_size):
