@@ -139,6 +139,12 @@ def test_a_model_that_was_trained_on_truncated_texts_truncates_and_warns(folder,
         assert got[0] == pytest.approx(getattr(expected, "scores", None) or expected.probabilities, abs=1e-5)
 
 
+def test_a_search_reports_that_it_truncates_the_text(folder):
+    predictor = vit.load(save_translator(folder / "cutting_search", extra={"cuts": True}), device="cpu")
+    with pytest.warns(UserWarning, match="line 7 is longer than the model's limit of 9 tokens and was truncated"):
+        predictor.search(LONG, name="line 7")
+
+
 def test_images_have_the_names_that_an_image_classifier_gives_them(image_to_text, tmp_path):
     for i in range(3):
         pixels = np.random.default_rng(i).integers(0, 255, (8, 12 + 4 * i), np.uint8)

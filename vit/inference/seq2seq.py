@@ -280,7 +280,10 @@ class Seq2SeqPredictor:
             ValueError: the settings sample instead of searching.
         """
         record: list[SearchTree] = []
-        encoded = self.encode(source, name)
+        encoded = self.encode(source, name, truncated := [])
+        if truncated:
+            warnings.warn(f"{name} is longer than the model's limit of {self.max_source_len} tokens and was truncated",
+                          stacklevel=2)
         found = self.generate(*(x.to(self.device) for x in self.collate([encoded])), settings, record=record)[0]
         (tree,) = record
         tokens = ["", *self.tokenizer.tokens(node.token for node in tree.nodes[1:])]
