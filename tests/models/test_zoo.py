@@ -1,6 +1,7 @@
 """Names, sizes and configs."""
 
 import json
+import warnings
 
 import pytest
 import timm
@@ -68,6 +69,9 @@ def test_list_models_by_pattern() -> None:
         ("resnet18", {}, "no model 'resnet18'; nearest: timm:resnet18"),
         ("photo", {}, "no model 'photo'; nearest: vit_tiny"),
         ("timm/resnet19", {}, "timm has no model 'resnet19'; nearest: timm:resnet18"),
+        ("timm:@@@@", {}, r"timm has no model '@@@@'; timm.list_models\(\) lists the names"),
+        ("timm:vit_tiny_patch16_224", {"image_size": (32, 8)},
+         r"image_size \(32, 8\) is smaller than a patch of vit_tiny_patch16_224, \(16, 16\); use"),
         ("vit_tiny", {"imagesize": 32}, "no option 'imagesize'; nearest: image_size"),
         ("timm:resnet18", {"drop_pth": 0.1}, "no option 'drop_pth'; nearest: drop_path"),
         ("vit_tiny_patch16_224", {"image_size": 100},
@@ -102,6 +106,18 @@ def test_invalid_names_and_values_are_errors_of_one_line(name: str, options: dic
     with pytest.raises(ValueError, match=message) as error:
         create_model(name, **options)
     assert "\n" not in str(error.value)
+
+
+def test_pixels_that_a_timm_model_leaves_out_are_named() -> None:
+    with pytest.warns(UserWarning, match="vit_tiny_patch16_224 reads 96x32 of the 100x32 pixels"):
+        model = create_model("timm:vit_tiny_patch16_224", image_size=(100, 32), num_classes=3).eval()
+    images = torch.randn(1, 3, 100, 32)
+    changed = torch.cat([images[:, :, :96], torch.randn(1, 3, 4, 32)], dim=2)
+    assert torch.equal(model(images), model(changed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        create_model("timm:vit_tiny_patch16_224", image_size=(96, 32), num_classes=3)
+        create_model("timm:resnet18", image_size=33, num_classes=3)
 
 
 CONFIGS = [

@@ -1,5 +1,6 @@
 """Models of timm, built by name, with a config from which they can be rebuilt."""
 
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,6 +48,9 @@ class TimmConfig(ModelConfig):
 def timm_model(config: TimmConfig) -> nn.Module:
     """The timm module itself with a `.config`; parameter names are timm's.
 
+    A warning names pixels that the model does not read: timm leaves out the rest of an image that is not divisible by
+    the patch size.
+
     Raises:
         ValueError: timm has no model of this name, or cannot build it with these values.
     """
@@ -54,7 +58,8 @@ def timm_model(config: TimmConfig) -> nn.Module:
 
     if not timm.is_model(config.name):
         near = ", ".join(nearest_timm_models(config.name, 0.4))
-        raise ValueError(f"timm has no model {config.name!r}; nearest: {near}")
+        raise ValueError(f"timm has no model {config.name!r}; "
+                         f"{f'nearest: {near}' if near else 'timm.list_models() lists the names'}")
     try:
         model = timm.create_model(
             config.name,
@@ -67,7 +72,30 @@ def timm_model(config: TimmConfig) -> nn.Module:
         reason = " ".join(str(error).split())
         raise ValueError(f"timm cannot build {config.name} with {config.to_dict()}: {reason}") from error
     model.config = config
+    check_patches(model, config)
     return model
+
+
+def check_patches(model: nn.Module, config: TimmConfig) -> None:
+    """Warn of pixels that a model of patches leaves out, unless `image_size` is the one that timm gives it.
+
+    Raises:
+        ValueError: an image is smaller than a patch.
+    """
+    from timm.layers import PatchEmbed
+    from timm.models import get_pretrained_cfg
+
+    embed, size = getattr(model, "patch_embed", None), config.image_size
+    if not isinstance(embed, PatchEmbed) or embed.dynamic_img_pad:
+        return
+    patch = tuple(embed.patch_size)
+    read = tuple(edge // by * by for edge, by in zip(size, patch, strict=True))
+    if 0 in read:
+        raise ValueError(f"image_size {size} is smaller than a patch of {config.name}, {patch}; use {patch} or more")
+    cfg = get_pretrained_cfg(config.name)
+    if read != size and (cfg is None or tuple(cfg.input_size[1:]) != size):
+        warnings.warn(f"{config.name} reads {read[0]}x{read[1]} of the {size[0]}x{size[1]} pixels of an image, because "
+                      f"image_size is not divisible by its patch size {patch[0]}x{patch[1]}", stacklevel=2)
 
 
 def nearest_timm_models(name: str, cutoff: float) -> list[str]:
