@@ -17,8 +17,10 @@ from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
 from vit.evaluation.intervals.bootstrap import resampled_counts
-from vit.evaluation.intervals.label_bootstrap import weighted_f1, weighted_precision
+from vit.evaluation.intervals.label_bootstrap import label_intervals, weighted_f1, weighted_precision
+from vit.evaluation.intervals.paired_labels import LabelAnswers
 from vit.evaluation.intervals.text_bootstrap import TextStatistics
+from vit.evaluation.multi_label import LabelScore, MultiLabelEvaluation
 from vit.report.sections.generated import buckets, confused_characters
 
 GENERATED = ["header", "accuracy", "lengths", "errors", "attention", "training", "data"]
@@ -119,6 +121,17 @@ def test_weighted_scores_are_those_of_scikit_learn_on_the_drawn_images():
         drawn = np.repeat(np.arange(40), row)
         assert area == pytest.approx(average_precision_score(truth[drawn], probabilities[drawn]))
         assert score == pytest.approx(f1_score(truth[drawn], (probabilities > 0.5)[drawn]))
+
+
+def test_a_label_without_images_in_a_resample_is_left_out_of_its_mean_f1():
+    truth = np.vstack([np.eye(20, dtype=bool), np.zeros((180, 20), bool)])  # an image per label, all predicted rightly
+    scores = [LabelScore(str(c), 1, 1.0, 0.5, 1.0, 1.0, 1.0) for c in range(20)]
+    found = label_intervals(MultiLabelEvaluation(
+        list("abcdefghijklmnopqrst"), np.full(20, 0.5), {"map": 1.0, "f1": 1.0}, np.arange(200), truth, np.zeros(200),
+        truth.astype(float), scores))
+    assert (found.f1.low, found.f1.value, found.f1.high) == (1.0, 1.0, 1.0)
+    answers = LabelAnswers([str(i) for i in range(200)], list("abcdefghijklmnopqrst"), truth, truth, 1.0 * truth)
+    assert set(answers.metrics(resampled_counts(np.arange(200), 200, 20))["f1"]) == {1.0}
 
 
 def test_resampled_bleu_is_that_of_sacrebleu_on_the_drawn_texts():

@@ -33,16 +33,18 @@ def label_intervals(evaluation: MultiLabelEvaluation, resamples: int = RESAMPLES
     scores = evaluation.scores
     return LabelIntervals(
         Interval(evaluation.metrics["map"], *percentiles(label_mean(areas[present]), LEVEL), BOOTSTRAP),
-        Interval(evaluation.metrics["f1"], *percentiles(f1[present].mean(axis=0), LEVEL), BOOTSTRAP),
+        Interval(evaluation.metrics["f1"], *percentiles(label_mean(f1[present]), LEVEL), BOOTSTRAP),
         [interval(score.images, score.average_precision, drawn) for score, drawn in zip(scores, areas, strict=True)],
         [interval(score.images, score.f1, drawn) for score, drawn in zip(scores, f1, strict=True)],
     )
 
 
-def label_mean(areas: np.ndarray) -> np.ndarray:
-    """Average precisions (labels,R) -> their mean over the labels that occur in a resample (R,); nan where none does"""
-    count = (~np.isnan(areas)).sum(axis=0)
-    return np.where(count, np.nansum(areas, axis=0) / np.maximum(count, 1), np.nan)
+def label_mean(scores: np.ndarray) -> np.ndarray:
+    """Scores of labels in resamples (labels,R), nan for a label without images -> their mean over the labels that occur
+    in a resample (R,); nan where none does
+    """
+    count = (~np.isnan(scores)).sum(axis=0)
+    return np.where(count, np.nansum(scores, axis=0) / np.maximum(count, 1), np.nan)
 
 
 def interval(images: int, value: float, drawn: np.ndarray) -> Interval | None:
@@ -74,7 +76,9 @@ def weighted_precision(truth: np.ndarray, probabilities: np.ndarray, weights: np
 
 
 def weighted_f1(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """truth, predicted (N,) bool, integer weights (R,N) -> F1 (R,); 0 where its denominator is 0"""
+    """truth, predicted (N,) bool, integer weights of the images (R,N) -> F1 (R,); nan where no image with the label has
+    a weight
+    """
     both, true, found = (weights.T[chosen].sum(axis=0, dtype=np.int64)
                          for chosen in (truth & predicted, truth, predicted))
-    return 2 * both / np.maximum(true + found, 1)
+    return np.where(true, 2 * both / np.maximum(true + found, 1), np.nan)

@@ -41,7 +41,7 @@ class LabelAnswers:
         present = np.flatnonzero(self.truth.any(axis=0))
         areas = np.stack([weighted_precision(self.truth[:, c], self.probabilities[:, c], counts) for c in present])
         f1 = np.stack([weighted_f1(self.truth[:, c], self.predicted[:, c], counts) for c in present])
-        return {MATCH: matches, "map": label_mean(areas), "f1": f1.mean(axis=0)}
+        return {MATCH: matches, "map": label_mean(areas), "f1": label_mean(f1)}
 
 
 def has_label_sets(run: str | PathLike[str]) -> bool:
