@@ -115,6 +115,23 @@ def test_a_table_of_label_sets_is_read_as_it_was_written(tmp_path):
         read_held_out(tmp_path / "table.csv")
 
 
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "is not a table of held-out predictions"),
+    ("name,fold,label,prediction,p:a,p:b\n", "the table has no rows"),
+    ("name,fold,label,prediction,p:a,p:b\nx,1,a,a,nan,0.5\n", "a probability of x is not between 0 and 1"),
+    ("name,fold,label,prediction,p:a,p:b\nx,1,a,a,0.5,0.5\ny,1,a,a,0.5\n", "the row of y has 5 cells"),
+])
+def test_a_damaged_table_of_held_out_predictions_is_named(tmp_path, text, message):
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_held_out(tmp_path / "table.csv")
+
+
+def test_names_that_are_not_utf8_are_saved_as_parquet(tmp_path):
+    HeldOut(["a\udce9.png"], ["1/2"], np.array([0]), np.array([[0.5, 0.5]]), ["a", "b"]).save(tmp_path / "t.parquet")
+    assert read_held_out(tmp_path / "t.parquet").names == ["a?.png"]
+
+
 def test_several_labels_from_a_run_to_corrected_training(tmp_path, capsys):
     path = write_shapes(tmp_path / "photos")
     common = overrides(path, "data.fractions=[0.6,0.2,0.2]")

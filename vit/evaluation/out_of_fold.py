@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -63,13 +63,16 @@ class HeldOut:
                                                       strict=True)]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the table as CSV, or as Parquet if the name ends with .parquet."""
+        """Write the table as CSV, or as Parquet if the name ends with .parquet, where bytes of a file name that are not
+        UTF-8 become question marks.
+        """
         header = [*FACTS, *(f"{COLUMN}{name}" for name in self.classes)]
         if Path(path).suffix.lower() == ".parquet":
             import pyarrow
             from pyarrow import parquet
 
-            columns = zip(*self.rows(), strict=True)
+            names = [name.encode("utf-8", "replace").decode() for name in self.names]
+            columns = zip(*replace(self, names=names).rows(), strict=True)
             parquet.write_table(pyarrow.table(dict(zip(header, map(list, columns), strict=True))), path)
             return
         lines = ([*row[: len(FACTS)], *(f"{p:.6g}" for p in row[len(FACTS) :])] for row in self.rows())
@@ -113,17 +116,23 @@ def read_held_out(path: str | PathLike[str]) -> HeldOut:
         columns = {str(name): column.to_pylist() for name, column in read_parquet([path])[0].items()}
         header, rows = list(columns), list(zip(*columns.values(), strict=True))
     else:
-        (_, header), *rest = numbered_rows(path)
-        rows = [row for _, row in rest]
+        header, *rows = [row for _, row in numbered_rows(path)] or [[]]
     width = len(FACTS)
     if tuple(header[:width]) != FACTS or not all(name.startswith(COLUMN) for name in header[width:]):
         raise DataError(f"{path}: is not a table of held-out predictions, whose columns are {', '.join(FACTS)} and "
                         f"{COLUMN}CLASS for each class; vit cross-validate writes one")
+    if not rows:
+        raise DataError(f"{path}: the table has no rows; vit cross-validate writes one per sample")
+    if (short := next((row for row in rows if len(row) != len(header)), None)) is not None:
+        raise DataError(f"{path}: the row of {short[0]} has {len(short)} cells, but the header has {len(header)}; "
+                        "restore the file")
     classes = [name.removeprefix(COLUMN) for name in header[width:]]
     try:
         probabilities = np.array([row[width:] for row in rows], dtype=np.float64)
     except ValueError as error:
         raise DataError(f"{path}: a probability is not a number ({error})") from None
+    if (wrong := ~((probabilities >= 0) & (probabilities <= 1 + 1e-6)).all(axis=1)).any():
+        raise DataError(f"{path}: a probability of {rows[int(wrong.argmax())][0]} is not between 0 and 1")
     labels = _labels_of(path, rows, classes, probabilities)
     return HeldOut([row[0] for row in rows], [str(row[1]) for row in rows], labels, probabilities, classes)
 
@@ -135,7 +144,7 @@ def _labels_of(path: Path, rows: Sequence[Sequence[str]], classes: list[str], pr
         return np.array([index[row[2]] for row in rows], dtype=np.int64)
     labels = np.zeros((len(rows), len(classes)), dtype=bool)
     for row, sample in zip(labels, rows, strict=True):
-        for name in filter(None, sample[2].split(separator)):
+        for name in filter(None, (sample[2] or "").split(separator)):  # None: an empty cell of Parquet
             if name not in index:
                 raise DataError(f"{path}: the label {name!r} of {sample[0]} is not one of its {len(classes)} classes")
             row[index[name]] = True
