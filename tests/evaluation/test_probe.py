@@ -1,3 +1,4 @@
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
@@ -13,6 +14,7 @@ from vit.evaluation.features.probe import (
     Labelled,
     accuracy,
     choose_c,
+    class_balanced_order,
     logistic_regression,
     nearest_neighbours,
     run_probes,
@@ -77,3 +79,12 @@ def test_the_progress_of_probes_is_complete():
     splits = {"train": TRAIN, "val": VAL, "test": TEST}
     run_probes(splits, [5], lambda stage, *counts: seen.update({stage: counts}))
     assert seen == {"nearest neighbours": (2, 2), "logistic regression": (len(C_VALUES),) * 2}
+
+
+def test_the_class_balanced_order_has_each_class_equally_often_also_of_many_classes():
+    labels = np.repeat(np.arange(20_000), 5)
+    order = class_balanced_order(labels)
+    assert len(set(order.tolist())) == len(labels)
+    assert all(len(set(labels[part].tolist())) == 20_000 for part in order.reshape(5, -1))
+    uneven = class_balanced_order(np.array([0, 0, 0, 1]))
+    assert sorted(uneven.tolist()) == [0, 1, 2, 3] and 3 in uneven[:2]

@@ -150,10 +150,10 @@ def class_balanced_order(labels: np.ndarray) -> np.ndarray:
     as far as a class has so many.
     """
     order = permutation(0, 0, len(labels)).numpy()
-    shuffled = labels[order]
+    _, classes, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
+    by_class, starts = np.argsort(classes, kind="stable"), np.cumsum(counts) - counts
     rank = np.empty(len(order), dtype=np.int64)  # of each sample within its class
-    for c in np.unique(shuffled):
-        rank[shuffled == c] = np.arange((shuffled == c).sum())
+    rank[by_class] = np.arange(len(order)) - np.repeat(starts, counts)
     return order[np.argsort(rank, kind="stable")]
 
 

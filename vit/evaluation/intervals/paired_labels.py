@@ -68,8 +68,8 @@ def read_label_sets(run: str | PathLike[str]) -> LabelAnswers:
     sign = separator_of(classes)
     try:
         probabilities = np.array([[float(row[f"p({name})"]) for name in classes] for row in rows])
-        truth, predicted = (np.array([[name in row[key].split(sign) for name in classes] for row in rows])
-                            for key in ("true", "labels"))
+        truth, predicted = (np.array([[name in labels for name in classes] for labels in
+                                      (set(row[key].split(sign)) for row in rows)]) for key in ("true", "labels"))
     except (TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{path} is damaged ({error}); evaluate the model again with vit evaluate MODEL --output "
                         "FOLDER") from error

@@ -123,8 +123,9 @@ def most_frequent_errors(confusion: np.ndarray, count: int) -> list[tuple[int, i
     """The (true, predicted) pairs with the most errors; row by row, because a copy of the matrix may exceed memory."""
     found = []
     for true, row in enumerate(confusion):
-        if row.sum() > row[true]:
-            best = np.argsort(-row, kind="stable")[: count + 1]
-            found += [(-int(row[other]), true, int(other)) for other in best if other != true and row[other] > 0]
-            found = sorted(found)[:count]
+        wrong = np.flatnonzero(row)
+        wrong = wrong[wrong != true]
+        if len(wrong):
+            best = wrong[np.argsort(-row[wrong], kind="stable")][:count]
+            found = sorted(found + [(-int(row[other]), true, int(other)) for other in best])[:count]
     return [(true, predicted) for _, true, predicted in found]
