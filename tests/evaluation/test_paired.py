@@ -141,6 +141,10 @@ def test_folders_without_predictions_of_a_classifier_are_named(tmp_path, capsys)
     (second / "predictions.csv").write_text("file,target\na,b\n")
     assert main(["compare", str(first), str(second)]) == 1
     assert "has no column true" in capsys.readouterr().err
+    for text in ("file,true,right\na,x,1\nb,x\n", "name,reference,generated\na,b,c\nb,b\n"):
+        (second / "predictions.csv").write_text(text)
+        assert main(["compare", str(second), str(second)]) == 1
+        assert "row 2 of 2 ends before its last cell" in " ".join(capsys.readouterr().err.split())
     assert main(["compare", str(first)]) == 2
 
 
@@ -194,6 +198,7 @@ def test_label_sets_are_matched_by_image_and_class(tmp_path, capsys):
     for lines, message in ((rows[:-1], "1 samples are in only one of"), (changed, "'3.png' has other labels in"),
                            ([row.replace("p(d)", "p(e)") for row in rows], "2 classes are in only one of"),
                            ([rows[0], *(row.rpartition(",")[0] for row in rows[1:])], "is damaged"),
+                           ([*rows[:3], f"{rows[3].rpartition(',')[0]},nan"], "a probability that is no finite number"),
                            ([*rows, rows[1]], "has 61 rows for 60 files")):
         (second / "predictions.csv").write_text("\n".join(lines))
         assert main(["compare", first, str(second)]) == 1

@@ -1,7 +1,7 @@
 """Two classifiers on the same samples: McNemar's test, and a paired bootstrap of the difference of their accuracies."""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -113,10 +113,23 @@ def read_predictions(run: str | PathLike[str]) -> Predictions:
     if absent := [name for name in COLUMNS if rows[0].get(name) is None]:
         raise DataError(f"{path} has no column {absent[0]}, so it does not hold the predictions of a classifier with "
                         "one label per sample")
+    check_complete(path, rows, COLUMNS)
     found = {row["file"]: (row["true"], row["right"] == "1") for row in rows}
     if len(found) < len(rows):
         raise DataError(f"{path} has {len(rows)} rows for {len(found)} files, so samples cannot be matched by name")
     return found
+
+
+def check_complete(path: Path, rows: Sequence[Mapping[str, str | None]], columns: Sequence[str]) -> None:
+    """Checks that each row of a table has these cells.
+
+    Raises:
+        DataError: a row ends before them, as the last one of a file that was not written to its end.
+    """
+    cut = next((number for number, row in enumerate(rows, 1) if any(row[name] is None for name in columns)), None)
+    if cut is not None:
+        raise DataError(f"{path} is damaged: row {cut} of {len(rows)} ends before its last cell; evaluate the model "
+                        "again with vit evaluate MODEL --output FOLDER")
 
 
 def is_generated(run: str | PathLike[str]) -> bool:
@@ -134,16 +147,17 @@ def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
     order.
 
     Raises:
-        DataError: it is empty.
+        DataError: it is empty or damaged.
     """
     path = Path(run) / PREDICTIONS
     with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = csv.DictReader(file)
         column = next((name for name in GENERATED if name in (rows.fieldnames or ())), GENERATED[0])
-        found = [(row["reference"], row[column]) for row in rows]
+        found = list(rows)
     if not found:
         raise DataError(f"{path} {NO_ROWS}")
-    return found
+    check_complete(path, found, ("reference", column))
+    return [(row["reference"], row[column]) for row in found]
 
 
 def check_same_references(first: list[tuple[str, str]], second: list[tuple[str, str]], names: tuple) -> None:

@@ -73,6 +73,9 @@ def read_label_sets(run: str | PathLike[str]) -> LabelAnswers:
     except (TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{path} is damaged ({error}); evaluate the model again with vit evaluate MODEL --output "
                         "FOLDER") from error
+    if not np.isfinite(probabilities).all():
+        raise DataError(f"{path} has a probability that is no finite number; evaluate the model again with vit "
+                        "evaluate MODEL --output FOLDER")
     if not truth.any():
         raise DataError(f"{path}: none of its {len(rows)} images has a label, so there is nothing to compare")
     names = [row["file"] for row in rows]
