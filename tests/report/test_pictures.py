@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vit.evaluation import LabelScore
+from vit.report.attention.positions import positions_picture
 from vit.report.figures.confusion import confusion_picture
 from vit.report.figures.curves import curves_picture
 from vit.report.figures.misclassified import misclassified_picture
 from vit.report.figures.style import shorten
 from vit.report.logged_values import read_curves
+from vit.report.multi_label import labels_picture
 
 
 def test_a_picture_needs_no_pyplot_and_so_no_global_state(tmp_path):
@@ -114,6 +117,16 @@ def test_long_and_unusual_names_are_shortened():
     assert shorten("tench") == "tench"
     assert shorten("a" * 12 + "b" * 30, 10) == "aaaa…bbbbb"
     assert shorten("a$b\n") == r"a\$b?"
+    assert shorten("$" * 12, 10) == r"\$" * 4 + "…" + r"\$" * 5  # no escape is cut
+
+
+def test_headings_are_no_formulas(tmp_path):
+    heading = "my $photos$_$2024$_ test"  # of a folder
+    confusion_picture(tmp_path / "a.png", np.eye(2), ["a", "b"], heading)
+    rows = [{"epoch": 0, "step": 0, "val/loss": 1.0}, {"epoch": 1, "step": 1, "val/loss": 0.5}]
+    curves_picture(tmp_path / "b.png", log(tmp_path / "metrics.csv", rows), heading, heading)
+    labels_picture(tmp_path / "c.png", [LabelScore("a", 3, 0.5, 0.5, 0.5, 0.5, 0.5)], heading)
+    positions_picture(tmp_path / "d.png", np.eye(4), (2, 2), heading)
 
 
 def test_the_memory_of_a_confusion_picture_is_bounded(tmp_path):

@@ -18,6 +18,7 @@ from vit.report.figures.style import (
     INK,
     MUTED,
     ORANGE,
+    literal,
     new_figure,
     save_figure,
     set_title,
@@ -94,7 +95,7 @@ def labels_picture(path: str | PathLike[str], scores: list[LabelScore], heading:
     axes.set(xlim=(0, 1), ylim=(len(shown) - 0.4, -0.6))
     mean = np.mean([s.average_precision for s in present])
     cut = f", the {most} lowest of {len(present)}" if len(present) > most else ""
-    set_title(axes, heading, f"mean average precision {mean:.4f}{cut}; number of images in parentheses")
+    set_title(axes, literal(heading), f"mean average precision {mean:.4f}{cut}; number of images in parentheses")
     axes.legend(frameon=False, fontsize=8.5, labelcolor=MUTED, loc="upper left", bbox_to_anchor=(1, 1))
     return save_figure(figure, path)
 

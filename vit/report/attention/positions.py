@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.report.figures.style import FONT, new_figure, save_figure
+from vit.report.figures.style import FONT, literal, new_figure, save_figure
 from vit.report.figures.theme import theme
 
 MAX_MAPS = 16  # per axis; of a larger grid every second, third, ... position is shown
@@ -52,7 +52,7 @@ def positions_picture(path: str | PathLike[str], table: np.ndarray, grid: tuple[
     bar = figure.colorbar(image, ax=axes, shrink=0.7, aspect=30)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=10, colors=colours.muted)
-    figure.suptitle(heading, x=0.01, ha="left", fontsize=13, fontweight="bold", color=colours.ink, family=FONT)
+    figure.suptitle(literal(heading), x=0.01, ha="left", fontsize=13, fontweight="bold", color=colours.ink, family=FONT)
     return save_figure(figure, path)
 
 

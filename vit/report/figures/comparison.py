@@ -20,6 +20,7 @@ from vit.report.figures.style import (
     MUTED,
     ORANGE,
     RULE,
+    literal,
     new_figure,
     save_figure,
     set_title,
@@ -136,7 +137,7 @@ def comparison_picture(path: str | PathLike[str], models: Sequence[ComparedModel
     for axes, fact in zip(right.subplots(len(rows), 1), rows, strict=True):
         _draw_bars(axes, models, fact)
     if heading:
-        figure.suptitle(heading, x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
+        figure.suptitle(literal(heading), x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
     return save_figure(figure, path)
 
 

@@ -9,7 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
-from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, set_title, shorten
+from vit.report.figures.style import (
+    BLUE,
+    FONT,
+    INK,
+    MUTED,
+    ORANGE,
+    RULE,
+    literal,
+    new_figure,
+    save_figure,
+    set_title,
+    shorten,
+)
 
 MAX_COUNTS = 30  # classes; cells of larger matrices have no counts
 MAX_NAMES = 120  # classes; the axes of larger matrices have no class names
@@ -30,7 +42,8 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray, classes:
     last = len(classes) - 0.5
     axes.imshow(_colours(confusion), interpolation="nearest", aspect="auto", extent=(-0.5, last, last, -0.5))
     right, total = int(np.trace(confusion)), int(confusion.sum())
-    set_title(axes, heading, f"{right:,} of {total:,} correct ({right / max(total, 1):.2%}), {len(classes)} classes")
+    share = f"{right:,} of {total:,} correct ({right / max(total, 1):.2%})"
+    set_title(axes, literal(heading), f"{share}, {len(classes)} classes")
     _label(axes, names)
     if len(classes) <= MAX_COUNTS:
         _write_counts(axes, confusion)

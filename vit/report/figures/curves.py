@@ -7,7 +7,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, new_figure, save_figure, set_title, style_axes
+from vit.report.figures.style import (
+    BLUE,
+    FONT,
+    INK,
+    MUTED,
+    ORANGE,
+    literal,
+    new_figure,
+    save_figure,
+    set_title,
+    style_axes,
+)
 from vit.report.logged_values import Curve, read_curves
 
 LINES = (("train", ORANGE, "training"), ("val", BLUE, "validation"))
@@ -36,9 +47,9 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
         else:
             _draw_pair(axes, panel, "Loss" if panel is losses else "mAP" if metric == "map" else "Accuracy")
     if heading:
-        figure.suptitle(heading, x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
+        figure.suptitle(literal(heading), x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
     if note:
-        figure.text(0.01, 0.005, note, fontsize=7.5, color=MUTED, family=FONT, ha="left", va="bottom")
+        figure.text(0.01, 0.005, literal(note), fontsize=7.5, color=MUTED, family=FONT, ha="left", va="bottom")
     return save_figure(figure, path)
 
 

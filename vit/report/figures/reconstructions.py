@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.report.figures.style import FONT, INK, MUTED, RULE, new_figure, save_figure
+from vit.report.figures.style import FONT, INK, MUTED, RULE, literal, new_figure, save_figure
 
 COLUMNS = ("original", "masked", "reconstructed")
 GREY = 128  # value of masked patches
@@ -17,7 +17,7 @@ def reconstructions_picture(path: str | PathLike[str], originals: Sequence[np.nd
     """Two samples per row, each as three uint8 images (height,width,C)."""
     rows = -(-len(originals) // 2)
     figure = new_figure(1.5 * 6 + 0.4, 1.5 * rows + 0.8)
-    figure.suptitle(heading, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK, family=FONT)
+    figure.suptitle(literal(heading), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK, family=FONT)
     cells = figure.subplots(rows, 7, squeeze=False, gridspec_kw={"width_ratios": [1, 1, 1, 0.15, 1, 1, 1]})
     for axes in cells.ravel():
         axes.set_axis_off()

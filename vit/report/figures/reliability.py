@@ -16,6 +16,7 @@ from vit.report.figures.style import (
     MUTED,
     ORANGE,
     RULE,
+    literal,
     new_figure,
     save_figure,
     set_title,
@@ -33,7 +34,7 @@ def reliability_picture(path: str | PathLike[str], evaluation: Evaluation, headi
     figure = new_figure(9.2, 4.2)
     diagram, risk = figure.subplots(1, 2)
     draw_reliability(diagram, lines, right)
-    set_title(diagram, heading, "accuracy of the predictions with a probability; on the diagonal both agree")
+    set_title(diagram, literal(heading), "accuracy of the predictions with a probability; on the diagonal both agree")
     draw_risk(risk, highest, right)
     set_title(risk, "Risk-coverage curve", "errors if the model abstains for the least certain inputs")
     return save_figure(figure, path)

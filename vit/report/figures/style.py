@@ -39,12 +39,16 @@ def set_title(axes: Axes, text: str, note: str = "") -> None:
                       fontsize=8.5, color=MUTED, family=FONT)
 
 
+def literal(text: str) -> str:
+    """The text for Matplotlib, with `$` escaped, which would begin a formula, and control characters replaced."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text).replace("$", r"\$")
+
+
 def shorten(name: str, length: int = 24) -> str:
-    """The name, at most `length` characters (cut in the middle), with `$` escaped and control characters replaced."""
-    name = "".join(letter if letter.isprintable() else "?" for letter in name).replace("$", r"\$")
-    if len(name) <= length:
-        return name
-    return f"{name[: length - length // 2 - 1]}…{name[-(length // 2):]}"
+    """The name, at most `length` characters (cut in the middle), as `literal`."""
+    if len(name) > length:
+        name = f"{name[: length - length // 2 - 1]}…{name[-(length // 2):]}"
+    return literal(name)
 
 
 def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
