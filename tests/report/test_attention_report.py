@@ -187,6 +187,9 @@ def test_the_rows_of_a_decoder_are_named_after_predicted_tokens(tmp_path):
         assert weights.shape == (2, 4, 4) and (weights[..., 3] == 0).all()
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
     assert not np.triu(own.layers["layer 0"][0], 1).any()  # causal mask
+    copied = teacher_forced_attention(model, ids, mask, target, names[0], ["<s>", *names[0]])
+    assert copied["target to source"].queries == copied["target to source"].keys
+    assert [maps.is_self_attention for maps in copied.values()] == [False, True, False]  # no rollout of cross-attention
 
 
 def test_attention_of_a_saved_translator(tmp_path):

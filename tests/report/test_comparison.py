@@ -56,7 +56,8 @@ def test_many_models_fit_a_narrow_terminal():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("curves", [[rising(30), rising(12)], [rising(1), None], [None] * 8])
+@pytest.mark.parametrize("curves", [
+    [rising(30), rising(12)], [rising(1), None], [None] * 8, [rising(3), Curve(np.arange(3.0), np.full(3, np.nan))]])
 def test_picture_of_any_number_of_curves(tmp_path, curves):
     contenders = [contender(f"model {i}", 0.5 + i / 100, 10.0 * i + 1, curve) for i, curve in enumerate(curves)]
     path = comparison_picture(tmp_path / "new" / "comparison.png", contenders, "heading")

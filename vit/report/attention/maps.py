@@ -16,6 +16,7 @@ class TokenMaps:
 
     Args:
         pooling: of a classifier, the share (N,) of each token after the last layer in the pooled vector.
+        is_cross: whether queries and keys are tokens of two texts, which may have the same names.
 
     Raises:
         ValueError: the weights do not match the numbers of queries and keys.
@@ -25,6 +26,7 @@ class TokenMaps:
     queries: Sequence[str]
     keys: Sequence[str]
     pooling: np.ndarray | None = None
+    is_cross: bool = False
 
     def __post_init__(self) -> None:
         for name, weights in self.layers.items():
@@ -35,7 +37,7 @@ class TokenMaps:
     @property
     def is_self_attention(self) -> bool:
         """Whether tokens attend to themselves and each other."""
-        return list(self.queries) == list(self.keys)
+        return not self.is_cross and list(self.queries) == list(self.keys)
 
     def mean(self) -> np.ndarray:
         """Mean over all layers and heads: (N,S)."""

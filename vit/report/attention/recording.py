@@ -242,7 +242,8 @@ def teacher_forced_attention(
         "source": (recorded_layers(recorded, "encoder"), list(source_tokens), list(source_tokens)),
         "target": (recorded_layers(recorded, "decoder"), predicted, inputs),
     }
-    return {name: TokenMaps(*maps) for name, maps in kinds.items() if maps[0]}  # other layers have no maps
+    return {name: TokenMaps(*maps, is_cross=name == "target to source") for name, maps in kinds.items()
+            if maps[0]}  # other layers have no maps
 
 
 def position_vectors(model: nn.Module) -> tuple[np.ndarray, tuple[int, ...]]:

@@ -143,7 +143,8 @@ def comparison_picture(path: str | PathLike[str], models: Sequence[ComparedModel
 
 def _draw_curves(axes: Axes, models: Sequence[ComparedModel]) -> None:
     style_axes(axes)
-    drawn = [(c, colour) for c, colour in zip(models, _colours(models), strict=True) if c.curve is not None]
+    drawn = [(c, colour) for c, colour in zip(models, _colours(models), strict=True)
+             if c.curve is not None and np.isfinite(c.curve.y).any()]
     notes = []
     for entry, colour in drawn:
         curve, at = entry.curve, entry.curve.best(highest=True)
