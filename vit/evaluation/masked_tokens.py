@@ -10,6 +10,7 @@ from torch import nn
 from vit.data import MaskedDataset
 from vit.evaluation.progress import Progress
 from vit.inference import autocast, best_device
+from vit.inference.image_inputs import check_batch_size
 
 
 @torch.inference_mode()
@@ -29,11 +30,14 @@ def evaluate_masked_tokens(
     Masks and pairs are those of epoch 0, so that two evaluations are comparable.
 
     Raises:
-        ValueError: an unknown `precision`.
+        ValueError: an unknown `precision`, or `batch_size` or the number of pairs is below 1.
     """
+    check_batch_size(batch_size)
+    pairs = len(dataset) if limit is None else min(limit, len(dataset))
+    if pairs < 1:
+        raise ValueError(f"there are {pairs} pairs to evaluate, of {len(dataset)} in the split; at least 1 is needed")
     device = best_device(device)
     model = model.eval().to(device)
-    pairs = min(len(dataset), limit or len(dataset))
     token_loss = pair_loss = correct_tokens = tokens = correct_pairs = 0.0
     for start in range(0, pairs, batch_size):
         index = np.arange(start, min(start + batch_size, pairs))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vit.data import ImageDataset, Preprocessing, Split
+from vit.data import DataError, ImageDataset, Preprocessing, Split
 from vit.data.augment.corruptions import CORRUPTIONS, corrupt_batch
 from vit.evaluation.classification import readable_batches
 from vit.evaluation.progress import Progress
@@ -53,8 +53,11 @@ def accuracy_under_corruptions(
 
     Raises:
         BadImage: an image cannot be read.
+        DataError: the split is empty.
         ValueError: an unknown severity or `precision`.
     """
+    if not len(split):
+        raise DataError("the split has 0 images; choose another split")
     right = dict.fromkeys(levels(severities), 0)
     model = model.to(best_device(device))
     with evaluating(model):
@@ -67,8 +70,8 @@ def accuracy_under_corruptions(
 
 
 def levels(severities: Sequence[int]) -> list[Level]:
-    """Each kind in each severity."""
-    return [Level(kind, severity) for kind, severity in product(CORRUPTIONS, severities)]
+    """Each kind in each severity, once."""
+    return [Level(kind, severity) for kind, severity in product(CORRUPTIONS, dict.fromkeys(severities))]
 
 
 def corrupted_batches(

@@ -9,6 +9,7 @@ from vit.data.text.tokenizers import BOS, EOS, PAD
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_metrics import bleu_signature, text_metrics
 from vit.inference import GeneratedText, Seq2SeqPredictor
+from vit.inference.image_inputs import check_batch_size
 
 WINDOW = 1024  # pairs whose sources are sorted by length together
 
@@ -51,7 +52,11 @@ def evaluate_seq2seq(
         BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
         BadText: a text is longer than the model's limit.
         DataError: the split is empty.
+        ValueError: `on_bad_sample` is neither "error" nor "skip", or `batch_size` is below 1.
     """
+    check_batch_size(batch_size)
+    if on_bad_sample not in ("error", "skip"):
+        raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
     predictions: dict[int, GeneratedText] = {}
     unreadable: list[BadImage] = []
     loss = correct = tokens = 0.0

@@ -10,6 +10,7 @@ from vit.evaluation.classification import TOP_K, Evaluation, check_labels, colle
 from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
 from vit.inference import TextPredictor
+from vit.inference.image_inputs import check_batch_size
 
 
 def evaluate_texts(
@@ -20,6 +21,7 @@ def evaluate_texts(
     Raises:
         BadText: a text is empty or longer than the model's limit.
         DataError: the split is empty, or a label has no class.
+        ValueError: `batch_size` is below 1.
     """
     check_labels(split, predictor.classes)
     columns, calibration = Columns(len(split)), predictor.bundle.calibration
@@ -36,8 +38,9 @@ def run_over_texts(
     """Logits (B,classes), labels (B,) and rows (B,) of each batch of a split, in order.
 
     Raises:
-        BadText: as `evaluate_texts`.
+        BadText, ValueError: as `evaluate_texts`.
     """
+    check_batch_size(batch_size)
     for start in range(0, len(split), batch_size):
         rows = np.arange(start, min(start + batch_size, len(split)))
         texts = [tuple(column[int(row)] for column in split.texts) for row in rows]
