@@ -68,7 +68,7 @@ def test_resamples_are_draws_with_replacement_that_depend_on_the_seed_alone():
     cells = np.arange(50) % 4
     first, again, other = (resampled_counts(cells, 4, 3000, seed) for seed in (0, 0, 1))
     assert (first == again).all() and (first != other).any()
-    assert (first.sum(axis=1) == 50).all()
+    assert (first.sum(axis=1) == 50).all() and first.dtype == np.int32  # 2,000 x 60,000 for 20,000 classes
     expected = np.bincount(cells)
     assert first.mean(axis=0) == pytest.approx(expected, abs=0.3)
     assert first.var(axis=0) == pytest.approx(expected * (1 - expected / 50), rel=0.1)  # multinomial

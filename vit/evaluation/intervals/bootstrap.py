@@ -62,20 +62,21 @@ def accuracies(evaluation: Evaluation, resamples: int = RESAMPLES, level: float 
 
 
 def resampled_counts(cells: np.ndarray, count: int, resamples: int, seed: int = 0) -> np.ndarray:
-    """cells (N,) -> (resamples,count): the samples of each cell in N draws with replacement.
+    """cells (N,) -> int32 (resamples,count): the samples of each cell in N draws with replacement.
 
     Sample j of resample i is a hash of (seed, i, j).
     """
     size, rows = len(cells), max(CHUNK // max(len(cells), 1), 1)
     columns, values = torch.arange(size), torch.from_numpy(np.ascontiguousarray(cells))
-    found = []
+    found = torch.empty((resamples, count), dtype=torch.int32)
     for start in range(0, resamples, rows):
         row = torch.arange(start, min(start + rows, resamples))
         bits = hash_counters(seed, row[:, None], columns)  # int64
         drawn = values[((bits >> 11) & ((1 << 52) - 1)) % size]  # (rows,N)
         offsets = torch.arange(len(row))[:, None] * count
-        found.append(torch.bincount((drawn + offsets).ravel(), minlength=len(row) * count).reshape(len(row), count))
-    return torch.cat(found).numpy()
+        counts = torch.bincount((drawn + offsets).ravel(), minlength=len(row) * count)
+        found[start : start + len(row)] = counts.reshape(len(row), count)
+    return found.numpy()
 
 
 def rate_interval(observed: np.ndarray, drawn: np.ndarray, level: float, first: int = OUTCOMES - 1) -> Interval:
