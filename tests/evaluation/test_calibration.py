@@ -11,7 +11,7 @@ from vit.bundle import Quantiles, UnknownScore
 from vit.bundle.calibration import STORED, calibration_from_dict, required_samples, stored_ranks
 from vit.data import DataError
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
-from vit.evaluation.calibration.reliability import calibration_error, certainty
+from vit.evaluation.calibration.reliability import calibration_error, certainty, risks
 from vit.evaluation.calibration.temperature import fit_temperature
 from vit.inference.abstention import fewest_samples, may_exceed, probability_threshold, selective_risks
 from vit.inference.conformal import content_draws, label_scores, row_draws, set_sizes, true_scores
@@ -228,3 +228,15 @@ def test_choices_and_absent_classes(caplog):
     assert "'b', 'c', 'd' and 1 more classes" in caplog.text
     with pytest.raises(DataError, match="0 samples"):
         fit_calibration(CLASSES, Outputs(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64), torch.zeros(0)))
+
+
+def test_the_risk_of_equal_probabilities_does_not_depend_on_the_order_of_the_samples():
+    probabilities = np.array([0.9, 1.0, 1.0, 1.0, 1.0, 0.5])
+    right = np.array([True, False, True, True, True, False])
+    expected = [0.25, 0.25, 0.25, 0.25, 0.2, 2 / 6]
+    for order in (np.arange(6), np.arange(6)[::-1], np.array([3, 5, 1, 0, 2, 4])):
+        assert risks(probabilities[order], right[order]) == pytest.approx(expected)
+    distinct = np.random.default_rng(0).permutation(50) / 50
+    right = np.random.default_rng(1).random(50) < distinct
+    chosen = [np.argsort(-distinct)[:count] for count in range(1, 51)]
+    assert risks(distinct, right) == pytest.approx([1 - right[each].mean() for each in chosen])

@@ -25,3 +25,14 @@ def calibration_error(probabilities: np.ndarray, right: np.ndarray, bins: int = 
     """
     parts = reliability(probabilities, right, bins)
     return float(sum(count * abs(mean - accuracy) for count, mean, accuracy in parts) / len(probabilities))
+
+
+def risks(probabilities: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """probabilities, right (N,) -> (N,): the error rate of the 1, 2, ... N most certain predictions (risk, arXiv
+    1705.08500). Predictions of the same probability count as their mean, so that the order of the samples does not
+    matter.
+    """
+    order = np.argsort(-probabilities, kind="stable")
+    _, starts, counts = np.unique(-probabilities[order], return_index=True, return_counts=True)
+    wrong = np.add.reduceat((~right[order]).astype(np.float64), starts) / counts
+    return np.cumsum(np.repeat(wrong, counts)) / np.arange(1, len(order) + 1)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from vit.evaluation import Evaluation
-from vit.evaluation.calibration.reliability import calibration_error, reliability
+from vit.evaluation.calibration.reliability import calibration_error, reliability, risks
 from vit.report.figures.style import (
     BLUE,
     FONT,
@@ -58,9 +58,8 @@ def draw_reliability(axes: Axes, lines: list[tuple[str, str, np.ndarray]], right
 def draw_risk(axes: Axes, probabilities: np.ndarray, right: np.ndarray) -> None:
     """The error rate of the most certain predictions (risk), over their share of all inputs (coverage)."""
     style_axes(axes)
-    order = np.argsort(-probabilities, kind="stable")
-    counts = np.arange(1, len(order) + 1)
-    axes.plot(counts / len(order), np.cumsum(~right[order]) / counts, color=BLUE, linewidth=1.5)
+    count = len(probabilities)
+    axes.plot(np.arange(1, count + 1) / count, risks(probabilities, right), color=BLUE, linewidth=1.5)
     axes.set(xlim=(0, 1.02))
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(PercentFormatter(1))

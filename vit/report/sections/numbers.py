@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 
 from vit.data import LinePreprocessing, PackedPreprocessing
-from vit.evaluation.calibration.reliability import reliability
+from vit.evaluation.calibration.reliability import reliability, risks
 from vit.evaluation.intervals.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, Interval, accuracies
 from vit.report.figures.reliability import reliability_picture
 from vit.report.pages.html_parts import drawing, facts, paragraph, table
@@ -99,31 +99,30 @@ def calibration(subject: Subject) -> Section:
     fitted = subject.predictor.bundle.calibration
     if fitted is not None:
         numbers["temperature"] = f"{fitted.temperature:.4g}, from {fitted.samples:,} validation samples"
-    risks = risk_at(highest, subject.right)
+    abstention = risk_at(highest, subject.right)
     html = facts(numbers)
     if fitted is None:
         html += paragraph("The model is not calibrated; vit calibrate saves a calibrated copy.", muted=True)
     alt = (f"Reliability diagram: accuracy over probability in bins, calibration error {metrics['ece']:.3f}; beside it "
-           f"the risk-coverage curve, with an error rate of {risks[0]['wrong']:.2%} at full coverage")
+           f"the risk-coverage curve, with an error rate of {abstention[0]['wrong']:.2%} at full coverage")
     html += drawing(subject.figure("reliability.png", reliability_picture, evaluation, subject.title), alt)
     rows = [(f"{risk['coverage']:.0%}", risk["images"], f"{risk['probability']:.4f}", f"{risk['wrong']:.2%}")
-            for risk in risks]
+            for risk in abstention]
     html += table(("coverage", subject.unit, "probability at least", "wrong"), rows,
                   "Errors if the model abstains for the least certain inputs", (0, 1, 2, 3))
     bins = [dict(zip(("samples", "probability", "accuracy"), each, strict=True))
             for each in reliability(highest, subject.right)]
     values = {key: metrics[key] for key in names if key in metrics}
-    values |= {"temperature": None if fitted is None else fitted.temperature, "bins": bins, "risk": risks}
+    values |= {"temperature": None if fitted is None else fitted.temperature, "bins": bins, "risk": abstention}
     return Section("calibration", "Calibration", html, values)
 
 
 def risk_at(probabilities: np.ndarray, right: np.ndarray) -> list[dict[str, float]]:
     """The error rate of the most certain predictions, for each coverage of `SHARES`; probabilities, right (N,)."""
-    order = (-probabilities).argsort(kind="stable")
+    ordered, wrong = np.sort(probabilities)[::-1], risks(probabilities, right)
     found = []
     for share in SHARES:
-        count = max(round(share * len(order)), 1)
-        chosen = order[:count]
-        found.append({"coverage": share, "images": count, "probability": float(probabilities[chosen[-1]]),
-                      "wrong": float((~right[chosen]).mean())})
+        count = max(round(share * len(ordered)), 1)
+        found.append({"coverage": share, "images": count, "probability": float(ordered[count - 1]),
+                      "wrong": float(wrong[count - 1])})
     return found
