@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from vit.evaluation.intervals.paired_labels import LabelAnswers
 from vit.evaluation.intervals.text_bootstrap import TextStatistics
 from vit.evaluation.multi_label import LabelScore, MultiLabelEvaluation
 from vit.report.sections.generated import buckets, confused_characters
+from vit.report.sections.labels import score_table
 
 GENERATED = ["header", "accuracy", "lengths", "errors", "attention", "training", "data"]
 NAMES = ["red", "a<b>", "c"]
@@ -121,6 +123,15 @@ def test_weighted_scores_are_those_of_scikit_learn_on_the_drawn_images():
         drawn = np.repeat(np.arange(40), row)
         assert area == pytest.approx(average_precision_score(truth[drawn], probabilities[drawn]))
         assert score == pytest.approx(f1_score(truth[drawn], (probabilities > 0.5)[drawn]))
+
+
+def test_a_table_that_is_cut_says_so():
+    scores = [LabelScore(str(c), 1, 1.0, 0.5, 1.0, 1.0, 1.0) for c in range(1001)]
+    subject = SimpleNamespace(evaluation=SimpleNamespace(scores=scores))
+    found = SimpleNamespace(average_precision=[None] * 1001, label_f1=[None] * 1001)
+    assert "The first 1,000 of 1,001 labels are shown; the JSON file has all." in score_table(subject, found)
+    subject.evaluation.scores, found = scores[:3], SimpleNamespace(average_precision=[None] * 3, label_f1=[None] * 3)
+    assert "are shown" not in score_table(subject, found)
 
 
 def test_a_label_without_images_in_a_resample_is_left_out_of_its_mean_f1():

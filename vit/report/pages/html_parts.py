@@ -49,6 +49,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Value]], caption: str,
             f"</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n")
 
 
+def cut_note(total: int, shown: int, noun: str) -> str:
+    """A remark below a table that shows only its first rows; empty where it shows all."""
+    return paragraph(f"The first {shown:,} of {total:,} {noun} are shown; the JSON file has all.", True) if \
+        total > shown else ""
+
+
 def facts(values: dict[str, Value]) -> str:
     """Names and values, one below the other; values that are None are left out."""
     rows = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>\n" for name, value in values.items()

@@ -18,7 +18,7 @@ from vit.report.attention.recording import Seq2SeqAttention, seq2seq_attention
 from vit.report.figures.style import FONT, INK, RULE, new_figure, save_figure, set_title, shorten
 from vit.report.figures.theme import LIGHT
 from vit.report.pages.embedded import figure_url, thumbnail_url
-from vit.report.pages.html_parts import card, cards, drawing, facts, paragraph, shortened, table
+from vit.report.pages.html_parts import card, cards, cut_note, drawing, facts, paragraph, shortened, table
 from vit.report.sections.subject import Section, Subject, missing
 from vit.report.seq2seq import marked_differences
 
@@ -102,6 +102,7 @@ def characters(subject: Subject) -> Section:
     if not rows:
         return Section("confusion", "Characters", paragraph("All characters are right."), {"confused": []})
     html = table(("reference", "generated", "times", "share of this character"), shown, "Confused characters", (2, 3))
+    html += cut_note(len(rows), LISTED, "pairs of characters")
     return Section("confusion", "Characters", html, {"confused": rows})
 
 

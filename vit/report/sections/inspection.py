@@ -3,10 +3,11 @@
 from vit.data.quality.audit import audit
 from vit.messages import duration
 from vit.report.figures.curves import curves_picture
-from vit.report.pages.html_parts import drawing, facts, heading, paragraph, preformatted, table
+from vit.report.pages.html_parts import cut_note, drawing, facts, heading, paragraph, preformatted, table
 from vit.report.sections.subject import Section, Subject, missing
 
 LISTED = 20  # files of each kind in the audit; the JSON file has all
+SHOWN = 1000  # classes in the tables of the page
 
 
 def training(subject: Subject) -> Section:
@@ -71,8 +72,9 @@ def data_audit(subject: Subject) -> Section:
         "sizes": ", ".join(f"{count:,} of {size}" for size, count in list(report.sizes.items())[:5]),
     })
     splits = list(report.counts)
-    rows = [(name, *(report.counts[split][name] for split in splits)) for name in report.classes[:1000]]
+    rows = [(name, *(report.counts[split][name] for split in splits)) for name in report.classes[:SHOWN]]
     html += table(("class", *splits), rows, "Images of each class", range(1, 1 + len(splits)))
+    html += cut_note(len(report.classes), SHOWN, "classes")
     lists = {
         "Unreadable": [(f"{bad.split}: {bad.name}", bad.reason) for bad in report.unreadable],
         "Same content in different splits": [(f"{group[0][0]}: {group[0][1]}",
@@ -93,8 +95,10 @@ def texts_data(subject: Subject) -> Section:
     """The counts of the classes in each split of labelled texts."""
     source = subject.source
     counts = {name: source.counts(name) for name in source.splits}
-    rows = [(name, *(f"{int(count[c]):,}" for count in counts.values())) for c, name in enumerate(source.classes)]
+    rows = [(name, *(f"{int(count[c]):,}" for count in counts.values()))
+            for c, name in enumerate(source.classes[:SHOWN])]
     html = table(("class", *counts), rows, "Texts of each class", range(1, 1 + len(counts)))
+    html += cut_note(len(source.classes), SHOWN, "classes")
     if source.left_out:
         html += table(("text", "remark"), source.left_out[:LISTED], f"Left out ({len(source.left_out):,})")
     return Section("data", "Data", html, {

@@ -12,7 +12,7 @@ from vit.evaluation.multi_label import label_calibration_errors
 from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, shorten, style_axes
 from vit.report.multi_label import labels_picture, names_of
 from vit.report.pages.embedded import figure_url, thumbnail_url
-from vit.report.pages.html_parts import card, cards, drawing, facts, paragraph, table
+from vit.report.pages.html_parts import card, cards, cut_note, drawing, facts, paragraph, table
 from vit.report.sections.numbers import interval_cells
 from vit.report.sections.subject import Section, Subject
 
@@ -53,7 +53,7 @@ def score_table(subject: Subject, found: LabelIntervals) -> str:
             for score, area, f1 in zip(subject.evaluation.scores, found.average_precision, found.label_f1, strict=True)]
     columns = ("label", "images", "average precision", f"{LEVEL:.0%} interval", "F1", f"{LEVEL:.0%} interval",
                "threshold", "precision", "recall")
-    return table(columns, rows[:SHOWN], "Each label", range(1, len(columns)))
+    return table(columns, rows[:SHOWN], "Each label", range(1, len(columns))) + cut_note(len(rows), SHOWN, "labels")
 
 
 def label_reliability(subject: Subject) -> Section:
@@ -80,12 +80,12 @@ def label_reliability(subject: Subject) -> Section:
             for score, plain, error, temperature, probabilities, truth in zip(
                 evaluation.scores, *errors, temperatures, evaluation.probabilities.T, evaluation.truth.T, strict=True)]
     html += table(columns, rows[:SHOWN], "Calibration of each label", range(1, len(columns)))
+    html += cut_note(len(rows), SHOWN, "labels")
     plain, calibrated = ({"mean": float(np.mean(each)), "classes": dict(zip(evaluation.classes, each, strict=True))}
                          for each in errors)
     values = {**plain, "calibrated": None if fitted is None else calibrated,
               "temperatures": None if fitted is None else list(fitted.temperatures)}
     return Section("calibration", "Calibration", html, values)
-
 
 
 def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str:

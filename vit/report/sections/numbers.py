@@ -8,7 +8,7 @@ from vit.data import LinePreprocessing, PackedPreprocessing
 from vit.evaluation.calibration.reliability import reliability, risks
 from vit.evaluation.intervals.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, Interval, accuracies
 from vit.report.figures.reliability import reliability_picture
-from vit.report.pages.html_parts import drawing, facts, paragraph, table
+from vit.report.pages.html_parts import cut_note, drawing, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject
 
 SHOWN = 1000  # classes in the table of the page; all are in the JSON file
@@ -62,8 +62,7 @@ def accuracy(subject: Subject) -> Section:
              for score, each in zip(scores, found.per_class, strict=True)]
     columns = ("class", subject.unit, "accuracy (recall)", f"{LEVEL:.0%} interval", "precision", "F1")
     html += table(columns, lines[:SHOWN], "Accuracy of each class", range(1, 6))
-    if len(scores) > SHOWN:
-        html += paragraph(f"The first {SHOWN:,} of {len(scores):,} classes are shown; the JSON file has all.", True)
+    html += cut_note(len(scores), SHOWN, "classes")
     per_class = [{**asdict(score), "interval": None if each is None else asdict(each)}
                  for score, each in zip(scores, found.per_class, strict=True)]
     values = {"level": LEVEL, "resamples": RESAMPLES, "accuracy": asdict(found.accuracy),
