@@ -52,6 +52,15 @@ def test_parquet_writes_more_rows_than_one_group():
     assert table.column("file").to_pylist() == [str(i) for i in range(2500)]
 
 
+def test_numbers_after_a_group_of_parquet_without_any_are_written():
+    stream, last = io.BytesIO(), {"text": "a", "mask": 2, "word": "b", "probability": 0.5, "next": 0.25, "error": None}
+    table = TABLES["parquet"](stream, list(last))
+    for row in [{"error": "too long"}] * 1000 + [last]:  # 1,000 texts that cannot be read
+        table.write(row)
+    table.close()
+    assert pyarrow.parquet.read_table(stream).to_pylist()[-1] == last
+
+
 def test_file_names_that_are_no_utf8_survive():
     name = b"caf\xe9.jpg".decode("utf-8", "surrogateescape")
     row = {**ROWS[0], "file": name}

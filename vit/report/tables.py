@@ -18,7 +18,8 @@ Cell = str | int | float | bool | None | list[str] | list[float]
 Row = Mapping[str, Cell]
 # columns of lists and the Arrow type of their items
 LISTS = {"labels": "string", "probabilities": "double", "set": "string"}
-NUMBERS = ("probability", "score", "unknown", "p_value")  # prefixes of the names of numeric columns
+NUMBERS = ("probability", "score", "unknown", "p_value", "next")  # prefixes of the names of columns of real numbers
+INTEGERS = ("mask",)  # columns of whole numbers
 
 
 class Table(Protocol):
@@ -74,7 +75,9 @@ class JsonTable:
 
 
 class ParquetTable:
-    """A Parquet file with row groups of 1000 rows; the first rows determine the column types."""
+    """A Parquet file with row groups of 1000 rows. The first group determines the column types; the type of a column
+    that is empty in it follows from its name.
+    """
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
         self.stream, self.columns, self.rows, self.writer = stream, list(columns), [], None
@@ -177,11 +180,13 @@ def join_cell(values: Iterable[str], classes: Sequence[str]) -> str:
 
 
 def _arrow_type(name: str) -> "pyarrow.DataType":
-    """The type of a column whose first rows are empty."""
+    """The type of a column that is empty in the first rows."""
     import pyarrow
 
     if name in LISTS:
         return pyarrow.list_(pyarrow.type_for_alias(LISTS[name]))
+    if name in INTEGERS:
+        return pyarrow.int64()
     return pyarrow.float64() if name.startswith(NUMBERS) else pyarrow.string()
 
 

@@ -95,8 +95,9 @@ def remaining(inputs: Sequence, exclude: Collection[str]) -> list:
     Raises:
         ValueError: none is left, or none of those to exclude is among the inputs.
     """
+    labelled = set(exclude)
     names = ["\t".join(each) if isinstance(each, tuple) else str(each) for each in inputs]
-    left = [each for each, name in zip(inputs, names, strict=True) if name not in exclude]
+    left = [each for each, name in zip(inputs, names, strict=True) if name not in labelled]
     if exclude and len(left) == len(inputs):
         raise ValueError(f"none of the {len(exclude)} samples to exclude is among the {len(inputs)} inputs, such as "
                          f"{sorted(exclude)[0]}; pass the inputs in the same way as for the earlier choice")
