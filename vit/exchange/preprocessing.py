@@ -1,6 +1,7 @@
 """The preprocessing of images in the configs of timm, OpenCLIP and transformers, and as our `Preprocessing`."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,19 @@ CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm'
 OPENCLIP_RESIZE = {"shortest": "shorter", "longest": "pad", "squash": "squash"}
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box")  # Pillow's numbers, which transformers writes
 INTERPOLATIONS = {"random": "bicubic"}  # timm trains such models with several
+# of transformers' image processors: what keys that are missing or null in preprocessor_config.json stand for
+OTHER_PROCESSOR = {"size": 224, "default_to_square": True, "do_center_crop": False, "resample": 3}
+SHORTER_EDGE = {"default_to_square": False, "do_center_crop": True, "crop_size": 224}
+PROCESSORS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("ViT", "DINOv3ViT"), {"resample": 2}),
+    "DeiT": {"size": 256, "do_center_crop": True, "crop_size": 224},
+    **dict.fromkeys(("CLIP", "Bit"), SHORTER_EDGE),
+}
+PROCESSOR_NAME = re.compile(r"(ImageProcessor|FeatureExtractor)(Fast|Pil)?$")
+MODEL_PROCESSORS = {  # model_type -> its image processor
+    **dict.fromkeys(("vit", "vit_mae", "vit_msn", "ijepa"), "ViT"), "deit": "DeiT", "dinov3_vit": "DINOv3ViT",
+    **dict.fromkeys(("dinov2", "dinov2_with_registers"), "Bit"), **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
+}
 
 
 def from_timm(cfg: Mapping[str, Any]) -> Preprocessing:
@@ -45,24 +59,58 @@ def channel_values(mean: Sequence[float], std: Sequence[float], channels: int | 
     return {"mode": "L", **{name: (sum(each) / len(each),) for name, each in values.items()}}
 
 
-def from_transformers(values: Mapping[str, Any]) -> Preprocessing:
-    """The preprocessing of transformers' `preprocessor_config.json`.
+def from_transformers(values: Mapping[str, Any], model_type: str | None = None) -> Preprocessing:
+    """The preprocessing of transformers' `preprocessor_config.json`; a key that is missing or null has the default of
+    the image processor.
+
+    Args:
+        model_type: of config.json, whose image processor is meant if the values name none.
 
     Raises:
         SourceError: a rule that `Preprocessing` does not have, such as no resizing at all.
     """
-    crops = bool(values.get("do_center_crop", False))
-    size, crop = edges(values.get("size", 224)), edges(values.get("crop_size", values.get("size", 224)))
-    mean, std = values["image_mean"], values["image_std"]
-    if not values.get("do_normalize", True):
-        mean, std = (0.0,) * len(mean), (1.0,) * len(std)
-    interpolation, shared = RESAMPLING[values.get("resample", 3)], channel_values(mean, std)
-    if len(size) == 1 and crops and len(crop) == 2 and max(crop) <= size[0]:
-        return Preprocessing(crop, "shorter", min(crop) / size[0], interpolation, **shared)
+    stated = {key: value for key, value in values.items() if value is not None}
+    stated = processor_defaults(stated, model_type) | stated
+    if not stated.get("do_resize", True):
+        raise SourceError("preprocessor_config.json has do_resize=false: images keep their sizes, but the model needs "
+                          "one size")
+    crops, square = stated["do_center_crop"], stated["default_to_square"]
+    size = edges(stated["size"], square)
+    crop = edges(stated.get("crop_size", stated["size"]))
+    mean, std = normalization(stated)
+    interpolation, shared = RESAMPLING[stated["resample"]], channel_values(mean, std)
+    if len(size) == 1 and crops and len(set(crop)) == 1 and crop[0] <= size[0]:
+        return Preprocessing((crop[0], crop[0]), "shorter", exact_crop_pct(crop[0], size[0]), interpolation, **shared)
     if len(size) == 2 and (not crops or crop == size):
         return Preprocessing(size, "squash", 1.0, interpolation, **shared)
+    if len(set(size)) == len(set(crop)) == 1 and len(size) == len(crop) == 2 and crop[0] <= size[0]:
+        return Preprocessing(crop, "squash", exact_crop_pct(crop[0], size[0]), interpolation, **shared)
     raise SourceError(f"preprocessor_config.json has size {values.get('size')} and crop "
-                      f"{values.get('crop_size')}, which is neither a shorter edge with a crop nor one size")
+                      f"{values.get('crop_size')}, which is neither a shorter edge with a square crop nor one size")
+
+
+def processor_defaults(values: Mapping[str, Any], model_type: str | None) -> dict[str, Any]:
+    """The defaults of the image processor that the values name, else of that of the model type."""
+    named = values.get("image_processor_type") or values.get("feature_extractor_type")
+    name = PROCESSOR_NAME.sub("", str(named)) if named else MODEL_PROCESSORS.get(model_type or "", "")
+    return {**OTHER_PROCESSOR, **PROCESSORS.get(name, {})}
+
+
+def normalization(values: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+    """mean and std of pixels in [0, 1], which transformers multiplies by 255 `rescale_factor` before."""
+    mean, std = list(values["image_mean"]), list(values["image_std"])
+    if not values.get("do_normalize", True):
+        mean, std = [0.0] * len(mean), [1.0] * len(std)
+    scale = 255 * (values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1)
+    if math.isclose(scale, 1):
+        return mean, std
+    return [value / scale for value in mean], [value / scale for value in std]
+
+
+def exact_crop_pct(crop: int, size: int) -> float:
+    """The part of `size` that a crop takes, such that `floor(crop / part)` is `size` again, however it is rounded."""
+    part = crop / size
+    return part if math.floor(crop / part) == size else math.nextafter(part, 0)
 
 
 def to_transformers(preprocessing: Preprocessing) -> tuple[dict[str, Any], str]:
@@ -90,10 +138,10 @@ def to_transformers(preprocessing: Preprocessing) -> tuple[dict[str, Any], str]:
     return {"image_processor_type": "ViTImageProcessor", **values, "size": {"height": height, "width": width}}, gap
 
 
-def edges(size: Any) -> tuple[int, ...]:
-    """(height, width), or (shorter edge,)"""
+def edges(size: Any, square: bool = True) -> tuple[int, ...]:
+    """(height, width), or (shorter edge,), which one number stands for if it is not `square`."""
     if isinstance(size, int):
-        return size, size
+        return (size, size) if square else (size,)
     if isinstance(size, Mapping):
         return (size["shortest_edge"],) if "shortest_edge" in size else (size["height"], size["width"])
     return tuple(size)

@@ -278,7 +278,7 @@ def read_hub_model(name: str) -> Checkpoint:
 def find_preprocessing(config: Mapping[str, Any], processor: Mapping[str, Any]) -> Preprocessing | None:
     """The preprocessing that timm, transformers or OpenCLIP state; None where they state none."""
     if "image_mean" in processor:
-        return preprocessing.from_transformers(processor)
+        return preprocessing.from_transformers(processor, config.get("model_type"))
     if "preprocess_cfg" in config:
         return preprocessing.from_openclip(config["preprocess_cfg"], config.get("model_cfg", config))
     cfg = config.get("pretrained_cfg") or {}

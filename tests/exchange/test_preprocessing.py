@@ -1,0 +1,61 @@
+"""The preprocessing that transformers, timm and OpenCLIP state, compared with the pixels that they compute."""
+
+import json
+
+import pytest
+import torch
+import transformers as hf
+
+from vit.bundle.files import SourceError
+from vit.exchange.pixel_differences import synthetic_images
+from vit.exchange.preprocessing import exact_crop_pct, from_transformers
+
+NORMALIZED = {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27], "do_normalize": True}
+STATED = {
+    "one number is CLIP's shorter edge": {"feature_extractor_type": "CLIPFeatureExtractor", "size": 32, "crop_size": 32,
+                                          "do_center_crop": True, "do_resize": True, "resample": 3},
+    "one number is both edges of a ViT": {"feature_extractor_type": "ViTFeatureExtractor", "size": 32},
+    "DeiT crops a square": {"feature_extractor_type": "DeiTFeatureExtractor", "size": 36, "crop_size": 32,
+                            "do_center_crop": True, "resample": 3},
+    "other range of pixels": {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32},
+                              "rescale_factor": 1 / 127.5},
+    "pixels up to 255": {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32},
+                         "do_rescale": False},
+    "null is a missing key": {"image_processor_type": "ViTImageProcessorFast", "size": {"height": 32, "width": 32},
+                              "crop_size": None, "do_center_crop": None, "resample": 2},
+    "DINOv2 without its own keys": {"image_processor_type": "BitImageProcessor"},
+}
+
+
+@pytest.mark.parametrize("case", STATED)
+def test_pixels_equal_those_of_transformers(case, tmp_path):
+    values = NORMALIZED | STATED[case]
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
+    theirs, ours = hf.AutoImageProcessor.from_pretrained(tmp_path, backend="pil"), from_transformers(values)
+    scale = torch.tensor(ours.std).view(-1, 1, 1) * 255
+    for image in synthetic_images((32, 32))[:8]:
+        image = image.convert("RGB").crop((0, 0, image.width // 2 * 2, image.height // 2 * 2))
+        even = image.resize((64, 32) if image.width > image.height else (32, 64))  # whose crops need no rounding
+        pixels = ours.normalize(ours.image(even)[None])
+        expected = theirs(even, return_tensors="pt")["pixel_values"]
+        assert ((pixels - expected).abs() * scale).max() < 0.6
+
+
+def test_the_model_type_stands_for_a_processor_that_is_not_named():
+    google = NORMALIZED | {"do_resize": True, "size": 224}  # as in google/vit-base-patch16-224
+    assert from_transformers(google, "vit").interpolation == "bilinear"
+    assert from_transformers(google, "dinov2").resize == "shorter"
+
+
+@pytest.mark.parametrize(("values", "problem"), [
+    ({"do_resize": False, "size": 32}, "do_resize=false"),
+    ({"size": {"shortest_edge": 36}, "do_center_crop": True, "crop_size": {"height": 32, "width": 24}}, "square crop"),
+])
+def test_rules_that_there_are_not_are_an_error(values, problem):
+    with pytest.raises(SourceError, match=problem):
+        from_transformers(NORMALIZED | values)
+
+
+@pytest.mark.parametrize(("crop", "size"), [(224, 256), (224, 400), (1, 93), (384, 384)])
+def test_the_resized_edge_is_exact(crop, size):
+    assert int(crop / exact_crop_pct(crop, size)) == size
