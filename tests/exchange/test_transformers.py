@@ -22,6 +22,7 @@ CASES = {
     "DeiT, distilled": (hf.DeiTForImageClassificationWithTeacher, hf.DeiTConfig(**SIZE, num_labels=5), "logits"),
     "DeiT without head": (hf.DeiTModel, hf.DeiTConfig(**SIZE), "class token"),
     "ViT without head": (hf.ViTModel, hf.ViTConfig(**SIZE), "class token"),
+    "ViT, no labels": (hf.ViTForImageClassification, hf.ViTConfig(**SIZE, num_labels=0), "logits"),
     "DINOv2": (hf.Dinov2Model, hf.Dinov2Config(**DINO), "class token"),
     "DINOv2, SwiGLU": (hf.Dinov2Model, hf.Dinov2Config(**DINO, use_swiglu_ffn=True), "class token"),
     "DINOv2, registers": (hf.Dinov2WithRegistersModel, hf.Dinov2WithRegistersConfig(**DINO), "class token"),

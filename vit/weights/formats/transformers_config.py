@@ -54,7 +54,8 @@ def declared_num_classes(source_config: Mapping[str, Any], otherwise: int = 0) -
     """
     if not (name := saved_class(source_config)):
         return {}
-    labels = len(source_config.get("id2label") or ()) or source_config.get("num_labels", 2)
+    names = source_config.get("id2label")  # empty for a classifier without a head
+    labels = source_config.get("num_labels", 2) if names is None else len(names)
     return {"num_classes": labels if "Classification" in name else otherwise}
 
 
