@@ -26,6 +26,8 @@ CASES = {
     "DINOv2": (hf.Dinov2Model, hf.Dinov2Config(**DINO), "class token"),
     "DINOv2, SwiGLU": (hf.Dinov2Model, hf.Dinov2Config(**DINO, use_swiglu_ffn=True), "class token"),
     "DINOv2, registers": (hf.Dinov2WithRegistersModel, hf.Dinov2WithRegistersConfig(**DINO), "class token"),
+    "DINOv2, class that may have registers": (
+        hf.Dinov2WithRegistersModel, hf.Dinov2WithRegistersConfig(**DINO, num_register_tokens=0), "class token"),
     "DINOv2, classifier": (hf.Dinov2ForImageClassification, hf.Dinov2Config(**DINO, num_labels=5), "logits"),
     "DINOv2, registers, classifier": (
         hf.Dinov2WithRegistersForImageClassification, hf.Dinov2WithRegistersConfig(**DINO, num_labels=5), "logits"),

@@ -104,6 +104,8 @@ def from_transformers(state: State) -> RenamedState:
     converted = RenamedState(state, ALL_FAMILIES.to_vit)
     converted.fuse(("q", "k", "v"), "qkv")
     converted.fuse(("gate", "value"), "fc1")
+    if "embed.reg_token" in converted and not converted["embed.reg_token"].numel():  # no registers are saved as (1,0,D)
+        del converted["embed.reg_token"], converted.sources["embed.reg_token"]
     if "embed.reg_token" in converted:
         fold_class_position(converted)
     if "embed.dist_token" in converted and "head_dist.weight" not in converted:
