@@ -5,6 +5,7 @@ import torch
 import transformers as hf
 
 from tests.exchange.conftest import CLOSE, SIZE, images, scramble, unplaced
+from vit.bundle.files import SourceError
 from vit.exchange import import_weights
 
 TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 20,
@@ -95,6 +96,18 @@ def test_bert_pretrained(tmp_path) -> None:
         torch.testing.assert_close(tokens, expected.prediction_logits, **CLOSE)
         torch.testing.assert_close(pairs, expected.seq_relationship_logits, **CLOSE)
     assert not unplaced(report)
+
+
+@pytest.mark.parametrize(("cls", "options", "problem"), [
+    (hf.BertForPreTraining, {"tie_word_embeddings": False}, "decoder.weight differs from bert.embeddings"),
+    (hf.BertForPreTraining, {"is_decoder": True}, "is_decoder=true"),
+    (hf.BertModel, {"is_decoder": True}, "is_decoder=true"),
+])
+def test_a_bert_that_computes_something_else_is_an_error(cls, options, problem) -> None:
+    config = hf.BertConfig(vocab_size=30, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+                           intermediate_size=48, max_position_embeddings=12, **options)
+    with pytest.raises(SourceError, match=problem):
+        import_weights(scramble(cls(config)))
 
 
 def test_sharded_weights(tmp_path) -> None:

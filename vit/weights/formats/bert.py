@@ -49,13 +49,30 @@ PRETRAINING_CLASSES = ("BertForPreTraining", "BertForMaskedLM")
 
 
 def from_bert(state: State) -> RenamedState:
-    """The state under vit's names, for a post-norm model with `norm_eps=1e-12`; queries, keys and values are fused."""
+    """The state under vit's names, for a post-norm model with `norm_eps=1e-12`; queries, keys and values are fused.
+
+    Raises:
+        ValueError: the output layer is not tied to the embedding.
+    """
+    check_tied(state)
     needed = {name: tensor for name, tensor in state.items() if not REDUNDANT.match(name)}
     converted = RenamedState(needed, lambda name: NAME_MAP.to_vit(full_name(name)))
     converted.fuse(("q", "k", "v"), "qkv")
     if "embed.pos_embed" in converted:
         converted.make("embed.pos_embed", ["embed.pos_embed"], lambda table: table[None])  # (1,max_len,D)
     return converted
+
+
+def check_tied(state: State) -> None:
+    """Checks that the output layer of masked words has the embedding and the bias that it shares in vit.
+
+    Raises:
+        ValueError: it has tensors of its own.
+    """
+    for name, shared in (("cls.predictions.decoder.weight", TOKENS), ("cls.predictions.decoder.bias", TOKEN_BIAS)):
+        if name in state and shared in state and not torch.equal(state[name], state[shared]):
+            raise ValueError(f"{name} differs from {shared} (tie_word_embeddings=false), but in vit the output layer "
+                             "of masked words is the embedding")
 
 
 def to_bert(state: State, config: Any) -> ForeignWeights:
@@ -106,9 +123,12 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
     """From config.json; without one those of published models.
 
     Raises:
-        ValueError: the tensors are RoBERTa's, or the config is of another model.
+        ValueError: the tensors are RoBERTa's, or the config is of another model or of a decoder.
     """
     check_model_type(source_config, ("bert",))
+    if source_config.get("is_decoder"):
+        raise ValueError("the source's config has is_decoder=true, a BERT whose tokens attend only to those before "
+                         "them, which no model of vit is")
     positions, segments = (state.get(name, state.get(name.removeprefix("bert."))) for name in (POSITIONS, SEGMENTS))
     if not source_config and positions is not None and len(segments) == 1 and len(positions) % 8 == 2:
         raise ValueError(f"a table of {len(positions)} positions and one segment belong to RoBERTa, which has BERT's "
