@@ -6,8 +6,10 @@ import warnings
 import pytest
 import timm
 import torch
-from timm.models import save_for_hf
+from timm.layers import GluMlp
+from timm.models import Eva, VisionTransformer, save_for_hf
 
+from tests.exchange.conftest import scramble
 from tests.weights.formats.test_timm import FAMILIES, foreign
 from vit.bundle import save_bundle
 from vit.data import Preprocessing
@@ -94,3 +96,29 @@ def test_an_unsupported_part_is_named(tmp_path) -> None:
     save_for_hf(model, tmp_path)
     with pytest.raises(ValueError, match="blocks of the class ParallelThingsBlock, which no vit model has"):
         import_weights(tmp_path)
+
+
+SIZES = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
+OPTIONS = {
+    "no tokens before the patches": (VisionTransformer, {"class_token": False, "no_embed_class": True,
+                                                         "global_pool": "avg"}),
+    "registers with positions": (Eva, {"num_reg_tokens": 2, "init_values": 0.1}),
+    "registers alone": (Eva, {"num_reg_tokens": 2, "init_values": 0.1, "class_token": False, "global_pool": "avg"}),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_other_options_of_a_model_in_memory(case: str) -> None:
+    cls, options = OPTIONS[case]
+    torch.manual_seed(0)
+    reference = scramble(cls(**SIZES, **options))
+    model, report = import_weights(reference)
+    x = images(model.config)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), reference(x), **CLOSE)
+    assert report.count("unused") == report.count("new") == 0
+
+
+def test_the_gate_of_an_mlp_is_its_first_half() -> None:
+    with pytest.raises(ValueError, match="a gate in the second half"):
+        import_weights(VisionTransformer(**SIZES, mlp_layer=GluMlp))

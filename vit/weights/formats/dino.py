@@ -20,7 +20,8 @@ BLOCK_RULES = [
     (r"(blocks\.\d+\.)mlp\.w3\.", r"\1mlp.fc2."),
     (r"(blocks\.\d+\.)gamma_([12])$", r"\1ls\2.gamma"),
 ]
-MARKERS = ("mask_token", "register_tokens", "decoder_pos_embed", "blocks.0.mlp.w12.weight")  # not in timm's own files
+REGISTERS = "register_tokens"  # of a DINOv2
+MARKERS = ("mask_token", REGISTERS, "decoder_pos_embed", "blocks.0.mlp.w12.weight")  # not in timm's own files
 WRAPPERS = r"(?:[a-z_]+\.)*"  # such as "teacher.", of a file with student and teacher
 DISTILLATION_HEADS = (WRAPPERS + r"(?:dino_head|ibot_head)\.", WRAPPERS + r"head\.(?:mlp\.\d+|mlp|last_layer)\.")
 EXCLUDED = {
@@ -38,7 +39,7 @@ def from_dino(state: State) -> RenamedState:
     converted = from_timm({name: state[original] for name, original in originals.items()})
     converted.sources = {name: tuple(originals[each] for each in sources)
                          for name, sources in converted.sources.items()}
-    if "embed.reg_token" in converted:
+    if REGISTERS in state:  # timm's own register tokens have positions, or the class token has none
         fold_class_position(converted)
     return converted
 

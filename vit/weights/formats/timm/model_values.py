@@ -38,7 +38,7 @@ def model_values(module: Any) -> dict[str, Any]:
         "pool": POOLS[module.global_pool],
         "pool_prefix": module.num_prefix_tokens > 0 and pools_prefix(module),
         "pool_heads": None if pool is None or pool.num_heads == block.attn.num_heads else pool.num_heads,
-        "prefix_positions": not module.no_embed_class if getattr(module, "pos_embed", None) is not None else True,
+        "prefix_positions": has_prefix_positions(module),
         "layer_scale": None if BLOCKS[kind] == "res_post_norm" else initial_layer_scale(block),
         **(relative_values(module) or absolute_or_rotary_values(module)),
     }
@@ -52,6 +52,12 @@ def covered_image_size(embed: Any) -> list[int]:
 def pools_prefix(module: Any) -> bool:
     """Whether class token and registers are pooled like patches; Eva's attention pooling always includes them."""
     return getattr(module, "pool_include_prefix", type(module).__name__ == "Eva" and module.attn_pool is not None)
+
+
+def has_prefix_positions(module: Any) -> bool:
+    """Whether class token and registers have positions; True without a table, and without such tokens."""
+    table = getattr(module, "pos_embed", None)
+    return table is None or not module.num_prefix_tokens or not module.no_embed_class
 
 
 def activation(block: Any) -> str | None:
@@ -104,6 +110,7 @@ def unsupported_part(module: Any) -> str | None:
         "fewer heads of keys than of queries": lambda: any(
             getattr(each.attn, "num_kv_heads", each.attn.num_heads) != each.attn.num_heads for each in blocks),
         "gates on the heads": lambda: getattr(block.attn, "gate", None) is not None,
+        "a gate in the second half of the first MLP layer": lambda: getattr(block.mlp, "gate_last", False),
         "a bias in only one of attn.proj and mlp.fc2": lambda: (block.attn.proj.bias is None)
         != (block.mlp.fc2.bias is None),
         f"the activation {type(block.mlp.act).__name__}": lambda: activation(block) is None,
