@@ -91,7 +91,7 @@ class Task(LightningModule, ABC):
         # Lightning and DDP average over micro-batches and processes; a filler batch has a gradient of zero
         loss = loss * (0 if filler else accumulate * self.trainer.world_size)
         self.train_loss.update(loss.detach())
-        if step % self.trainer.log_every_n_steps == 0:
+        if (step + 1) % self.trainer.log_every_n_steps == 0:  # the steps after which Lightning passes values to loggers
             self.log("train/step_loss", loss.detach())  # of this process's part of the batch only
         return loss
 

@@ -1,0 +1,47 @@
+"""The loss of single steps that loggers receive."""
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers.logger import DummyLogger
+from torch import nn
+
+from vit.tasks import Optimization, Task
+from vit.training import build_optimizer, build_schedule, quiet_lightning
+
+
+class Recorder(DummyLogger):
+    def __init__(self):
+        super().__init__()
+        self.found = {}
+
+    def log_metrics(self, metrics, step=None):
+        if "train/step_loss" in metrics:
+            self.found[step] = metrics["train/step_loss"]
+
+
+class Linear(Task):
+    losses: dict[int, float]
+
+    @property
+    def metric_names(self):
+        return ["train/loss"]
+
+    def training_loss(self, batch, step, micro):
+        loss = self.model(batch["x"]).square().sum() / batch["samples"]
+        self.losses[step] = 2 * float(loss.detach())  # of the last micro-batch, of two
+        return loss
+
+
+def test_loggers_receive_the_loss_of_the_step_that_they_name(tmp_path):
+    quiet_lightning()
+    torch.manual_seed(0)
+    recipe = Optimization(lambda model: build_optimizer(model, lr=0.1),
+                          lambda optimizer, steps: build_schedule(optimizer, "cosine", steps))
+    task, logger = Linear(nn.Linear(3, 1), recipe), Recorder()
+    task.losses = {}
+    batches = [{"x": torch.randn(2, 3), "samples": 4} for _ in range(10)]
+    trainer = pl.Trainer(max_epochs=2, accumulate_grad_batches=2, log_every_n_steps=3, logger=logger, accelerator="cpu",
+                         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+                         default_root_dir=tmp_path)
+    trainer.fit(task, torch.utils.data.DataLoader(batches, batch_size=None))
+    assert logger.found == {step: task.losses[step] for step in (2, 5, 8)}
