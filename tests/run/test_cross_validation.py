@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import accuracy_score
 
 import vit
-from tests.run.conftest import table, write_photos
+from tests.run.conftest import SMALL, table, write_photos
 from vit.bundle import BundleError, load_bundle, save_ensemble
 from vit.data import DataError
 from vit.evaluation.out_of_fold import read_held_out
@@ -133,11 +133,26 @@ def test_members_of_an_ensemble_must_fit(finished, tmp_path):
         save_ensemble(tmp_path / "ensemble", [finished.path / "ensemble"])
 
 
+def test_the_ensemble_skips_the_test_images_that_the_runs_skip(tmp_path):
+    root = write_photos(tmp_path / "photos", {f"{split}/{name}": 8 for split in ("train", "test") for name in "ab"})
+    truncate(root / "test" / "a" / "000.png")
+    result = cross_validate(["data=folder", f"data.root={root}", *SMALL, "recipe.batch_size=4", "recipe.epochs=1",
+                             "report=false", "data.on_bad_sample=skip", "folds=2", f"run_dir={tmp_path / 'cv'}"])
+    assert result.metrics["ensemble"]["test_samples"] == 15
+
+
+def truncate(photo):
+    content = photo.read_bytes()
+    photo.write_bytes(content[: len(content) // 2])
+
+
 @pytest.mark.slow
 def test_seeds_of_one_start_make_a_soup_per_fold(tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 30}, size=(16, 16))
+    for i in range(9):
+        truncate(root / "cat" / f"{i:03}.png")
     size = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch_size=8", "logger=csv",
-            "report=false"]
+            "report=false", "data.on_bad_sample=skip"]
     start = vit.train(["data=folder", f"data.root={root}", *size, "recipe.epochs=1", f"run_dir={tmp_path / 'start'}"])
     result = cross_validate(["data=folder", f"data.root={root}", *size, "recipe.epochs=2", f"init_from={start.path}",
                              "folds=2", "seeds=0,1", f"run_dir={tmp_path / 'cv'}"])
@@ -148,4 +163,4 @@ def test_seeds_of_one_start_make_a_soup_per_fold(tmp_path):
             found = load_bundle(soup["path"]).model.state_dict()
             for name, tensor in found.items():
                 assert torch.allclose(tensor, torch.stack([state[name] for state in states]).mean(0), atol=1e-6)
-    assert len(read_held_out(tmp_path / "cv" / "out_of_fold.csv")) == 60
+    assert len(read_held_out(tmp_path / "cv" / "out_of_fold.csv")) == 51

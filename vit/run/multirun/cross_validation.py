@@ -132,11 +132,11 @@ def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], whole: HeldOu
     result: dict = {"path": str(path), "members": len(runs)}
     unseen = unseen_test(config["data"], whole)
     if unseen is not None:
-        settings = first.extra.get("evaluation", {})
+        settings = extra["evaluation"] | {"on_bad_sample": config["data"].get("on_bad_sample", "error")}
         split = unseen.splits["test"]
         each = [predict_held_out(load_bundle(model), split, "test", **settings) for model in (*runs, path)]
         *members, ensemble = (part.accuracy for part in each)
-        result |= {"test_samples": len(split), "test_accuracy": ensemble,
+        result |= {"test_samples": len(each[0]), "test_accuracy": ensemble,
                    "member_test_accuracy": sum(members) / len(members)}
     return result
 

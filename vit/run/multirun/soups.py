@@ -39,7 +39,7 @@ def _fold_soup(folder: pathlib.Path, fold: str, runs: list[pathlib.Path], config
     source = build_source(config["data"], read_record(runs[0]))
     bundles = [load_bundle(run) for run in runs]
     first = bundles[0]
-    settings = first.extra.get("evaluation", {})
+    settings = first.extra.get("evaluation", {}) | {"on_bad_sample": config["data"].get("on_bad_sample", "error")}
 
     def score(state: State, split: str = "val") -> float:
         first.model.load_state_dict(state)
