@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, f1_score
 from torch.nn import functional as F
 
 from vit.tasks import MultiLabelLoss
-from vit.tasks.multi_label import MeanAveragePrecision
+from vit.tasks.multi_label import MeanAveragePrecision, MeanF1
 
 LOGITS = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
 TARGETS = (torch.rand(7, 5, generator=torch.Generator().manual_seed(1)) < 0.4)
@@ -43,4 +43,18 @@ def test_labels_on_no_image_do_not_count_in_map(absent):
         metric.update(torch.from_numpy(probabilities[rows]), torch.from_numpy(truth[rows]).long())
     there = [c for c in range(6) if c not in absent]
     expected = np.mean([average_precision_score(truth[:, c], probabilities[:, c]) for c in there])
+    assert float(metric.compute()) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("absent", [[], [1, 3]])
+def test_labels_on_no_image_do_not_count_in_f1(absent):
+    rng = np.random.default_rng(0)
+    truth, probabilities = rng.random((40, 6)) < 0.3, rng.random((40, 6)).astype(np.float32)
+    truth[:, absent] = False
+    metric, targets = MeanF1(6), torch.from_numpy(truth).long()
+    targets[30:] = -1  # padding
+    for rows in (slice(0, 13), slice(13, 40)):
+        metric.update(torch.from_numpy(probabilities[rows]), targets[rows])
+    there = [c for c in range(6) if c not in absent]
+    expected = np.mean([f1_score(truth[:30, c], probabilities[:30, c] > 0.5) for c in there])
     assert float(metric.compute()) == pytest.approx(expected, abs=1e-6)

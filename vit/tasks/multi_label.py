@@ -15,14 +15,14 @@ class MultiLabel(Classification):
     """Trains a `model(images) -> logits` with independent binary labels; the loss must be binary too.
 
     Validation metrics are `val/map`, the mean average precision over labels, which needs no threshold and selects the
-    best epoch, and `val/f1`, macro F1 at threshold 0.5. The thresholds of the saved model are chosen after training.
+    best epoch, and `val/f1`, the mean F1 at threshold 0.5. Both are means over the labels that occur, as in the test.
+    The thresholds of the saved model are chosen after training.
     """
 
     table_metrics = ("val/loss",)
 
     def scores(self, num_classes: int) -> MetricCollection:
-        f1 = MultilabelF1Score(num_classes, ignore_index=PADDING)
-        return MetricCollection({"val/map": MeanAveragePrecision(num_classes), "val/f1": f1})
+        return MetricCollection({"val/map": MeanAveragePrecision(num_classes), "val/f1": MeanF1(num_classes)})
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         logits, targets, real = self(batch["image"]).float(), batch["label"], batch["weight"]
@@ -46,3 +46,14 @@ class MeanAveragePrecision(MultilabelAveragePrecision):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="No positive samples.*")
             return super().compute()[present].mean()
+
+
+class MeanF1(MultilabelF1Score):
+    """Mean F1 at threshold 0.5 over the labels that occur; torchmetrics counts labels without samples as 0 (1.9)."""
+
+    def __init__(self, num_labels: int):
+        super().__init__(num_labels, average="none", ignore_index=PADDING, validate_args=False)
+
+    def compute(self) -> Tensor:
+        """The mean over the labels that occur, a scalar."""
+        return super().compute()[self.tp + self.fn > 0].mean()
