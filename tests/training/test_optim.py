@@ -336,3 +336,21 @@ def test_scaled_lr():
     assert scaled_lr(1e-3, 1024, rule="sqrt") == pytest.approx(2e-3)
     with pytest.raises(ValueError, match="linear, sqrt"):
         scaled_lr(1e-3, 512, rule="cubic")
+
+
+@pytest.mark.parametrize("option", ["foreach", "differentiable"])
+def test_an_option_that_excludes_the_fused_implementation_is_used(option):
+    group = build_optimizer(nn.Linear(2, 2), options={option: True}).param_groups[0]
+    assert group[option] and not group["fused"]
+
+
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("adamw", {"betas": [0.9]}, "'adamw' does not accept its options {'betas': .*index out of range"),
+    ("adamw", {"betas": 0.9}, "'adamw' does not accept its options"),
+    ("adamw", {"foreach": True, "fused": True}, "cannot be `True` together"),
+    ("lion", {"betas": [0.9]}, "'lion' does not accept its options"),
+    ("lion", {"weight_decay": 0.5}, "weight_decay is no option of optimizer 'lion'"),
+])
+def test_options_that_an_optimizer_rejects_are_value_errors(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        build_optimizer(nn.Linear(2, 2), name, options=options)

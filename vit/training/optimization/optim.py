@@ -118,7 +118,7 @@ def build_optimizer(
         options: keyword arguments of its constructor.
 
     Raises:
-        ValueError: an unknown name or option, or what `parameter_groups` raises.
+        ValueError: an unknown name or option, an option of another form, or what `parameter_groups` raises.
     """
     orthogonalize = name.lower().removeprefix("lookahead_") in ORTHOGONALIZING
     groups = parameter_groups(model, weight_decay, layer_decay, lr, orthogonalize)
@@ -129,9 +129,14 @@ def build_optimizer(
     accepted = inspect.signature(optimizer_class).parameters
     if options:
         check_options(name, options, accepted)
-    if "fused" in accepted and fusable(parameter for group in groups for parameter in group["params"]):
-        options = {"fused": True, **options}
-    return optimizer_class(groups, lr=lr, **options)
+    fused: dict[str, bool] = {}
+    others = options.get("foreach") or options.get("differentiable")  # implementations that exclude the fused one
+    if "fused" in accepted and not others and fusable(each for group in groups for each in group["params"]):
+        fused = {"fused": True}
+    try:
+        return optimizer_class(groups, lr=lr, **(fused | options))
+    except (IndexError, RuntimeError, TypeError) as error:
+        raise ValueError(f"optimizer {name!r} does not accept its options {options}: {error}") from None
 
 
 def torch_optimizers() -> dict[str, type[torch.optim.Optimizer]]:
@@ -164,9 +169,12 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
         from vit.training.optimization.muon import use_suited_precision
 
         use_suited_precision()
+    if "weight_decay" in options:
+        raise ValueError(f"weight_decay is no option of optimizer {name!r}, whose parameter groups have their own; set "
+                         "weight_decay beside options")
     try:
         return create_optimizer_v2(groups, opt=name.lower(), lr=lr, **options)
-    except TypeError as error:
+    except (IndexError, RuntimeError, TypeError) as error:
         raise ValueError(f"optimizer {name!r} does not accept its options {options}: {error}") from None
 
 
