@@ -39,9 +39,10 @@ WHOLE = ("in_chans", "vocab_size", "source_vocab", "max_len", "dim", "depth", "n
          "decoder_depth", "decoder_num_heads", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel")
 POSITIVE = ("mlp_ratio", "decoder_mlp_ratio", "norm_eps", "rotary_theta", "init_std", "layer_scale")
 NOT_NEGATIVE = ("num_classes", "registers", "segments", "window", "global_tokens")
-ATTENTION = ("attention", "heads", "head_dim", "value_dim", "projection", "qk_norm", "attn_norm", "key_bias",
-             "attention_dropout")  # keys that only attention has
-LOCAL = ("window", "dilation", "global_tokens")  # keys that only attention=local has
+# keys that only attention, and only attention=local, has; of `attention_dropout` and `window`, which saved models may
+# have without, a run warns (vit.run.config.without_effect)
+ATTENTION = ("attention", "heads", "head_dim", "value_dim", "projection", "qk_norm", "attn_norm", "key_bias")
+LOCAL = ("dilation", "global_tokens")
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
 
 
@@ -165,7 +166,7 @@ def check_heads(config: Any) -> None:
 
 
 def check_mixer(config: Any) -> None:
-    """Check that `kernel`, the keys of attention and the positions fit `mixer` and, of a decoder, `decoder_mixer`.
+    """Check that the keys of attention and the positions fit `mixer` and, of a decoder, `decoder_mixer`.
 
     Raises:
         ValueError: they do not.
@@ -175,8 +176,6 @@ def check_mixer(config: Any) -> None:
     if mixers[-1] == "fnet" and decodes:
         raise ValueError("mixer=fnet has no causal form, because every token depends on all others; set "
                          "decoder_mixer=attention, lstm, gru or conv1d with it")
-    if "conv1d" not in mixers and changed(config, ("kernel",)):
-        raise ValueError(f"kernel={config.kernel} needs mixer=conv1d, not mixer={config.mixer}")
     if "attention" in mixers:
         return
     if config.positions in ("rotary", "learned_rotary", "relative"):
@@ -188,10 +187,9 @@ def check_mixer(config: Any) -> None:
 
 
 def changed(config: Any, keys: Sequence[str]) -> list[str]:
-    """The keys whose value is neither the default of the config's class nor a rate of 0."""
+    """The keys whose value is not the default of the config's class."""
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
-    values = {key: getattr(config, key) for key in keys}
-    return [key for key, value in values.items() if value != defaults[key] and not (key in RATES and value == 0)]
+    return [key for key in keys if getattr(config, key) != defaults[key]]
 
 
 def check_positions(config: Any, axes: int) -> None:
