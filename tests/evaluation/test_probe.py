@@ -88,3 +88,11 @@ def test_the_class_balanced_order_has_each_class_equally_often_also_of_many_clas
     assert all(len(set(labels[part].tolist())) == 20_000 for part in order.reshape(5, -1))
     uneven = class_balanced_order(np.array([0, 0, 0, 1]))
     assert sorted(uneven.tolist()) == [0, 1, 2, 3] and 3 in uneven[:2]
+
+
+def test_the_progress_of_the_probes_reaches_its_total():
+    seen = []
+    run_probes({"train": TRAIN, "val": VAL, "test": TEST}, [1], lambda *report: seen.append(report))
+    assert [report for report in seen if report[0] == "nearest neighbours"] == [
+        ("nearest neighbours", done, 2) for done in range(3)]
+    assert seen[-1][1] == seen[-1][2]

@@ -52,6 +52,10 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 def write_report(path: str | PathLike[str], subject: Subject, progress: StageProgress | None = None) -> list[Path]:
     """Write the page to `path` and its values to the JSON file of the same name; both are returned.
 
+    Args:
+        progress: called with each section, the number of finished ones and the number of all, and by sections that take
+            long.
+
     Raises:
         ValueError: the page is larger than `LIMIT`.
     """
