@@ -1,9 +1,13 @@
 """The list of runs in terminals of different widths."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from rich.console import Console
 
-from vit.report.pages.runs_table import runs_table
+from vit.report.logged_values import Curve
+from vit.report.pages.runs_table import runs_page, runs_table
 from vit.run.records.listing import ListedRun
 
 DIGITS = ListedRun("runs/digits/2026-11-25_13-44-10", "finished", "digits", "digits", "vit_tiny", "accuracy", 0.9876,
@@ -51,3 +55,10 @@ def test_short_names_leave_the_numbers_whole():
         shown = lines(width, run)
         assert max(map(len, shown)) <= width and "…" not in "".join(shown).replace("table:label…", "")
         assert {"labels", "finished", "0.3058", "0.3688"} <= set(shown[3].split())
+
+
+def test_values_that_are_not_numbers_are_left_out_of_the_curve_and_sorted_last():
+    page = runs_page([replace(DIGITS, val=float("nan"), curve=(float("nan"), 0.25, float("inf"), 0.75))], "runs")
+    assert 'points="30.0,21.0 90.0,1.0"' in page and "over 4 epochs, 0.2500 to 0.7500" in page
+    assert 'data-value="nan"' not in page and "<svg" not in runs_page([replace(DIGITS, curve=(0.5, np.nan))], "runs")
+    assert Curve(np.arange(2.0), np.full(2, np.nan)).best(highest=True) == 0

@@ -1,5 +1,6 @@
 """A list of runs in the terminal, and as one self-contained HTML file."""
 
+import math
 import os
 from collections.abc import Sequence
 from html import escape
@@ -117,11 +118,14 @@ def _cells(run: Any) -> tuple[str, ...]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
 def _html_row(run: Any) -> str:
     values = (None, None, None, None, None, run.val, run.test, run.epochs, run.seconds, None)
     cells = []
     for name, text, value in zip(HEADINGS, _cells(run), values, strict=True):
-        sorted_by = "" if name not in NUMBERS else f' data-value="{"" if value is None else value}"'
+        absent = value is None or math.isnan(value)  # sorted last
+        sorted_by = "" if name not in NUMBERS else f' data-value="{"" if absent else value}"'
         shown = escape(text)
         if name == "state":
             shown = f'<span class="{run.state}">{shown}</span>' + (f"<br><small>{escape(run.remark)}</small>"
@@ -131,14 +135,13 @@ def _html_row(run: Any) -> str:
 
 
 def _curve(run: Any) -> str:
-    """The validation values of the epochs as a small drawing."""
-    values = run.curve
+    """The finite validation values of the epochs as a small drawing."""
+    values = [(i, v) for i, v in enumerate(run.curve) if math.isfinite(v)]
     if len(values) < 2:
         return ""
-    low, high = min(values), max(values)
-    scale = (high - low) or 1.0
-    points = " ".join(f"{i * WIDTH / (len(values) - 1):.1f},{(HEIGHT - 2) * (high - v) / scale + 1:.1f}"
-                      for i, v in enumerate(values))
-    label = f"val {run.metric} over {len(values)} epochs, {values[0]:.4f} to {values[-1]:.4f}"
+    low, high = min(v for _, v in values), max(v for _, v in values)
+    scale, epochs = (high - low) or 1.0, len(run.curve)
+    points = " ".join(f"{i * WIDTH / (epochs - 1):.1f},{(HEIGHT - 2) * (high - v) / scale + 1:.1f}" for i, v in values)
+    label = f"val {run.metric} over {epochs} epochs, {values[0][1]:.4f} to {values[-1][1]:.4f}"
     return (f'<svg width={WIDTH} height={HEIGHT} viewBox="0 0 {WIDTH} {HEIGHT}" role=img aria-label="{escape(label)}">'
             f'<polyline points="{points}" fill=none stroke=currentColor stroke-width=1.2 /></svg>')
