@@ -18,7 +18,9 @@ from vit.evaluation.progress import Progress
 
 @dataclass(frozen=True)
 class LabelScore:
-    """Metrics of one label, all but the average precision at its threshold; nan if no image has the label."""
+    """Metrics of one label. Precision, recall and F1 are those at its threshold, 0 where their denominator is 0; the
+    average precision is nan if no image has the label.
+    """
 
     name: str
     images: int

@@ -46,7 +46,9 @@ class HeldOut:
 
     @property
     def accuracy(self) -> float:
-        """The fraction of samples whose most probable class is their label; with several labels, of right labels."""
+        """The fraction of samples whose most probable class is their label. With several labels, the fraction of all
+        decisions about a label of a sample that are right at a threshold of 0.5.
+        """
         if self.multi_label:
             return float(((self.probabilities >= 0.5) == self.labels).mean())
         return float((self.probabilities.argmax(1) == self.labels).mean())

@@ -81,7 +81,9 @@ def label_table(scores: list[LabelScore], most: int = 40) -> Table:
 
 
 def labels_picture(path: str | PathLike[str], scores: list[LabelScore], heading: str, most: int = 60) -> Path:
-    """Average precision and F1 per label, best first; of more than `most` labels those with the lowest precision."""
+    """Average precision and F1 per label, best first; of more than `most` labels those with the lowest average
+    precision.
+    """
     present = sorted((s for s in scores if s.images), key=lambda score: -score.average_precision)
     shown = present[-most:]
     figure = new_figure(7.5, 1.1 + 0.34 * max(len(shown), 2))

@@ -10,7 +10,8 @@ STEPS = 10  # shares of removed patches
 
 @torch.inference_mode()
 def deletion_curve(model: nn.Module, inputs: Tensor, classes: Tensor, maps: Tensor, steps: int = STEPS) -> Tensor:
-    """The probability of a class with 0, 1/steps, ... and all patches removed, those with the highest values first.
+    """The probability of a class (softmax of the logits) with 0, 1/steps, ... and all patches removed, those with the
+    highest values first.
 
     Removed patches have the mean value of the image's own channels. The lower the mean of the curve, the better the
     map shows which patches determine the class.

@@ -165,7 +165,7 @@ def picture_cards(subject: Subject, chosen: Sequence[int]) -> str:
 
 
 def source_attention(subject: Subject) -> Section:
-    """The cross-attention of examples: the worst text with few errors, and correct or average ones."""
+    """The cross-attention of evenly spaced texts in the order of their errors, from the fewest to the most."""
     key, title, model = "attention", "Attention", subject.predictor.model
     if not any(isinstance(layer, Attention) and layer.cross for layer in model.modules()):
         return missing(key, title, "no layer of the decoder has attention to the source")
