@@ -27,6 +27,8 @@ def test_a_severity_that_is_given_twice_counts_once():
 
 def test_batches_and_pairs_are_at_least_one(tmp_path):
     split = TextSplit(np.array([0, 1]), ["a", "b"], (["no", "yes"],))
+    with pytest.raises(DataError, match="the split has 0 texts"):
+        evaluate_texts(vit.load(save_classifier(tmp_path / "empty")), split.take(np.arange(0)))
     with pytest.raises(ValueError, match=BATCH):
         evaluate_texts(vit.load(save_classifier(tmp_path / "texts")), split, batch_size=-1)
     predictor = vit.load(save_translator(tmp_path / "translator"))

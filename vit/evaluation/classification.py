@@ -175,10 +175,11 @@ def check_labels(split: Split, classes: list[str]) -> None:
     Raises:
         DataError: the split is empty, multi-label, or a label is out of range.
     """
+    unit = getattr(split, "unit", "image")
     if len(split) == 0:
-        raise DataError("the split has 0 images; choose another split")
+        raise DataError(f"the split has 0 {unit}s; choose another split")
     if split.labels.ndim == 2:
-        raise DataError("the data is multi-label, but the model predicts one class per image; choose other data")
+        raise DataError(f"the data is multi-label, but the model predicts one class per {unit}; choose other data")
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(classes)))
     if len(wrong):
         raise DataError(f"{split.names[int(wrong[0])]}: label {split.labels[wrong[0]]} is out of range, "

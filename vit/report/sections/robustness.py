@@ -50,7 +50,7 @@ def accuracies(subject: Subject) -> dict[str, list[float]]:
 
 def examples(subject: Subject) -> list[str]:
     """The first image under each corruption in the highest severity that was evaluated."""
-    row, severity, found = int(subject.evaluation.rows[0]), subject.severities[-1], []
+    row, severity, found = int(subject.evaluation.rows[0]), max(subject.severities), []
     pixels = subject.predictor.preprocessing.image(subject.samples.read(row), subject.name(0)).permute(1, 2, 0).numpy()
     for kind in CORRUPTIONS:
         image, name = corrupt(pixels, kind, severity, SEED, 0), kind.replace("_", " ")
