@@ -1,10 +1,13 @@
 """Imported models of torchvision, vit-pytorch and OpenCLIP: the same outputs with the same random weights."""
 
+from functools import partial
+
 import pytest
 import torch
 import vit_pytorch
 from open_clip import model as open_clip
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 from torchvision.models import VisionTransformer
 
 from tests.exchange.conftest import CLOSE, images, scramble, unplaced
@@ -163,6 +166,23 @@ def test_prefixes_of_wrappers_are_removed(prefix: str, tmp_path) -> None:
     model, report = import_weights(tmp_path / "last.ckpt", num_heads=4)
     same(model, reference, images())
     assert any(prefix in note for note in report.notes) and not unplaced(report)
+
+
+@pytest.mark.parametrize("wrapper", ["_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module._orig_mod"])
+def test_wrappers_of_single_blocks_are_removed(wrapper: str) -> None:
+    reference = torchvision_vit()
+    state = {name.replace("layer_0.", f"layer_0.{wrapper}."): tensor for name, tensor in reference.state_dict().items()}
+    model, report = import_weights(state, num_heads=4)
+    same(model, reference, images())
+    assert not unplaced(report)
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel, lambda model: AveragedModel(torch.compile(model))])
+def test_a_wrapped_model_in_memory_states_its_config(wrap) -> None:
+    norm = partial(nn.LayerNorm, eps=1e-2)
+    reference = scramble(VisionTransformer(32, 8, 2, 4, 32, 64, num_classes=5, norm_layer=norm))
+    model, _ = import_weights(wrap(reference))
+    same(model, reference, images())
 
 
 def test_of_two_copies_the_teacher_is_loaded() -> None:

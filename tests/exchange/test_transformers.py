@@ -112,6 +112,16 @@ def test_a_bert_that_computes_something_else_is_an_error(cls, options, problem) 
         import_weights(scramble(cls(config)))
 
 
+def test_a_subclass_of_a_model_states_its_config() -> None:
+    class Own(hf.ViTForImageClassification):
+        pass
+
+    reference = scramble(Own(hf.ViTConfig(**SIZE, num_labels=5, layer_norm_eps=1e-2)))
+    model, _ = import_weights(reference)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images()), reference(images()).logits, **CLOSE)
+
+
 def test_sharded_weights(tmp_path) -> None:
     cls, config, what = CASES["ViT"]
     reference = scramble(cls(config))

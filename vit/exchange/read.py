@@ -209,14 +209,15 @@ def copy_mapped(path: Path, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_module(module: nn.Module) -> Checkpoint:
-    """A model in memory of any library; its class serves as its config."""
+    """A model in memory of any library, compiled or wrapped for several devices too; its class serves as its config."""
+    module = unwrapped(module)
     package, state = type(module).__module__.partition(".")[0], dict(module.state_dict())
     name = f"the {type(module).__name__} in memory"
     check_plain_tensors(state, name)
     config = getattr(module, "config", None)
     if getattr(config, "kind", None) and hasattr(config, "to_dict"):
         return Checkpoint(name, state, model_config=config.to_dict(), shared=True)
-    if package == "transformers":
+    if any(cls.__module__.startswith("transformers.") for cls in type(module).__mro__):  # a subclass too
         values = config.to_dict()
         classes = find_class_names(values)
         return Checkpoint(name, state, values, class_names=classes, thresholds=find_thresholds(values, len(classes)),
@@ -230,6 +231,16 @@ def read_module(module: nn.Module) -> Checkpoint:
 
     return replace(found, class_names=find_class_names(cfg),
                    stated_preprocessing=preprocessing.from_timm(timm.data.resolve_model_data_config(module)))
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The model inside torch's wrappers: of torch.compile, DataParallel, DistributedDataParallel and AveragedModel."""
+    while type(module).__module__.startswith("torch."):
+        inside = [part for name, part in module.named_children() if name in ("_orig_mod", "module")]
+        if not inside:
+            break
+        module = inside[0]
+    return module
 
 
 def read_timm_model(name: str) -> Checkpoint:

@@ -1,5 +1,6 @@
 """Which format a state dict has, and the prefix that a wrapper added to its names."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from vit.weights.formats.timm import TIMM
 from vit.weights.formats.torchvision import TORCHVISION
 from vit.weights.formats.transformers import TRANSFORMERS
 from vit.weights.formats.vit_pytorch import VIT_PYTORCH
+from vit.weights.training_checkpoint import WRAPPERS
 from vit.weights.weight_format import State, WeightFormat
 
 
@@ -31,6 +33,7 @@ FORMATS = (VIT, MAE, DINOV3, DINOV3_ORIGINAL, DINO, TIMM, TORCHVISION, TRANSFORM
 # where a checkpoint holds several copies of a model, the first of these is loaded: averaged weights before raw ones
 COPIES = ("teacher", "ema", "model_ema", "ema_model", "averaged_model", "momentum_encoder")
 MAX_PREFIX_DEPTH = 4  # components of a dotted name
+WRAPPED_BLOCK = re.compile(rf"(?<=\d)(?:\.(?:{'|'.join(WRAPPERS)}))+(?=\.)")  # `blocks.0._orig_mod.`
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,11 @@ class DetectedWeights:
 
 def detect_format(state: State) -> DetectedWeights | None:
     """The format of a state dict, with or without a prefix such as `module.`, `model.` or `teacher.backbone.`; None if
-    no format matches.
+    no format matches. Wrappers of single blocks, as in `blocks.0._orig_mod.norm1.weight`, are removed as well.
     """
+    state = {WRAPPED_BLOCK.sub("", name): tensor for name, tensor in state.items()}
     if found := matching_format(state):
-        return DetectedWeights(found, dict(state))
+        return DetectedWeights(found, state)
     wrapped = [prefix for prefix in name_prefixes(state) if matching_format(strip_prefix(prefix, state))]
     shortest = [prefix for prefix in wrapped if not any(prefix != other and prefix.startswith(other)
                                                         for other in wrapped)]
