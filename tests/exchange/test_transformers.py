@@ -1,5 +1,7 @@
 """Imported folders and models of transformers: the same outputs with the same random weights."""
 
+import json
+
 import pytest
 import torch
 import transformers as hf
@@ -120,6 +122,20 @@ def test_a_subclass_of_a_model_states_its_config() -> None:
     model, _ = import_weights(reference)
     with torch.no_grad():
         torch.testing.assert_close(model(images()), reference(images()).logits, **CLOSE)
+
+
+@pytest.mark.parametrize("case", ["ViT", "DINOv2", "CLIP, both towers", "ViTMAE"])
+def test_keys_that_a_config_omits_have_the_defaults_of_transformers(case: str, tmp_path) -> None:
+    cls, config, what = CASES[case]
+    reference = scramble(cls(config))
+    reference.save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    for omitted in ("hidden_act", "layer_norm_eps"):
+        values.get("vision_config", values).pop(omitted)
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    model, _ = import_weights(tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images()), expected(reference, images(), what), **CLOSE)
 
 
 def test_sharded_weights(tmp_path) -> None:

@@ -189,10 +189,13 @@ def is_siglip(state: State) -> bool:
 
 
 def clip_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """From config.json. Without one the activation is open: OpenAI's models have quick_gelu, LAION's gelu."""
+    """From config.json, whose missing keys have transformers' defaults. Without one the activation is open: OpenAI's
+    models have quick_gelu, LAION's gelu.
+    """
     stated = parse_config(source_config.get("vision_config", source_config))
     pool = "mean" if "classifier.weight" in state else "class"
-    return {"norm_eps": 1e-5, "activation": None, "pool": pool, **stated}
+    activation = None if source_config.get("model_type") is None else "quick_gelu"
+    return {"norm_eps": 1e-5, "activation": activation, "pool": pool, **stated}
 
 
 def siglip_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,7 +133,8 @@ def is_transformers(state: State) -> bool:
 
 
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """From config.json; without one norm_eps is 1e-12, but 1e-6 if LayerScale shows that the model is a DINOv2.
+    """From config.json, whose missing keys have transformers' defaults; without one norm_eps is 1e-12, but 1e-6 if
+    LayerScale shows that the model is a DINOv2.
 
     Raises:
         ValueError: the config is of another model, or has an unsupported activation.
@@ -146,10 +147,11 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
     stated = parse_config(source_config)
     if source_config.get("model_type") in DINOV2_TYPES:
         gated = source_config.get("use_swiglu_ffn", False)
-        return {"norm_eps": 1e-6, **stated, **({"activation": "silu"} if gated else {})}
+        return {"norm_eps": 1e-6, "activation": "gelu", **stated, **({"activation": "silu"} if gated else {})}
     ratio = {"mlp_ratio": source_config["intermediate_size"] / source_config["hidden_size"]} if (
         {"intermediate_size", "hidden_size"} <= set(source_config)) else {}
-    return {"norm_eps": 1e-12, **stated, **ratio}
+    norm_eps = 1e-6 if source_config.get("model_type") == "vit_msn" else 1e-12
+    return {"norm_eps": norm_eps, "activation": "gelu", **stated, **ratio}
 
 
 def declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
