@@ -3,12 +3,15 @@
 import json
 
 import pytest
+import timm
 import torch
 import transformers as hf
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from PIL import Image
 
 from vit.bundle.files import SourceError
 from vit.exchange.pixel_differences import synthetic_images
-from vit.exchange.preprocessing import exact_crop_pct, from_transformers
+from vit.exchange.preprocessing import exact_crop_pct, from_openclip, from_timm, from_transformers
 
 NORMALIZED = {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27], "do_normalize": True}
 STATED = {
@@ -59,3 +62,16 @@ def test_rules_that_there_are_not_are_an_error(values, problem):
 @pytest.mark.parametrize(("crop", "size"), [(224, 256), (224, 400), (1, 93), (384, 384)])
 def test_the_resized_edge_is_exact(crop, size):
     assert int(crop / exact_crop_pct(crop, size)) == size
+
+
+@pytest.mark.parametrize("source", ["timm", "OpenCLIP", "OpenCLIP, white"])
+def test_the_padding_has_the_colour_of_the_library(source):
+    values = {"mean": (0.2, 0.4, 0.6), "std": (0.3, 0.3, 0.3), "interpolation": "bicubic"}
+    if source == "timm":
+        values |= {"input_size": (3, 32, 32), "crop_mode": "border", "crop_pct": 1.0}
+        ours, theirs = from_timm(values), timm.data.create_transform(**values, is_training=False)
+    else:
+        values |= {"size": 32, "resize_mode": "longest", **({"fill_color": 255} if "white" in source else {})}
+        ours, theirs = from_openclip(values, {}), image_transform_v2(PreprocessCfg(**values), is_train=False)
+    wide = Image.new("RGB", (64, 32), (90, 60, 30))
+    torch.testing.assert_close(ours.normalize(ours.image(wide)[None])[0], theirs(wide), rtol=0, atol=1e-5)

@@ -30,24 +30,37 @@ MODEL_PROCESSORS = {  # model_type -> its image processor
 
 
 def from_timm(cfg: Mapping[str, Any]) -> Preprocessing:
-    """The preprocessing of timm's `pretrained_cfg`, or of the result of `resolve_model_data_config`."""
+    """The preprocessing of timm's `pretrained_cfg`, or of the result of `resolve_model_data_config`; timm pads with the
+    mean colour.
+    """
     resize = CROP_MODES[cfg.get("crop_mode") or "center"]
     interpolation = cfg.get("interpolation") or "bicubic"
+    padded = {"background": mean_colour(cfg["mean"])} if resize == "pad" else {}
     return Preprocessing(
         tuple(cfg["input_size"][1:]),
         resize,
         1.0 if resize == "pad" else cfg.get("crop_pct") or 0.875,
         INTERPOLATIONS.get(interpolation, interpolation),
         **channel_values(cfg["mean"], cfg["std"], cfg["input_size"][0]),
+        **padded,
     )
 
 
+def mean_colour(mean: Sequence[float]) -> tuple[int, ...]:
+    """The mean as the background of three channels, 0..255."""
+    return tuple(round(255 * value) for value in (mean if len(mean) == 3 else [sum(mean) / len(mean)] * 3))
+
+
 def from_openclip(cfg: Mapping[str, Any], model: Mapping[str, Any]) -> Preprocessing:
-    """The preprocessing of `preprocess_cfg` in open_clip_config.json; its `model_cfg` may hold the image size."""
+    """The preprocessing of `preprocess_cfg` in open_clip_config.json; its `model_cfg` may hold the image size. Images
+    are padded with `fill_color`, by default black.
+    """
     size = cfg.get("size") or model["vision_cfg"]["image_size"]
     resize = OPENCLIP_RESIZE[cfg.get("resize_mode") or "shortest"]
-    return Preprocessing(as_size(size), resize, 1.0,
-                         cfg.get("interpolation") or "bicubic", **channel_values(cfg["mean"], cfg["std"]))
+    padded = {"background": (int(cfg.get("fill_color") or 0),) * 3} if resize == "pad" else {}
+    interpolation = cfg.get("interpolation") or "bicubic"
+    return Preprocessing(as_size(size), resize, 1.0, INTERPOLATIONS.get(interpolation, interpolation),
+                         **channel_values(cfg["mean"], cfg["std"]), **padded)
 
 
 def channel_values(mean: Sequence[float], std: Sequence[float], channels: int | None = None) -> dict[str, Any]:
