@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 from PIL import Image
@@ -9,6 +10,7 @@ from PIL import Image
 import vit
 from vit.data import Preprocessing
 from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.multirun.compare import conclude
 from vit.run.parts.networks import build_model
 
 SHORT = ["recipe.epochs=1", "data.image_size=16", "trainer.accelerator=cpu"]
@@ -60,6 +62,7 @@ def test_a_second_comparison_does_not_mix_with_the_first(comparison):
         (['compare.cnn=["model=tinny"]'], "tiny"),
         (["compare.cnn=null"], "needs 2 or more"),
         (["recipe.epoch=1"], "recipe.epochs"),
+        (["task=masked_image"], r"none of accuracy, map, exact_match is a metric of all of them \(task=masked_image\)"),
     ],
 )
 def test_errors_are_raised_before_the_first_run(tmp_path, overrides, message):
@@ -77,3 +80,15 @@ def test_the_experiment_compares_models_of_one_size():
         model = build_model(run["model"], run["data"]["patch_size"], preprocessing, [str(i) for i in range(10)], None)
         sizes.append(sum(p.numel() for p in model.parameters()))
     assert max(sizes) < 1.1 * min(sizes)
+
+
+def test_the_table_has_the_metrics_of_all_runs(comparison, tmp_path):
+    for name in ("vit", "cnn"):
+        shutil.copytree(comparison.path / name, tmp_path / name)
+    file = tmp_path / "vit" / "metrics.json"
+    metrics = json.loads(file.read_text())
+    file.write_text(json.dumps({key: value for key, value in metrics.items() if key != "val/accuracy"}))
+    conclude(tmp_path, {"name": "two", "overrides": [], "runs": {"vit": [], "cnn": []}}, ["vit", "cnn"])
+    with open(tmp_path / "comparison.csv", newline="") as table:
+        vit_row, cnn_row = csv.DictReader(table)
+    assert vit_row["val/accuracy"] == "" and float(cnn_row["val/accuracy"]) > 0

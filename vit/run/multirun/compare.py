@@ -25,6 +25,9 @@ from vit.training import Interrupted
 log = logging.getLogger("vit")
 
 METRICS = ("accuracy", "map", "exact_match")  # runs are compared by the first one that all of them have
+METRICS_OF_TASKS = {"classification": {"accuracy", "map"}, "text_classification": {"accuracy"},
+                    "seq2seq": {"exact_match"}}
+NOT_COMPARABLE = f"the runs cannot be compared: none of {', '.join(METRICS)} is a metric of all of them"
 PLAN = "comparison.yaml"
 
 
@@ -105,7 +108,8 @@ def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
     """Folder and plan of a comparison: of a stopped one that is resumed, or of a new one.
 
     Raises:
-        ConfigError: fewer than two runs, an invalid override in any of them, or a folder that is used already.
+        ConfigError: fewer than two runs, an invalid override in any of them, tasks that have no metric in common, or a
+            folder that is used already.
     """
     settings, recorded = hydra_overrides(overrides), to_record(overrides)
     folder = find_stopped(config, recorded)
@@ -120,8 +124,9 @@ def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
     }
     if len(runs) < 2:
         raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of overrides")
-    for each in runs.values():
-        resolve(compose([*each, *settings]))
+    tasks = [resolve(compose([*each, *settings]))["task"]["name"] for each in runs.values()]
+    if not set.intersection(*(METRICS_OF_TASKS.get(task, set()) for task in tasks)):
+        raise ConfigError(f"{NOT_COMPARABLE} (task={', '.join(dict.fromkeys(tasks))})")
     folder = new_path(config)
     if (folder / PLAN).exists():
         raise ConfigError(
@@ -195,7 +200,7 @@ def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
     models = [compared_model(folder / name, name, numbers, split, metric) for name, numbers in metrics.items()]
     rows = [row(each, metrics[each.name]) for each in models]
     with open(folder / "comparison.csv", "w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(rows[0]))
+        table = csv.DictWriter(file, list(dict.fromkeys(key for each in rows for key in each)))
         table.writeheader()
         table.writerows(rows)
     comparison_picture(folder / "comparison.png", models, plan["name"])
@@ -218,8 +223,7 @@ def shared_metric(metrics: list[dict]) -> tuple[str, str]:
     try:
         return next(found)
     except StopIteration:
-        names = ", ".join(METRICS)
-        raise ConfigError(f"the runs cannot be compared: none of {names} is a metric of all of them") from None
+        raise ConfigError(NOT_COMPARABLE) from None
 
 
 def compared_model(run: pathlib.Path, name: str, metrics: dict, split: str, metric: str) -> ComparedModel:
