@@ -85,8 +85,8 @@ class DataRecord:
         classes = getattr(source, "classes", None) or []
         if not self.classes or classes == self.classes:  # pre-training on images has no classes
             return
-        new, gone = ([c for c in one if c not in other] for one, other in ((classes, self.classes),
-                                                                           (self.classes, classes)))
+        known, found = set(self.classes), set(classes)
+        new, gone = [c for c in classes if c not in known], [c for c in self.classes if c not in found]
         what = f"new: {new[:5]}, gone: {gone[:5]}" if new or gone else f"another order: {classes[:5]}"
         raise DataError(f"{source.name}: its {len(classes)} classes are not the {len(self.classes)} that the run "
                         f"recorded ({what}); restore the data, or start a new run with "
