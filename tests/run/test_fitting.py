@@ -15,6 +15,7 @@ from tests.run.conftest import write_photos
 from vit.data import Preprocessing, folder
 from vit.evaluation.features.probe import Labelled, fit_linear
 from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.parts.batches import check_devices
 from vit.run.parts.head_fit import class_balanced
 from vit.run.parts.recipe import fit_recipe, steps_per_epoch
 
@@ -38,6 +39,17 @@ def test_fine_tuning_fits_the_set(samples, batch, epochs):
     steps = epochs * steps_per_epoch(recipe, samples)
     reach = 1 / (1 - recipe["ema"])  # steps
     assert reach == pytest.approx(min(max(steps / 20, 10), 5000), rel=1e-3)
+
+
+@pytest.mark.parametrize(("batch", "accumulate", "devices", "near"), [
+    (63, 1, 2, 62), (31, 4, 1, 32), (31, 4, 3, 36), (1, 4, 2, 8), (28, 4, 3, 24),
+])
+def test_the_named_batch_size_is_the_nearest_valid_one(batch, accumulate, devices, near):
+    config = {"recipe": {"batch_size": batch, "accumulate": accumulate}}
+    with pytest.raises(ConfigError, match=f"nearest: {near}$"):
+        check_devices(config, devices)
+    config["recipe"]["batch_size"] = near
+    check_devices(config, devices)
 
 
 def test_an_override_wins_and_devices_share_the_batch():

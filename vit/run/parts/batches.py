@@ -1,6 +1,7 @@
 """Training and validation batches, from the `data` and `recipe` nodes of the config."""
 
 import logging
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -234,14 +235,12 @@ def check_devices(config: dict, devices: int) -> None:
                           "recipe.batch_tokens instead")
     if batch_size == AUTO:
         return
+    near = max(1, math.ceil(batch_size / (accumulate * devices) - 0.5)) * accumulate * devices
     if batch_size % accumulate:
-        near = max(1, batch_size // accumulate) * accumulate
         raise ConfigError(
             f"recipe.batch_size={batch_size} is not divisible by recipe.accumulate={accumulate}; nearest: {near}"
         )
-    micro = batch_size // accumulate
-    if micro % devices:
-        near = max(1, micro // devices) * devices * accumulate
-        raise ConfigError(
-            f"recipe.batch_size={batch_size}, the global batch, is not divisible by {devices} devices; nearest: {near}"
-        )
+    if batch_size % (accumulate * devices):
+        micro = f" x recipe.accumulate={accumulate}" if accumulate > 1 else ""
+        raise ConfigError(f"recipe.batch_size={batch_size}, the global batch, is not divisible by {devices} devices"
+                          f"{micro}; nearest: {near}")
