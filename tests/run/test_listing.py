@@ -82,6 +82,10 @@ def test_selection_and_order(folder):
         select(runs, ["stat=x"])
     with pytest.raises(ConfigError, match="'high' is not a number"):
         select(runs, ["test>high"])
+    with pytest.raises(ConfigError, match="'nan' is not a number"):
+        select(runs, ["test>nan"])
+    with pytest.raises(ConfigError, match=r"started is a text; use started=PATTERN, such as started=2026\*"):
+        select(runs, ["started>=2026"])
     with pytest.raises(ConfigError, match="expected KEY=PATTERN"):
         select(runs, ["failed"])
 

@@ -1,6 +1,7 @@
 """`vit runs`: all runs below a folder with their data, model, numbers, time and state."""
 
 import fnmatch
+import math
 import os
 import re
 import time
@@ -63,6 +64,7 @@ class ListedRun:
 
 
 COLUMNS = [field for field in ListedRun.__dataclass_fields__ if field != "curve"]
+NUMBERS = ("val", "test", "epochs", "planned_epochs", "parameters", "seconds", "seed")  # of the columns
 
 
 def list_runs(folder: str | Path) -> list[ListedRun]:
@@ -85,7 +87,7 @@ def select(runs: Sequence[ListedRun], filters: Sequence[str] = (), sort: str | N
         sort: a column; a leading - sorts from the highest. Runs without a value come last.
 
     Raises:
-        ConfigError: an unknown column, or a value that is not a number.
+        ConfigError: an unknown column, a value that is not a number, or a number for a column of texts.
     """
     for text in filters:
         runs = [run for run in runs if _passes(run, *_parse_filter(text))]
@@ -111,9 +113,13 @@ def _parse_filter(text: str) -> tuple[str, str, str]:
     key, sign, value = found.groups()
     if sign not in ("=", "!="):
         try:
-            float(value)
+            valid = not math.isnan(float(value))
         except ValueError:
-            raise ConfigError(f"--filter {text}: {value!r} is not a number") from None
+            valid = False
+        if not valid:
+            raise ConfigError(f"--filter {text}: {value!r} is not a number")
+        if _column(key) not in NUMBERS:
+            raise ConfigError(f"--filter {text}: {key} is a text; use {key}=PATTERN, such as {key}={value}*")
     return _column(key), sign, value
 
 
