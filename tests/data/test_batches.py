@@ -1,9 +1,13 @@
 """Batches as a function of (seed, epoch, batch), for any number of workers and ranks, and after a restart."""
 
+import os
+import time
+
 import numpy as np
 import pytest
 import torch
 
+from vit.counters import permutation
 from vit.data import (
     BadImage,
     DataError,
@@ -15,6 +19,7 @@ from vit.data import (
     TrainBatches,
     folder,
 )
+from vit.data.batching.balancing import balance_classes
 from vit.data.splits.split import array_split
 from vit.evaluation.classification import readable_batches
 
@@ -136,6 +141,23 @@ def test_balanced_sampling_draws_classes_equally():
     assert np.bincount(order[:, 1])[-3:].tolist() in ([9, 8, 8], [8, 9, 8], [8, 8, 9])
     seen = np.unique(np.concatenate([batches.order(e)[:, 1] for e in range(10)]))
     assert len(seen) > 70
+
+
+def test_balanced_sampling_uses_a_permutation_of_each_class_in_each_round():
+    labels = np.repeat([0, 1, 2], [60, 12, 3])
+    keys = balance_classes(labels, 5, 2)
+    for label, first, count in ((0, 0, 60), (1, 60, 12), (2, 72, 3)):
+        drawn = keys[labels[keys[:, 1]] == label]
+        rounds = [first + permutation(5 + label, 2 + (again << 32), count).numpy() for again in range(-(-25 // count))]
+        assert drawn[:, 1].tolist() == np.concatenate(rounds)[: len(drawn)].tolist()
+
+
+def test_balanced_sampling_of_many_classes_takes_seconds():
+    labels = np.arange(300_000) % 20_000
+    started = time.process_time()
+    keys = balance_classes(labels, 0, 0)
+    assert time.process_time() - started < 4 * float(os.environ.get("VIT_SLOW", "1"))  # 1 s; one search per class: 10 s
+    assert sorted(keys[:, 1]) == list(range(300_000))
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])

@@ -5,6 +5,7 @@ import unicodedata
 import numpy as np
 import pytest
 
+from vit.counters import permutation
 from vit.data import PairSplit, folder, parallel, table, text_table
 from vit.data.sample_names import RowNames
 from vit.data.splits.split import evenly_spaced
@@ -158,3 +159,18 @@ def test_evenly_spaced_indices_reach_the_end(length, count):
     assert len(found) == min(length, count)
     distances = np.diff([*found, length])  # from the last one to the end too
     assert len(distances) == 0 or distances.max() - distances.min() <= 1
+
+
+def test_samples_are_held_out_of_each_of_many_classes():
+    labels = np.arange(300_000) % 20_000
+    remaining, held = hold_out(labels, 40_000, 0)
+    assert (np.bincount(labels[held], minlength=20_000) == 2).all() and len(remaining) == 260_000
+
+
+def test_held_out_samples_are_the_first_of_a_permutation_of_each_class():
+    labels = np.random.default_rng(0).integers(0, 7, 200)
+    _, held = hold_out(labels, 60, 3)
+    for number in range(7):
+        rows = np.flatnonzero(labels == number)
+        chosen = np.intersect1d(rows, held)
+        assert set(rows[permutation(3, number, len(rows)).numpy()][: len(chosen)]) == set(chosen)

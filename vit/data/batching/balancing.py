@@ -3,6 +3,7 @@
 import numpy as np
 
 from vit.counters import permutation
+from vit.data.class_rows import draw_from_each, rows_by_class
 
 REPEAT = 1 << 32  # the k-th repetition of a sample has the counter epoch + k * REPEAT: another augmentation
 
@@ -13,27 +14,31 @@ def balance_classes(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
 
     Multi-label (N,classes): every label equally often; images without labels count as one more class.
     """
-    groups = _groups(labels)
-    quotas = np.full(len(groups), len(labels) // len(groups))
-    lucky = permutation(seed, epoch, len(groups)).numpy()[: len(labels) - quotas.sum()]
+    classes, members = _groups(labels)
+    sizes = np.array([len(rows) for rows in members])
+    quotas = np.full(len(classes), len(labels) // len(classes))
+    lucky = permutation(seed, epoch, len(classes)).numpy()[: len(labels) - quotas.sum()]
     quotas[lucky] += 1
-    keys = []
-    for (c, members), quota in zip(groups, quotas, strict=True):
-        for again in range(-(-quota // len(members))):
-            counter = epoch + REPEAT * again
-            chosen = members[permutation(seed + int(c), counter, len(members)).numpy()[: quota - again * len(members)]]
-            keys.append(np.stack([np.full(len(chosen), counter), chosen], axis=1))
-    found = np.concatenate(keys)
-    return found if labels.ndim == 1 else _count_repeats(found, epoch)
+    rounds = -(-quotas // sizes)  # how often each class is used, the last time perhaps in part
+    group = np.repeat(np.arange(len(classes)), rounds)  # of each round
+    again = np.arange(len(group)) - np.repeat(np.cumsum(rounds) - rounds, rounds)
+    counters = epoch + REPEAT * again
+    drawn, rows = draw_from_each([members[g] for g in group], seed + classes[group], counters,
+                                 quotas[group] - again * sizes[group])
+    keys = np.stack([counters[drawn], rows], axis=1)
+    return keys if labels.ndim == 1 else _count_repeats(keys, epoch)
 
 
-def _groups(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """(class, indices of its images) of every class that occurs; in multi-label sets class -1 is images without labels.
+def _groups(labels: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The classes that occur, and the indices of their images; in multi-label sets class -1 is images without labels.
     """
     if labels.ndim == 1:
-        return [(int(c), np.flatnonzero(labels == c)) for c in np.unique(labels)]
-    groups = [(c, np.flatnonzero(column)) for c, column in enumerate(labels.T)]
-    return [group for group in [*groups, (-1, np.flatnonzero(~labels.any(axis=1)))] if len(group[1])]
+        return rows_by_class(labels)
+    images, owners = np.nonzero(labels)
+    classes, entries = rows_by_class(owners)
+    bare = np.flatnonzero(~labels.any(axis=1))
+    members = [images[rows] for rows in entries]
+    return (np.append(classes, -1), [*members, bare]) if len(bare) else (classes, members)
 
 
 def _count_repeats(keys: np.ndarray, epoch: int) -> np.ndarray:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from vit.counters import hash_counters, permutation
+from vit.counters import hash_counters
+from vit.data.class_rows import draw_from_each, rows_by_class
 from vit.data.errors import DataError
 from vit.data.identity import hash_positions
 from vit.data.splits.split import Split, keys
@@ -123,11 +124,13 @@ def hold_out(labels: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.
 
     The selection depends on the order of the samples. labels (N,).
     """
-    members = [np.flatnonzero(labels == c) for c in np.unique(labels)]
-    quotas = _quotas(np.array([len(m) for m in members]), count, seed)
-    chosen = [m[permutation(seed, c, len(m)).numpy()[:q]] for c, (m, q) in enumerate(zip(members, quotas, strict=True))]
-    held = np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, np.int64)
-    return np.setdiff1d(np.arange(len(labels)), held), held
+    _, members = rows_by_class(labels)
+    quotas = _quotas(np.array([len(m) for m in members], dtype=np.int64), count, seed)
+    number = np.arange(len(members))
+    held = np.sort(draw_from_each(members, np.full_like(number, seed), number, quotas)[1])
+    remaining = np.ones(len(labels), dtype=bool)
+    remaining[held] = False
+    return np.flatnonzero(remaining), held
 
 
 def _quotas(counts: np.ndarray, total: int, seed: int) -> np.ndarray:
@@ -136,9 +139,7 @@ def _quotas(counts: np.ndarray, total: int, seed: int) -> np.ndarray:
     quotas = np.minimum(np.floor(exact).astype(np.int64), counts - 1)
     order = np.lexsort((hash_counters(seed, TIES, torch.arange(len(counts))).numpy(), np.floor(exact) - exact))
     while quotas.sum() < total and (quotas < counts - 1).any():
-        for c in order:
-            if quotas.sum() < total and quotas[c] < counts[c] - 1:
-                quotas[c] += 1
+        quotas[order[quotas[order] < counts[order] - 1][: total - quotas.sum()]] += 1
     return quotas
 
 
