@@ -167,6 +167,19 @@ def test_samples_are_held_out_of_each_of_many_classes():
     assert (np.bincount(labels[held], minlength=20_000) == 2).all() and len(remaining) == 260_000
 
 
+def test_fractions_of_many_classes_take_seconds():
+    labels = np.repeat(np.arange(20_000), 15)
+    keys = [f"{label}/{i}.jpg" for i, label in enumerate(labels)]
+    started = time.process_time()
+    found = assign_splits(keys, labels, SHARES, 0)
+    assert time.process_time() - started < 5 * float(os.environ.get("VIT_SLOW", "1"))  # 1 s; a search per class: 19 s
+    assert (np.bincount(labels[found["train"]]) >= 1).all()
+
+
+def test_no_samples():
+    assert [len(rows) for rows in assign_splits([], np.zeros(0, int), SHARES, 0).values()] == [0, 0, 0]
+
+
 def test_held_out_samples_are_the_first_of_a_permutation_of_each_class():
     labels = np.random.default_rng(0).integers(0, 7, 200)
     _, held = hold_out(labels, 60, 3)

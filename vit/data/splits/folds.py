@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vit.data.class_rows import rows_by_class
 from vit.data.errors import DataError, printable
 from vit.data.identity import hash_positions
 
@@ -73,6 +74,8 @@ class _Balance:
         codes, self.entry_count = np.unique(units * self.width + owners, return_counts=True)
         self.entry_unit, self.entry_class = np.divmod(codes, self.width)  # an entry per class of each unit
         self.starts = np.searchsorted(self.entry_unit, np.arange(len(self.hashes) + 1))
+        classes, entries = rows_by_class(self.entry_class)
+        self.members = {owner: self.entry_unit[each] for owner, each in zip(classes.tolist(), entries, strict=True)}
         self.counts = self._count()
         totals = self.counts.sum(0)
         self.present, share = totals > 0, totals / folds
@@ -120,7 +123,7 @@ class _Balance:
                 return
 
     def _fill(self, fold: int, owner: int) -> None:
-        units = self.entry_unit[(self.entry_class == owner)]
+        units = self.members[owner]
         units = units[self.fold[units] != fold]
         for unit in units[np.argsort(self._distance(units, fold), kind="stable")]:
             if self.counts[fold, owner] >= self.lower[owner]:
@@ -128,7 +131,7 @@ class _Balance:
             self._move(unit, fold, owner)
 
     def _reduce(self, fold: int, owner: int) -> None:
-        units = self.entry_unit[(self.entry_class == owner)]
+        units = self.members[owner]
         units = units[self.fold[units] == fold]
         for unit in units[np.argsort(self.hashes[units], kind="stable")]:
             if self.counts[fold, owner] <= self.upper[owner]:

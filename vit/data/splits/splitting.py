@@ -4,6 +4,7 @@
 `hold_out` selects an exact number of samples of a set that never changes, such as MNIST.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -59,26 +60,34 @@ class _Rebalancer:
         # one entry for each label of each sample, and one entry per sample for the extra class "all"
         self.rows = np.concatenate([rows, np.arange(len(labels))])
         self.owners = np.concatenate([owners, np.full(len(labels), self.classes)])
-        self.counts = self._count(slice(None))  # (3,classes+1)
+        self.first = np.searchsorted(rows, np.arange(len(labels) + 1))  # of the entries of a row, besides that of "all"
+        classes, entries = rows_by_class(self.owners)
+        found = {owner: self.rows[each] for owner, each in zip(classes.tolist(), entries, strict=True)}
+        self.members = defaultdict(lambda: np.zeros(0, np.int64), found)
+        self.by_hash = np.argsort(hashes, kind="stable")
+        self.sorted_hashes = hashes[self.by_hash]
+        self.counts = self._count()  # (3,classes+1)
         self.lower, self.upper = self._bounds()
 
     def ensure(self) -> None:
         self._fill(TRAIN)  # first, since a class without training samples cannot be learned
         for number in (TEST, VAL):
             for owner in np.flatnonzero(self.counts[number] > self.upper[number]):
-                rows = self.rows[(self.owners == owner) & (self.part[self.rows] == number)]
+                rows = self.members[owner]
+                rows = rows[self.part[rows] == number]
                 self._move(rows, TRAIN, lambda n=number, c=owner: self.counts[n, c] <= self.upper[n, c])
         for number in (TEST, VAL):
             self._fill(number)
 
     def _fill(self, number: int) -> None:
         for owner in np.flatnonzero(self.counts[number] < self.lower[number]):
-            rows = self.rows[(self.owners == owner) & (self.part[self.rows] != number)]
+            rows = self.members[owner]
+            rows = rows[self.part[rows] != number]
             self._move(rows, number, lambda c=owner: self.counts[number, c] >= self.lower[number, c])
 
-    def _count(self, entries: np.ndarray | slice) -> np.ndarray:
+    def _count(self) -> np.ndarray:
         width = self.classes + 1
-        codes = self.part[self.rows[entries]] * width + self.owners[entries]
+        codes = self.part[self.rows] * width + self.owners
         return np.bincount(codes, minlength=3 * width).reshape(3, width)
 
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +107,7 @@ class _Rebalancer:
             if enough():
                 return
             if self.part[row] != number:
-                self._move_together(self.hashes == self.hashes[row], number)
+                self._move_together(self._same_key(row), number)
 
     def _distance(self, number: int, hashes: np.ndarray) -> np.ndarray:
         """The distance of hashes from the interval of a part."""
@@ -106,17 +115,26 @@ class _Rebalancer:
         train = np.where(hashes < test, test - hashes, hashes - (1 - val))
         return (train, -hashes, hashes)[number]
 
+    def _same_key(self, row: int) -> np.ndarray:
+        """The samples with the hash of a sample."""
+        first, end = (np.searchsorted(self.sorted_hashes, self.hashes[row], side) for side in ("left", "right"))
+        return self.by_hash[first:end]
+
     def _move_together(self, together: np.ndarray, number: int) -> None:
-        """Moves the samples (N,) bool of one key, unless a class would fall below its lower bound in train, or for a
-        move to val or test in any part.
+        """Moves the samples of one key, unless a class would fall below its lower bound in train, or for a move to val
+        or test in any part.
         """
-        entries = together[self.rows]
-        moved = self._count(entries)
-        short = (self.counts - moved < self.lower) & (moved > 0)
+        labels = [np.arange(self.first[row], self.first[row + 1]) for row in together]
+        entries = np.concatenate([*labels, len(self.rows) - len(self.part) + together])
+        owners, column = np.unique(self.owners[entries], return_inverse=True)
+        parts, moved = self.part[self.rows[entries]], np.zeros((3, len(owners)), np.int64)
+        np.add.at(moved, (parts, column), 1)
+        short = (self.counts[:, owners] - moved < self.lower[:, owners]) & (moved > 0)
         if short[TRAIN].any() or number != TRAIN and short.any():
             return
         self.part[together] = number
-        self.counts += self._count(entries) - moved
+        self.counts[:, owners] -= moved
+        self.counts[number, owners] += moved.sum(0)
 
 
 def hold_out(labels: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
