@@ -81,6 +81,12 @@ def test_whole_numbers_stored_as_floats_are_indices():
     assert encode_labels("t", [3.0, 7.0], None, None)[0] == ["3", "7"]
 
 
+def test_numbers_beyond_int64_are_class_names():
+    assert encode_labels("t", ["99999999999999999999", "1", "1"], None, None)[0] == ["1", "99999999999999999999"]
+    with pytest.raises(DataError, match="t row 0: class '99999999999999999999' is not among the 2 known classes"):
+        encode_labels("t", ["99999999999999999999", "1"], None, ["a", "b"])
+
+
 def test_numbers_are_class_names():
     assert parse_class_names([10, 20.5, "x "]) == ["10", "20.5", "x"] and parse_class_names(None) is None
     overrides = ["data=table", "data.path=t.csv", "data.classes=[10,20]"]

@@ -206,15 +206,14 @@ def is_number(value: str) -> bool:
 
 
 def _as_numbers(values: list[Any]) -> np.ndarray | None:
+    """The labels as int64; None if one is not a number in plain digits, or exceeds int64 and can only be a name."""
     try:
         numbers = [int(v) for v in values]
-    except (TypeError, ValueError):
+        if any(str(n) != str(v) for n, v in zip(numbers, values, strict=True)):
+            return None
+        return np.array(numbers, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
         return None
-    return (
-        np.array(numbers, dtype=np.int64)
-        if all(str(n) == str(v) for n, v in zip(numbers, values, strict=True))
-        else None
-    )
 
 
 def _check_range(path: Path | str, labels: np.ndarray, names: list[str], rows: Sequence[int]) -> None:
