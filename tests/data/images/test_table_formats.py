@@ -4,6 +4,7 @@ import builtins
 import csv
 import sys
 import unicodedata
+import zipfile
 
 import numpy as np
 import openpyxl
@@ -13,6 +14,7 @@ import pytest
 from PIL import Image
 
 from vit.data import BadImage, DataError, Preprocessing, image_text, table
+from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.images.tables import parquet_splits
 
 ROWS = [[f"images/{i:03}.png", "cat, big" if i % 2 else "dog"] for i in range(10)]
@@ -158,6 +160,18 @@ def test_tables_without_a_header(root):
     with pytest.raises(DataError, match="'images/000.png' instead of column names; .* data.image=0 data.label=1"):
         table(root / "t.csv")
     assert labels(table(root / "t.csv", image=0, label=1, **ALL)) == dict(ROWS)
+
+
+def test_an_excel_file_that_states_a_smaller_size_is_read_in_full(tmp_path):
+    book = openpyxl.Workbook()
+    rows = [["text", "label"], ["a", "x"], ["b", "y"], ["c", "x"]]
+    for row in rows:
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    with zipfile.ZipFile(tmp_path / "t.xlsx") as whole, zipfile.ZipFile(tmp_path / "small.xlsx", "w") as small:
+        for name in whole.namelist():
+            small.writestr(name, whole.read(name).replace(b'<dimension ref="A1:B4"', b'<dimension ref="A1"'))
+    assert list(spreadsheet_rows(tmp_path / "small.xlsx")) == list(enumerate(rows, 1))
 
 
 def test_excel(root, monkeypatch):

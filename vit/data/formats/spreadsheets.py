@@ -24,7 +24,10 @@ def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         with open_zip(path):  # checks the decompressed size
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-            rows = list(book.worksheets[0].iter_rows(values_only=True))
+            sheet = book.worksheets[0]
+            sheet.reset_dimensions()  # as the file states them, which some programs do wrongly; cells outside are lost
+            rows = list(sheet.iter_rows(values_only=True))
+            book.close()
     except FileNotFoundError:
         raise FileNotFoundError(f"the file {path} does not exist") from None
     except Exception as error:  # many types, of zipfile, XML and openpyxl
