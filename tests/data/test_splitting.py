@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from vit.counters import permutation
-from vit.data import PairSplit, folder, parallel, table, text_table
+from vit.data import DataError, PairSplit, folder, imagenet, parallel, table, text_table
 from vit.data.sample_names import RowNames
-from vit.data.splits.split import evenly_spaced
-from vit.data.splits.splitting import assign_splits, hold_out
+from vit.data.splits.split import array_split, evenly_spaced
+from vit.data.splits.splitting import assign_splits, hold_out, with_validation
 
 SHARES = (0.8, 0.1, 0.1)
 
@@ -91,8 +91,19 @@ def test_samples_with_equal_keys_stay_together_in_all_unicode_forms():
 
 
 def test_fractions_are_checked():
-    with pytest.raises(ValueError, match="fractions"):
-        assign_splits(["a", "b"], np.zeros(2, int), (0.5, 0.1, 0.1), 0)
+    for fractions in ((0.5, 0.1, 0.1), (0.8, 0.3, -0.1), (float("nan"), 0.1, 0.1), (0.8, float("nan"), 0.1)):
+        with pytest.raises(ValueError, match="fractions"):
+            assign_splits(["a", "b"], np.zeros(2, int), fractions, 0)
+    with pytest.raises(DataError, match="data.val=5000 must be a fraction of the training images"):
+        imagenet("missing", val=5000)
+
+
+def test_the_number_of_held_out_samples_is_checked():
+    train = array_split(np.zeros((20, 2, 2), np.uint8), np.arange(20) % 2, "toy")
+    assert [len(each) for each in with_validation({"train": train}, 6, 0, 0).values()] == [14, 6]
+    assert list(with_validation({"train": train}, 0, 0, 0)) == ["train"]
+    with pytest.raises(DataError, match="data.val=-5 must be at least 0, the number of images to hold out"):
+        with_validation({"train": train}, -5, 0, 0)
 
 
 def belongs(source):

@@ -69,7 +69,12 @@ def imagenet(root: str | Path, val: float = 0.02, split_seed: int = 0) -> Source
 
     The 50,000 validation images are the test split, since the official test set has no labels; `val` is the fraction of
     training images that are held out.
+
+    Raises:
+        DataError: `val` is not a fraction.
     """
+    if not 0 <= val < 1:
+        raise DataError(f"data.val={val} must be a fraction of the training images, at least 0 and below 1")
     root = _existing(root, "imagenet")
     found = parquet_splits(root, None)
     source = Source("imagenet", *found) if found else folder(root, split_seed=split_seed)

@@ -44,7 +44,7 @@ def assign_splits(
 
 
 def _check_fractions(fractions: Sequence[float]) -> None:
-    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
+    if len(fractions) != 3 or not (min(fractions) >= 0 and abs(sum(fractions) - 1) <= 1e-6):  # also NaN
         raise ValueError(
             f"fractions {tuple(fractions)} must be three numbers >= 0 that add up to 1, like (0.8, 0.1, 0.1)"
         )
@@ -169,18 +169,21 @@ def validation_fraction(fractions: Sequence[float]) -> float:
 def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:
     """The splits, with "val" split off "train" if it is missing: `count` samples, stratified, or a `fraction`.
 
-    A count is for sets that never change, since it depends on the order of the samples; a fraction does not.
+    A count is for sets that never change, since it depends on the order of the samples; a fraction does not. With a
+    count or a fraction of 0 there is no "val".
 
     Raises:
-        DataError: `count` is not below the number of training samples.
+        DataError: `count` is negative or not below the number of training samples.
     """
-    if "val" in splits:
+    if "val" in splits or count == 0:
         return splits
     train, rest = splits["train"], {key: split for key, split in splits.items() if key != "train"}
     if count is None:
         return three_ways(train, (1 - fraction, fraction, 0.0), seed) | rest
+    unit = getattr(train, "unit", "image")
+    if count < 0:
+        raise DataError(f"data.val={count} must be at least 0, the number of {unit}s to hold out")
     if count >= len(train):
-        unit = getattr(train, "unit", "image")
         raise DataError(f"val={count} {unit}s cannot be held out of {len(train)} training {unit}s; lower data.val")
     remaining, held_out = hold_out(train.labels, count, seed)
     return {"train": train.take(remaining), "val": train.take(held_out)} | rest
