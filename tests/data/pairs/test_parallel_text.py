@@ -115,6 +115,13 @@ def test_split_column_and_tables_in_a_folder(tmp_path):
         only.check_train()
 
 
+def test_the_first_column_of_a_file_without_a_header_states_the_splits(tmp_path):
+    rows = [("test" if i < 3 else "val" if i < 5 else "train", f"a {i}", f"b {i}") for i in range(20)]
+    (tmp_path / "t.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    splits = parallel(tmp_path / "t.tsv", source=1, target=2, split=0).splits
+    assert {key: len(split) for key, split in splits.items()} == {"train": 15, "val": 2, "test": 3}
+
+
 def test_csv_of_spreadsheets(tmp_path):
     rows = [['say "a"\n\n, twice', 'b"c'], ["", '""'], [" x ", "y"]]
     with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8-sig") as file:

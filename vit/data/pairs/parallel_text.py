@@ -31,7 +31,7 @@ def parallel(
     train: str | None = None,
     val: str | None = None,
     test: str | None = None,
-    split: str | None = None,
+    split: Column | None = None,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     on_empty: str = "error",
     split_seed: int = 0,
@@ -70,13 +70,13 @@ def parallel(
 
 
 def _one_table(
-    path: Path, source: Column, target: Column, split: str | None, fractions: Sequence[float], on_empty: str, seed: int,
-    on_unknown_split: str,
+    path: Path, source: Column, target: Column, split: Column | None, fractions: Sequence[float], on_empty: str,
+    seed: int, on_unknown_split: str,
 ) -> tuple[dict[str, PairSplit], list[tuple[str, str]]]:
     if not is_table(path):
         raise DataError(f"data.root: {path.name} is not a table ({', '.join(TABLES)}); give a table or a folder")
-    requested = [("source", source), ("target", target), *([("split", split)] if split else [])]
-    columns, numbers = read_columns(path, requested, optional="" if split else "split")
+    requested = [("source", source), ("target", target), *([("split", split)] if split is not None else [])]
+    columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
     texts = {str(source): columns["source"], str(target): columns["target"]}
     pairs, left_out, rows = _pairs(texts, line_names(path, numbers), on_empty)
     if "split" not in columns:
