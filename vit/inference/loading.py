@@ -42,13 +42,13 @@ def load(
     A warning names assumptions about preprocessing and class names that a source does not state.
 
     Args:
-        ensemble: more seq2seq models with the same tokenizer; the probabilities of all are averaged.
+        ensemble: more seq2seq models with the same tokenizers and preprocessing; the probabilities of all are averaged.
         num_heads, activation: of foreign weights, where nothing states them.
         act: deprecated name of `activation`.
-        fast: of image classifiers: compute in bf16, with channels last or with linear layers in int8 where this is
-            faster on this machine and predicts the same for 64 of the given images; of models that generate text: use
-            the compiled decoding step where it is faster and generates the same texts for the first batch.
-            `predictor.fast_mode` is what was chosen.
+        fast: of image classifiers: compute in bf16 (on a GPU also float16), with channels last or with linear layers in
+            int8 where this is faster on this machine and predicts the same for 64 of the given images; of models that
+            generate text: use the compiled decoding step where it is faster and generates the same texts for the first
+            batch. `predictor.fast_mode` is what was chosen.
 
     Raises:
         SourceError, BundleError, FileNotFoundError: no such source, a damaged one, or one that cannot predict.

@@ -70,7 +70,7 @@ def explain(model: nn.Module, tokens: int = 32) -> Explanation:
 
     Args:
         model: any model of `create_model`, with its `config`.
-        tokens: length of texts; at most the `max_len` of the model.
+        tokens: length of texts, at most the `max_len` of the model; ignored by models of images alone.
 
     Raises:
         ValueError: `tokens` is below 1 or above `max_len`.
@@ -93,12 +93,13 @@ def example_inputs(model: nn.Module, tokens: int) -> dict[str, Tensor]:
     """The inputs of `forward` for a batch of one, on the meta device.
 
     Raises:
-        ValueError: `tokens` is below 1 or above `max_len`.
+        ValueError: as `explain`.
     """
     config, dtype = model.config, next(model.parameters()).dtype
     longest = getattr(config, "max_len", None)
     if tokens < 1 or (longest is not None and tokens > longest):
-        raise ValueError(f"tokens is {tokens}, but must lie in 1..{longest or 'any number'}, the max_len of the model")
+        valid = "be at least 1" if longest is None else f"lie in 1..{longest}, the max_len of the model"
+        raise ValueError(f"tokens is {tokens}, but must {valid}")
     ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
     inputs = {"source": ids}
     if hasattr(config, "in_chans"):
