@@ -10,6 +10,7 @@ import vit
 from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
 from vit.data import BadImage, ByteTokenizer
 from vit.data.formats.lines import BadText, Line
+from vit.data.text.tokenizers import CharTokenizer
 
 LONG = "123456789"
 
@@ -143,6 +144,14 @@ def test_a_search_reports_that_it_truncates_the_text(folder):
     predictor = vit.load(save_translator(folder / "cutting_search", extra={"cuts": True}), device="cpu")
     with pytest.warns(UserWarning, match="line 7 is longer than the model's limit of 9 tokens and was truncated"):
         predictor.search(LONG, name="line 7")
+
+
+def test_every_character_of_a_prefix_is_one_of_the_tokenizer(folder):
+    predictor = vit.load(save_translator(folder / "prefix"), device="cpu")
+    predictor.tokenizer = CharTokenizer("abc", lower=True)
+    assert predictor.changed_settings(prefix="Ab").prefix == (5, 6)
+    with pytest.raises(ValueError, match="prefix 'aüb' has 'ü', which the tokenizer of the model lacks"):
+        predictor.changed_settings(prefix="aüb")
 
 
 def test_images_have_the_names_that_an_image_classifier_gives_them(image_to_text, tmp_path):

@@ -17,7 +17,7 @@ from vit.bundle import Bundle
 from vit.data import BadImage
 from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
-from vit.data.text.tokenizers import EOS, PAD
+from vit.data.text.tokenizers import EOS, PAD, UNK
 from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
 from vit.inference.fast_generation import FastGeneration
 from vit.inference.image_inputs import Images, check_batch_size, named_images
@@ -229,14 +229,22 @@ class Seq2SeqPredictor:
             prefix: a text, or ids, that every generated text starts with.
 
         Raises:
-            ValueError: a value is out of range, or values do not fit together.
+            ValueError: a value is out of range, values do not fit together, or the tokenizer lacks a character of the
+                prefix.
         """
         changes = {key: value for key, value in changes.items() if value is not None}
         if prefix is not None:
-            changes["prefix"] = tuple(self.tokenizer.encode(prefix) if isinstance(prefix, str) else prefix)
+            changes["prefix"] = self._prefix_ids(prefix) if isinstance(prefix, str) else tuple(prefix)
         if changes.get("sample"):  # instead of a search
             changes = {"beam": 1, "ctc": 0.0, **changes}
         return replace(self.settings, **changes)
+
+    def _prefix_ids(self, prefix: str) -> tuple[int, ...]:
+        ids = tuple(self.tokenizer.encode(prefix))
+        if UNK in ids:
+            lacking = next(each for each in prefix if UNK in self.tokenizer.encode(each))
+            raise ValueError(f"prefix {prefix!r} has {lacking!r}, which the tokenizer of the model lacks; leave it out")
+        return ids
 
     def check_settings(self, settings: Generation) -> None:
         """Check settings that not every model supports.
