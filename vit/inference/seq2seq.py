@@ -242,7 +242,7 @@ class Seq2SeqPredictor:
     def _prefix_ids(self, prefix: str) -> tuple[int, ...]:
         ids = tuple(self.tokenizer.encode(prefix))
         if UNK in ids:
-            lacking = next(each for each in prefix if UNK in self.tokenizer.encode(each))
+            lacking = next((each for each in prefix if UNK in self.tokenizer.encode(each)), prefix)
             raise ValueError(f"prefix {prefix!r} has {lacking!r}, which the tokenizer of the model lacks; leave it out")
         return ids
 
