@@ -69,8 +69,11 @@ class Generation:
         for key in WHOLE:
             object.__setattr__(self, key, as_int(key, getattr(self, key)))
         for key in NUMBERS:
-            if not isinstance(value := getattr(self, key), Real) or not math.isfinite(value):
+            value = getattr(self, key)
+            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
                 raise ValueError(f"{key} is {value!r}, but must be a finite number")
+        if isinstance(self.sample, str) or self.sample not in (False, True):
+            raise ValueError(f"sample is {self.sample!r}, but must be true or false")
         self.check_prefix()
         for key in ("beam", "max_len", "n_best", "tta", "temperature", "top_p"):
             if (value := getattr(self, key)) <= 0:
