@@ -146,6 +146,12 @@ def test_a_search_reports_that_it_truncates_the_text(folder):
         predictor.search(LONG, name="line 7")
 
 
+def test_a_search_reads_what_a_prediction_reads(translator):
+    assert translator.search(Line(b"ab", 1)).generated == translator.search("ab").generated
+    with pytest.raises(TypeError, match="the source is int, but the model reads texts; pass a str"):
+        translator.search(5)
+
+
 def test_every_character_of_a_prefix_is_one_of_the_tokenizer(folder):
     predictor = vit.load(save_translator(folder / "prefix"), device="cpu")
     predictor.tokenizer = CharTokenizer("abc", lower=True)

@@ -285,9 +285,11 @@ class Seq2SeqPredictor:
 
         Raises:
             BadText, BadImage: the source cannot be read.
+            TypeError: the source is not a text, of a model that reads texts.
             ValueError: the settings sample instead of searching.
         """
         record: list[SearchTree] = []
+        source = source if self.is_image_to_text else text_of(source, name)
         encoded = self.encode(source, name, truncated := [])
         if truncated:
             warnings.warn(f"{name} is longer than the model's limit of {self.max_source_len} tokens and was truncated",
