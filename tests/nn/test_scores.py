@@ -205,3 +205,13 @@ def test_cross_attention_without_projections_compares_tokens_with_the_memory() -
     q, k = x.view(B, N, H, -1).transpose(1, 2), memory.view(B, S, H, -1).transpose(1, 2)
     expected = (q @ k.mT / math.sqrt(D // H)).softmax(-1) @ k
     torch.testing.assert_close(made(x, memory), expected.transpose(1, 2).flatten(2), **CLOSE)
+
+
+@pytest.mark.parametrize("score", [ScaledDotProduct, Bilinear, Cosine, Additive])
+def test_attention_weights_are_float32_under_autocast(score) -> None:
+    torch.manual_seed(0)
+    made, (q, k) = score(Heads(2, 8, 8)), torch.randn(2, 1, 2, 5, 8)
+    expected = made.weights(q, k)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = made.weights(q, k)
+    assert found.dtype == torch.float32 and torch.equal(found, expected)

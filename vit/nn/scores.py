@@ -76,10 +76,11 @@ class ScaledDotProduct(nn.Module):
 
     @torch.no_grad()
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The attention weights of `attend`, (B,H,N,S) in float32; for attention maps only."""
-        q, k = self.transform(q.float(), k.float())
-        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
-        return masked_softmax(scores, *attention_mask(mask, causal, q, k))
+        """The attention weights of `attend`, (B,H,N,S) in float32, under autocast too; for attention maps only."""
+        with torch.autocast(q.device.type, enabled=False):
+            q, k = self.transform(q.float(), k.float())
+            scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+            return masked_softmax(scores, *attention_mask(mask, causal, q, k))
 
 
 Score = Callable[[Heads], ScaledDotProduct]  # a class or a partial that takes the heads
@@ -147,4 +148,5 @@ class Additive(ScaledDotProduct):
     @torch.no_grad()
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """Attention weights (B,H,N,S) in float32."""
-        return masked_softmax(self.scores(q.float(), k.float()), *attention_mask(mask, causal, q, k))
+        with torch.autocast(q.device.type, enabled=False):
+            return masked_softmax(self.scores(q.float(), k.float()), *attention_mask(mask, causal, q, k))
