@@ -111,3 +111,9 @@ def test_pooler_is_a_dense_layer_and_tanh() -> None:
     pool, (x, mask) = pools()["pooler"], tokens()
     expected = torch.stack([torch.tanh(pool.dense.weight @ row[0] + pool.dense.bias) for row in x])
     torch.testing.assert_close(pool(x, mask), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_mean_of_many_large_values_fits_half_precision(dtype: torch.dtype) -> None:
+    x, mask = torch.full((1, 301, 2), 300.0, dtype=dtype), torch.ones(1, 301, dtype=torch.bool)
+    assert torch.equal(Mean()(x, mask), Mean()(x)) and Mean()(x, mask).dtype == dtype

@@ -51,8 +51,9 @@ class Mean(nn.Module):
         x = x[:, self.prefix :]
         if mask is None:
             return self.norm(x.mean(dim=1))
-        weight = mask[:, self.prefix :, None].to(x.dtype)  # (B,N,1)
-        return self.norm((x * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1))
+        weight = mask[:, self.prefix :, None]  # (B,N,1)
+        total = (x * weight).sum(dim=1, dtype=torch.promote_types(x.dtype, torch.float32))  # no overflow in float16
+        return self.norm((total / weight.sum(dim=1).clamp(min=1)).to(x.dtype))
 
 
 class Sum(Mean):
