@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from vit.data import LinePreprocessing, PairDataset, PairEvalBatches, PairTrainBatches
 from vit.data.text.tokenizers import EOS, PAD, Tokenizer
 from vit.evaluation import text_metrics
-from vit.generation.tta import augmented_images
+from vit.generation.text_image_tta import augmented_images
 from vit.inference.images import autocast
 from vit.nn import PooledConvStem
 from vit.run.config.composing import compose, resolve

@@ -148,7 +148,7 @@ def test_programs_that_start_trainings_load_no_lightning():
 NEVER = ("pickle.load", "pickle.loads", "eval", "exec", "joblib.load", "yaml.load", "yaml.load_all",
          "yaml.unsafe_load", "yaml.full_load", "torch.serialization.add_safe_globals", "torch.jit.load",
          "torch.hub.load", "torch.export.load", "shutil.unpack_archive")
-OWN_FILES = {"programs.py": "torch.export.load(path)"}  # reads back what it has just written
+OWN_FILES = {"onnx_and_torch_export.py": "torch.export.load(path)"}  # reads back what it has just written
 REFUSED = {"weights_only": "False", "allow_pickle": "True", "trust_remote_code": "True"}
 
 

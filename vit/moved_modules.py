@@ -44,6 +44,7 @@ MOVED = {  # former name → new name
     "vit.data.policies": "vit.data.augment.policies",
     "vit.data.preprocessing": "vit.data.images.preprocessing",
     "vit.data.processes": "vit.files.processes",
+    "vit.data.quality.repeats": "vit.data.quality.equal_copies",
     "vit.data.recorded": "vit.data.splits.recorded",
     "vit.data.recorded_splits": "vit.data.splits.recorded",
     "vit.data.repartition": "vit.data.splits.repartition",
@@ -80,7 +81,10 @@ MOVED = {  # former name → new name
     "vit.evaluation.reliability": "vit.evaluation.calibration.reliability",
     "vit.evaluation.selection": "vit.evaluation.labelling.selection",
     "vit.evaluation.text_bootstrap": "vit.evaluation.intervals.text_bootstrap",
+    "vit.exchange.programs": "vit.exchange.onnx_and_torch_export",
     "vit.exchange.pushing": "vit.exchange.hub",
+    "vit.generation.tta": "vit.generation.text_image_tta",
+    "vit.inference.mirrored": "vit.inference.tta",
     "vit.nn.modes": "vit.nn.init",
     "vit.nn.projections": "vit.nn.attention",
     "vit.nn.relative": "vit.nn.position",
@@ -103,6 +107,7 @@ MOVED = {  # former name → new name
     "vit.report.reconstructions": "vit.report.figures.reconstructions",
     "vit.report.reliability": "vit.report.figures.reliability",
     "vit.report.runs_table": "vit.report.pages.runs_table",
+    "vit.weights.exporting": "vit.weights.export_checks",
 }
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vit.files.strict_json import json_text
 from vit.models import VisionTransformer
 from vit.weights import timm_arguments, to_timm
-from vit.weights.exporting import check_exportable
+from vit.weights.export_checks import check_exportable
 from vit.weights.formats.torchvision import to_torchvision
 from vit.weights.transformers_export import to_transformers
 

@@ -19,7 +19,8 @@ from vit.bundle.files import SourceError, independent_tensors
 from vit.bundle.label_calibration import LabelCalibration, raw_thresholds
 from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
-from vit.exchange import preprocessing, programs, transformers_tokenizer
+from vit.exchange import onnx_and_torch_export as programs
+from vit.exchange import preprocessing, transformers_tokenizer
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.comparing import check_same
 from vit.exchange.importing import import_checkpoint
@@ -75,7 +76,7 @@ def convert(
 
     Args:
         to: "timm", "transformers", "torchvision" or "bundle" (which is a timm folder where timm can express the model);
-            "onnx" or "torch_export" for one file that runs without this project (`vit.exchange.programs`).
+            "onnx" or "torch_export" for one file that runs without this project (`vit.exchange.onnx_and_torch_export`).
         num_heads, activation, image_size, patch_size, in_chans, num_classes, strict, act: as for `import_weights`.
 
     Raises:

@@ -12,7 +12,7 @@ from vit.generation.ensemble import Ensemble
 from vit.generation.sampling import sample
 from vit.generation.search_tree import SearchTree
 from vit.generation.settings import Generation, Hypothesis
-from vit.generation.tta import augmented_images
+from vit.generation.text_image_tta import augmented_images
 from vit.generation.uncached import Uncached, bypassed
 from vit.generation.utf8 import Utf8
 from vit.nn.cpu import fast_call

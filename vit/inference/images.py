@@ -18,7 +18,7 @@ from vit.data.images.files import LeftOut
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
 from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
-from vit.inference.mirrored import averaged, check_tta
+from vit.inference.tta import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow
 from vit.messages import first_line
 

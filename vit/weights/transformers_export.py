@@ -14,7 +14,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from vit.weights.exporting import ForeignWeights
+from vit.weights.export_checks import ForeignWeights
 from vit.weights.formats.bert import to_bert
 from vit.weights.formats.clip import to_clip, to_siglip
 from vit.weights.formats.dinov3 import to_dinov3

@@ -142,7 +142,7 @@ def evaluate_images(predictor: "Predictor", task: Measurement) -> "tuple[Evaluat
         DataError: there is no such split, or its classes are not those of the model.
     """
     from vit.evaluation import evaluate, matched_split
-    from vit.inference.mirrored import averaged
+    from vit.inference.tta import averaged
 
     samples = matched_split(task.source, predictor.classes, task.split)
     with counted("evaluate", len(samples)) as progress:
@@ -179,7 +179,7 @@ def evaluate_labels(predictor: "MultiLabelPredictor", task: Measurement) -> "tup
         BadImage, DataError: as `evaluate_images`.
     """
     from vit.evaluation import evaluate_multi_label, matched_split
-    from vit.inference.mirrored import averaged
+    from vit.inference.tta import averaged
 
     samples = matched_split(task.source, predictor.classes, task.split)
     with counted("evaluate", len(samples)) as progress:

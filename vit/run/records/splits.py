@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vit.data import CorpusSource, DataError, PairSource, Source
-from vit.data.quality.repeats import warn_about_repeats
+from vit.data.quality.equal_copies import warn_about_repeats
 from vit.data.splits.recorded import NEW, Entry, format_rows, list_entries, read_rows, restore_splits
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import shown

@@ -1,6 +1,7 @@
 """Stop signals: Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP end a run with a checkpoint.
 
-Imports neither torch nor Lightning, so that a command can install the handlers before it loads them.
+`stopping.py` saves the checkpoint. This module imports neither torch nor Lightning, so that a command can install the
+handlers before it loads them.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Layer-wise learning rate decay (BEiT, arXiv 2106.08254): the layer of every parameter, by its name."""
+"""Layer-wise learning rate decay (BEiT, arXiv 2106.08254): the layer of every parameter, by its name.
+
+`parameter_groups` of `optim.py` applies it.
+"""
 
 import re
 

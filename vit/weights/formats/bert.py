@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from vit.weights.exporting import ForeignWeights, check_exportable, original_vit_config, split_qkv
+from vit.weights.export_checks import ForeignWeights, check_exportable, original_vit_config, split_qkv
 from vit.weights.formats.transformers_config import (
     check_model_type,
     common_config,

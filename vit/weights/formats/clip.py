@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.weights.exporting import (
+from vit.weights.export_checks import (
     ForeignWeights,
     check_exportable,
     check_square,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.weights.exporting import ForeignWeights, check_exportable, original_vit_config, split_qkv, with_layer_scale
+from vit.weights.export_checks import ForeignWeights, check_exportable, original_vit_config, split_qkv, with_layer_scale
 from vit.weights.formats.timm import DINOV3_NUM_HEADS, TIMM_RULES, fuse_eva_matrices, is_timm
 from vit.weights.formats.transformers_config import (
     common_config,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vit.nn.position import sincos_2d
-from vit.weights.exporting import (
+from vit.weights.export_checks import (
     ForeignWeights,
     check_exportable,
     check_square,

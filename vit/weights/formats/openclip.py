@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from vit.weights.exporting import original_vit_config
+from vit.weights.export_checks import original_vit_config
 from vit.weights.formats.timm import from_timm, timm_config_values, timm_declared_config
 from vit.weights.renaming import RenamedState
 from vit.weights.weight_format import State, WeightFormat

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.weights.exporting import check_exportable, check_square, with_position_table
+from vit.weights.export_checks import check_exportable, check_square, with_position_table
 from vit.weights.renaming import NameMap, RenamedState
 from vit.weights.weight_format import State, WeightFormat
 

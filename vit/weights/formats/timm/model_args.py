@@ -3,7 +3,7 @@
 from typing import Any
 
 from vit.nn.position import SINCOS_TABLES
-from vit.weights.exporting import SCALED_ATTENTION
+from vit.weights.export_checks import SCALED_ATTENTION
 from vit.weights.formats.timm.eva import eva_arguments, exact_ratio, is_eva
 from vit.weights.formats.timm.parallel import ARCHITECTURES as PARALLEL_ARCHITECTURES
 from vit.weights.formats.timm.relative import missing_in_relative, relative_arguments

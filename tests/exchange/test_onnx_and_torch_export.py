@@ -18,7 +18,8 @@ from vit.bundle import LabelCalibration, save_bundle, save_ensemble
 from vit.cli import main
 from vit.data import Preprocessing
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
-from vit.exchange import SourceError, programs
+from vit.exchange import SourceError
+from vit.exchange import onnx_and_torch_export as programs
 from vit.exchange.convert import convert
 
 PHOTOS = Path(__file__).parents[1] / "data_files" / "clothing"
