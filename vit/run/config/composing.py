@@ -28,8 +28,9 @@ from vit.run.config.hydra_interface import (
     search_folders,
     value_of,
 )
+from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, parse, with_current_key, with_current_keys
-from vit.run.config.valid_values import check_type, invalid_value, nearest, nodes, value_without_effect
+from vit.run.config.valid_values import check_type, invalid_value, nodes, value_without_effect
 
 log = logging.getLogger("vit")
 

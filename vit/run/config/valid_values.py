@@ -11,8 +11,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from vit.messages import did_you_mean, nearest_names
-from vit.other_names import MODEL, RUN
+from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, yaml_text
 from vit.run.config.value_kinds import Choice, Node, Number, Text
 
@@ -238,26 +237,6 @@ def check_type(override: Override, default: object) -> None:
     if expected:
         key, example = override.key_or_group, yaml_text(default)
         raise ConfigError(f"{key}={yaml_text(value)}: must be {expected}, such as {example}")
-
-
-def nearest(key: str, among: list[str]) -> str:
-    """`; did you mean X?`, or nothing without a near name. The same name in another node comes first, then what another
-    library calls so, then similar spelling of the dotted key, then of its last part.
-    """
-    leaf = key.rpartition(".")[2]
-    option = MODEL.get(leaf, leaf if leaf in MODEL.values() else None)
-    elsewhere = [name for name in (RUN.get(leaf), f"data.{option}") if name in among] or (
-        [f"model.{option}"] if option else [])
-    last_parts = {name.rpartition(".")[2]: name for name in reversed(among)}
-    near = (
-        [name for name in among if name.endswith(f".{key}")]
-        or [name for name in among if name.rpartition(".")[2] == leaf]
-        or elsewhere[:1]
-        or nearest_names(key, among, cutoff=0.7)
-        or [last_parts[name] for name in nearest_names(leaf, last_parts, cutoff=0.75)]
-    )
-    near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
-    return did_you_mean(near)
 
 
 def nodes(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:

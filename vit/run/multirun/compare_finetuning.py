@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from vit.run.config.composing import ConfigError, compose, options, resolve
-from vit.run.config.valid_values import nearest
+from vit.run.config.name_hints import nearest
 from vit.run.multirun.compare import compare
 from vit.run.result import Run
 

@@ -14,8 +14,8 @@ from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import POOL, Partition, repartition
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import override_text
-from vit.run.config.valid_values import nearest
 from vit.run.records.splits import DataRecord
 
 log = logging.getLogger("vit")

@@ -1,0 +1,24 @@
+"""The hint of an error about an unknown key or option: the nearest name that exists."""
+
+from vit.messages import did_you_mean, nearest_names
+from vit.other_names import MODEL, RUN
+
+
+def nearest(key: str, among: list[str]) -> str:
+    """`; did you mean X?`, or nothing without a near name. The same name in another node comes first, then what another
+    library calls so, then similar spelling of the dotted key, then of its last part.
+    """
+    leaf = key.rpartition(".")[2]
+    option = MODEL.get(leaf, leaf if leaf in MODEL.values() else None)
+    elsewhere = [name for name in (RUN.get(leaf), f"data.{option}") if name in among] or (
+        [f"model.{option}"] if option else [])
+    last_parts = {name.rpartition(".")[2]: name for name in reversed(among)}
+    near = (
+        [name for name in among if name.endswith(f".{key}")]
+        or [name for name in among if name.rpartition(".")[2] == leaf]
+        or elsewhere[:1]
+        or nearest_names(key, among, cutoff=0.7)
+        or [last_parts[name] for name in nearest_names(leaf, last_parts, cutoff=0.75)]
+    )
+    near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
+    return did_you_mean(near)
