@@ -1,6 +1,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -45,6 +46,13 @@ def test_many_queries_are_compared_piece_by_piece(monkeypatch):
     whole = nearest_neighbours(TRAIN, TEST.features, [5])[5]
     monkeypatch.setattr("vit.evaluation.features.probe.CHUNK", 7)
     assert np.array_equal(nearest_neighbours(TRAIN, TEST.features, [5])[5], whole)
+
+
+def test_the_memory_of_the_cosines_is_bounded_for_any_number_of_training_vectors(monkeypatch):
+    whole, sizes, topk = nearest_neighbours(TRAIN, TEST.features, [5])[5], [], torch.Tensor.topk
+    monkeypatch.setattr(torch.Tensor, "topk", lambda x, k: sizes.append(x.numel()) or topk(x, k))
+    monkeypatch.setattr("vit.evaluation.features.probe.LARGEST", 1000)  # 200 training vectors
+    assert np.array_equal(nearest_neighbours(TRAIN, TEST.features, [5])[5], whole) and max(sizes) == 1000
 
 
 @pytest.mark.parametrize("k", [0, 201])

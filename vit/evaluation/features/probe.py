@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TEMPERATURE = 0.07  # of the neighbours' votes, as in DINO (arXiv 2104.14294)
 C_VALUES = tuple(10.0**power for power in range(-4, 3))  # inverse regularization strengths of the linear probe
-CHUNK = 1024  # queries per matrix product
+CHUNK, LARGEST = 1024, 1 << 27  # queries and cosines per matrix product, at most: 512 MB
 FIT_C_VALUES = (1e-3, 1e-2, 1e-1, 1.0)  # of `fit_linear`
 MAX_FOLDS, MAX_CV_SAMPLES = 5, 2000  # of its cross-validation
 C_WITHOUT_CV = 0.1  # where a class has a single sample
@@ -45,7 +45,7 @@ def nearest_neighbours(
     keys = F.normalize(torch.from_numpy(train.features))  # (N,D)
     labels, classes = torch.from_numpy(train.labels), int(train.labels.max()) + 1
     predicted = {k: [] for k in ks}
-    for chunk in torch.from_numpy(queries).split(CHUNK):
+    for chunk in torch.from_numpy(queries).split(max(1, min(CHUNK, LARGEST // len(keys)))):
         cosines, rows = (F.normalize(chunk) @ keys.T).topk(max(ks))  # (B,max k)
         weights = (cosines / temperature).exp()
         for k in ks:
