@@ -237,6 +237,21 @@ def test_a_stem_with_batch_norms_is_converted(tmp_path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("names", ["the default of transformers", "none in a timm folder"])
+def test_several_labels_without_names_have_thresholds(names: str, tmp_path) -> None:
+    if names == "none in a timm folder":
+        timm.models.save_for_hf(tiny(), tmp_path)
+        config = json.loads((tmp_path / "config.json").read_text())
+        config["problem_type"] = "multi_label_classification"
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        count = config["num_classes"]
+    else:
+        config, count = hf.ViTConfig(**SIZE, problem_type="multi_label_classification"), 2
+        scramble(hf.ViTForImageClassification(config)).save_pretrained(tmp_path)
+    assert vit.load(tmp_path).bundle.thresholds == (0.5,) * count
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_timm_folder_of_one_channel_reads_grey_images(tmp_path) -> None:
     timm.models.save_for_hf(tiny(in_chans=1), tmp_path)
     preprocessing = vit.load(tmp_path).preprocessing

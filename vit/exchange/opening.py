@@ -66,7 +66,10 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
         check_head(checkpoint, model.config, report)
     preprocessing = resolve_preprocessing(checkpoint, model.config)
     classes = [] if features_only else resolve_class_names(checkpoint, model.config.num_classes)
-    return Bundle(Path(checkpoint.name), model, classes, preprocessing, {}, {}, {}, {}, checkpoint.thresholds,
+    thresholds = checkpoint.thresholds
+    if thresholds and len(thresholds) != len(classes):  # of other class names than those of the model
+        thresholds = (0.5,) * len(classes)
+    return Bundle(Path(checkpoint.name), model, classes, preprocessing, {}, {}, {}, {}, thresholds,
                   checkpoint.calibration)
 
 

@@ -31,6 +31,7 @@ from vit.exchange.state_dicts import check_plain_tensors, find_state_dict
 from vit.files.checkpoints import verify
 from vit.models.timm_model import nearest_timm_models
 from vit.weights import detect_format
+from vit.weights.formats.transformers_config import declared_num_classes
 from vit.weights.training_checkpoint import trained_weights
 
 MULTI_LABEL, THRESHOLDS = "multi_label_classification", "label_thresholds"  # a problem_type and a key of config.json
@@ -297,16 +298,23 @@ def find_preprocessing(config: Mapping[str, Any], processor: Mapping[str, Any]) 
 
 
 def find_thresholds(config: Mapping[str, Any], count: int) -> tuple[float, ...]:
-    """The thresholds of a classifier with several labels per image, by default one half; () for one label."""
+    """The thresholds of a classifier with several labels per image, by default one half; () for one label.
+
+    Args:
+        count: of the class names; 0 if the config has none, but perhaps their number.
+    """
     if config.get("problem_type") != MULTI_LABEL:
         return ()
+    count = count or config.get("num_classes") or (config.get("pretrained_cfg") or {}).get("num_classes") or 0
     return tuple(map(float, config.get(THRESHOLDS) or [0.5] * count))
 
 
 def find_class_names(config: Mapping[str, Any]) -> list[str]:
-    """timm's `label_names`, or transformers' `id2label` in the order of its numbers."""
+    """timm's `label_names`, or transformers' `id2label` in the order of its numbers, whose default it does not save."""
     for values in (config, config.get("pretrained_cfg") or {}):
         if isinstance(values.get("label_names"), list):
             return [str(name) for name in values["label_names"]]
-    labels = config.get("id2label") or {}
+    labels = config.get("id2label")
+    if labels is None:
+        return [f"LABEL_{i}" for i in range(declared_num_classes(config).get("num_classes", 0))]
     return [str(labels[number]) for number in sorted(labels, key=int)]
