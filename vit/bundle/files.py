@@ -35,7 +35,8 @@ MAX_HEADER = 16 << 20  # bytes of a safetensors file's header; a thousand tensor
 LFS, HTML = b"version https://git-lfs", (b"<!doc", b"<html")
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
           "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
-          "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
+          "U16": torch.uint16, "U32": torch.uint32, "U64": torch.uint64, "BOOL": torch.bool, "C64": torch.complex64,
+          "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
 GLOBAL = re.compile(r"GLOBAL ([\w.]+)|(?:Unsupported|find) (?:class|global) ([\w.]+)")
 
 
@@ -93,7 +94,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, copied to memory: a mapped tensor would break if the file were overwritten.
 
     Raises:
-        SourceError: the file is damaged.
+        SourceError: the file is damaged, or a tensor is of a type for quantised weights.
     """
     try:
         with open_regular(path) as stream:
@@ -103,9 +104,13 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
             header = parse_json(stream.read(size).decode("utf-8"))
             with safe_open(path, framework="pt") as file:  # checks the header, sizes and offsets
                 names = list(file.keys())
-            return {name: read_tensor(stream, 8 + size, **header[name]) for name in names}
+            unknown = next((name for name in names if header[name]["dtype"] not in DTYPES), None)
+            if unknown is None:
+                return {name: read_tensor(stream, 8 + size, **header[name]) for name in names}
     except Exception as error:  # damage causes errors of many types
         raise damage_error(path, error) from None
+    raise SourceError(f"{unknown} is of the type {header[unknown]['dtype']}, as quantised weights are; use the weights "
+                      "in float32, float16 or bfloat16", path)
 
 
 def read_tensor(stream: BinaryIO, start: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
