@@ -147,6 +147,12 @@ def test_too_few_samples_for_a_level_are_named_with_the_number_needed(level, nee
             Quantiles.of(np.arange(needed - 1)).at(level)
 
 
+@pytest.mark.parametrize("level", [0, 1, 1.5])
+def test_a_level_is_between_0_and_1(level):
+    with pytest.raises(ValueError, match="is not between 0 and 1"):
+        Quantiles.of(np.arange(9)).at(level)
+
+
 def test_the_bound_on_the_error_rate_is_that_of_clopper_and_pearson():
     from scipy.stats import binomtest
 

@@ -40,8 +40,10 @@ class Quantiles:
         stored and the new samples: the order statistic of rank ceil((n + 1) level).
 
         Raises:
-            ValueError: there are too few samples for this level.
+            ValueError: there are too few samples for this level, or it is not between 0 and 1.
         """
+        if not 0 < level < 1:
+            raise ValueError(f"a level of {level:g} is not between 0 and 1")
         rank = required_rank(self.count, level)
         if rank > self.count:
             most = math.floor(1e4 * self.count / (self.count + 1)) / 1e4
