@@ -1,10 +1,13 @@
 """The weighted mean that losses are gathered with, against numpy's."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from vit.tasks.base import WeightedMean
+from vit.tasks.base import Task, WeightedMean
 
 
 def test_weights_count():
@@ -40,3 +43,25 @@ def test_continues_from_the_sums_of_a_checkpoint(recwarn):
     mean.restore(torch.tensor(6.0), torch.tensor(4.0))
     mean.update(torch.tensor(9.0))
     assert mean.compute() == 3.0
+
+
+class Other(Task):
+    metric_names = []
+
+    def training_loss(self, batch, step, micro):
+        """Not used."""
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 2), (4, 2)])
+def test_steps_count_equally_in_the_epoch_of_a_resume_with_another_number_of_processes(before, after):
+    losses = [5.0, 3.0, 1.0, 1.0]  # of the steps of an epoch, two of them before the stop
+    sums = torch.tensor([[sum(losses[:2]), 2.0]] * before)  # of each process
+    total = torch.zeros(2)
+    for rank in range(after):
+        task = Other(nn.Linear(1, 1), None)
+        task._trainer = SimpleNamespace(world_size=after, global_rank=rank)
+        task.on_load_checkpoint({"train_loss": sums})
+        for loss in losses[2:]:
+            task.train_loss.update(torch.tensor(loss))
+        total += torch.stack([task.train_loss.total, task.train_loss.weight])
+    assert float(total[0] / total[1]) == pytest.approx(2.5)
