@@ -139,7 +139,7 @@ class Task(LightningModule, ABC):
         saved = checkpoint["train_loss"].to(self.device).reshape(-1, 2)
         if len(saved) == self.trainer.world_size:
             self.train_loss.restore(*saved[self.global_rank].clone())
-        elif self.global_rank == 0:  # resumed with another number of processes, whose batches are larger or smaller
+        elif self.global_rank == 0:  # resumed with another number of processes: other steps have more or fewer values
             self.train_loss.restore(*saved.sum(0) * self.trainer.world_size / len(saved))
 
     def configure_model(self) -> None:

@@ -96,7 +96,8 @@ class TextLoss(nn.Module):
     def ctc_loss(self, patches: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
         """patch logits (B,rows*columns,V), mask (B,rows*columns), False for padding, labels (B,T) -> sum over the texts
 
-        The blank is `pad`. A text with more tokens than columns has no loss. On a GPU torch synchronizes once per call.
+        The blank is `pad`. A text has no loss if its tokens, plus one for each pair of equal neighbours, are more than
+        the columns. On a GPU torch synchronizes once per call.
         """
         columns, widths = column_means(patches.float(), mask, self.rows)  # (B,columns,V), (B,)
         lengths = ((labels != PAD) & (labels != EOS)).sum(1)  # (B,)

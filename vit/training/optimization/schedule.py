@@ -78,7 +78,7 @@ def build_schedule(
     Args:
         name: cosine, wsd, constant, inverse_sqrt or noam, whose `lr` must be `noam_peak`; "trapezoid" is a former name
             of wsd.
-        final: last rate, as a fraction of `lr`.
+        final: last rate of cosine and wsd, as a fraction of `lr`.
         cooldown_fraction: fraction of `total_steps` in which the rate of wsd decays.
 
     Raises:
