@@ -24,7 +24,7 @@ from vit.data import (
 )
 from vit.data.quality.audit import audit
 from vit.data.source import Source
-from vit.data.splits.split import array_split, file_split
+from vit.data.splits.split import Split, array_split, file_split
 
 P8 = Preprocessing(size=8)
 
@@ -141,6 +141,18 @@ def test_statistics_of_unreadable_data(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     with pytest.raises(DataError, match="none of 1 images can be read"):
         estimate(file_split(tmp_path, ["a.png"], np.zeros(1)), P8)
+
+
+def test_statistics_leave_out_damaged_members_of_an_archive():
+    flat = np.full((8, 8), 51, np.uint8)
+
+    def read(i):
+        if i == 2:
+            raise OSError("the archive member is damaged")
+        return flat
+
+    split = Split(np.zeros(4, np.int64), ["a", "b", "c", "d"], read)
+    assert estimate(split, P8) == ((0.2, 0.2, 0.2), (1.0, 1.0, 1.0))
 
 
 def test_duplicates_in_arrays():

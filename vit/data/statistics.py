@@ -69,7 +69,7 @@ def estimate(
     def load(i: int) -> Tensor | None:
         try:
             return preprocessing.image(split.location(i), split.names[i])
-        except BadImage:
+        except (BadImage, OSError):  # OSError of sources without files, such as a damaged member of an archive
             return None
 
     for image in map_in_threads(load, permutation(0, 0, len(split))[:limit].tolist()):
