@@ -9,6 +9,7 @@ import torch
 from vit.data import (
     BPETokenizer,
     ByteTokenizer,
+    CharTokenizer,
     CorpusSource,
     CorpusSplit,
     DataError,
@@ -18,7 +19,7 @@ from vit.data import (
     corpus,
     number_stories,
 )
-from vit.data.text.tokenizers import BOS, EOS, MASK, PAD
+from vit.data.text.tokenizers import BOS, EOS, MASK, PAD, SPECIALS
 
 BYTES = ByteTokenizer()
 
@@ -45,6 +46,19 @@ def texts_of(ids):
     assert ids[0] == BOS and ids[-1] == EOS and ids.count(EOS) == 2
     middle = ids.index(EOS)
     return BYTES.decode(ids[1:middle]), BYTES.decode(ids[middle + 1 : -1])
+
+
+def test_unknown_and_special_tokens_are_not_selected():
+    texts = ["abcde" * 8, "?" * 20, "??a??", "?" * 30, "abcab" * 8, "!!"]
+    split = CorpusSplit(texts, [f"line {i}" for i in range(6)], np.repeat([0, 1, 2], 2))
+    dataset = MaskedDataset(split, CharTokenizer(list("abcde")), max_len=40)
+    for epoch in range(20):
+        batch = epoch_of(dataset, epoch)
+        assert not ((batch["masked"] >= 0) & (batch["masked"] < len(SPECIALS))).any()
+        known = (original(batch) >= len(SPECIALS)).sum(1)
+        expected = torch.minimum((known * 0.15).round().clamp(min=1), known)
+        assert (batch["masked"] >= 0).sum(1).tolist() == expected.tolist()
+        assert dataset.masked_count([(epoch, i) for i in range(3)]) == expected.sum()
 
 
 def test_pairs_of_sentences():

@@ -22,10 +22,10 @@ _CHOICE, _REPLACEMENT, _RANDOM_TOKEN = (n << 20 for n in (1, 2, 3))  # first slo
 class MaskedDataset(Dataset):
     """Pairs [bos] a [eos] b [eos] of a corpus: b is the next sentence after a, or in half of the pairs any other one.
 
-    A `share` of the tokens that are not special is selected, at least one per pair; 80 % of these are replaced by mask,
-    10 % by a random token, 10 % are unchanged. All is a function of (seed, epoch, index), so that evaluation, always
-    epoch 0, masks the same tokens every time. Longer pairs are cut to `max_len` tokens; `cut` is the number of
-    sentences that exceed it alone.
+    A `share` of the tokens that are neither special nor unknown is selected, at least one per pair if there is one;
+    80 % of these are replaced by mask, 10 % by a random token, 10 % are unchanged. All is a function of (seed, epoch,
+    index), so that evaluation, always epoch 0, masks the same tokens every time. Longer pairs are cut to `max_len`
+    tokens; `cut` is the number of sentences that exceed it alone.
 
     Raises:
         ValueError: `share` or `max_len` is out of range.
@@ -43,6 +43,7 @@ class MaskedDataset(Dataset):
         self.split, self.max_len, self.share, self.seed = split, max_len, share, seed
         self.vocab_size = tokenizer.vocab_size
         self.tokens: Tokens = tokenize(tokenizer, split.texts, suffix=())
+        self._known = np.concatenate([[0], np.cumsum(self.tokens.ids >= len(SPECIALS))])  # before each id; not unknown
         self.first_sentences = split.followed_sentences()
         self.cut = int((self.tokens.lengths > max_len - 3).sum())
 
@@ -62,7 +63,7 @@ class MaskedDataset(Dataset):
         lengths = self._fitted(first, second)  # (2,B)
         whole, segment = self._joined(first, second, lengths)
         mask = whole != PAD
-        chosen = self._selected(whole, epoch, index, self._counts(lengths))
+        chosen = self._selected(whole, epoch, index, self._counts(first, second, lengths))
         masked = torch.where(chosen, whole, IGNORE_INDEX)
         source = torch.where(chosen, self._replaced(whole, epoch, index), whole)
         batch = {"source": source, "segment": segment, "source_mask": mask, "masked": masked}
@@ -72,7 +73,7 @@ class MaskedDataset(Dataset):
         """Number of selected tokens in the pairs of these keys, without building the batch."""
         epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
         first, second, _ = self._sentences(epoch, index)
-        return int(self._counts(self._fitted(first, second)).sum())
+        return int(self._counts(first, second, self._fitted(first, second)).sum())
 
     def _sentences(self, epoch: Tensor, index: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(B,) each: sentence a, sentence b, whether b is a random sentence."""
@@ -88,9 +89,10 @@ class MaskedDataset(Dataset):
         lengths = np.stack([self.tokens.lengths_of(first), self.tokens.lengths_of(second)])
         return truncated_lengths(lengths, self.max_len - 3)
 
-    def _counts(self, lengths: np.ndarray) -> np.ndarray:
-        """(2,B) lengths of both sentences → (B,) number of selected tokens."""
-        total = lengths.sum(0)
+    def _counts(self, first: np.ndarray, second: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Both sentences (B,) and their lengths (2,B) → (B,) number of selected tokens."""
+        starts = self.tokens.offsets[np.stack([first, second])]
+        total = (self._known[starts + lengths] - self._known[starts]).sum(0)  # unknown tokens cannot be selected
         return np.minimum(np.maximum(np.rint(total * self.share), 1), total).astype(np.int64)
 
     def _joined(self, first: np.ndarray, second: np.ndarray, lengths: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -125,4 +127,5 @@ class MaskedTrainBatches(TrainBatches):
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
         steps = np.split(self.order(epoch), self.ends()[1:])
         for b, batch in enumerate(super().batches_of(epoch, start), start):
-            yield batch | {"tokens": torch.tensor(self.dataset.masked_count(steps[b // self.accumulate]))}
+            count = self.dataset.masked_count(steps[b // self.accumulate])
+            yield batch | {"tokens": torch.tensor(max(count, 1))}  # a divisor
