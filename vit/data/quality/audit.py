@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vit.counters import permutation
@@ -192,7 +191,7 @@ def _read_headers(
             continue
         for i in range(len(split)):
             report.headers += 1
-            if progress and (report.headers % 100 == 0 or report.headers == report.total):
+            if progress and report.headers % 100 == 0:
                 progress("headers", report.headers, report.total)
             try:
                 size, remarks = _header(split, i, preprocessing)
@@ -202,6 +201,8 @@ def _read_headers(
             sizes[size] += 1
             for remark in remarks:
                 odd[remark].append(split.names[i])
+    if progress:
+        progress("headers", report.headers, report.total)
     return bad
 
 
@@ -267,7 +268,7 @@ def _decode(
 
     for key, i, content in takewhile(bool, map_in_threads(load, _shuffled(source))):
         report.decoded += 1
-        if progress and (report.decoded % 100 == 0 or report.decoded == report.total):
+        if progress and report.decoded % 100 == 0:
             progress("decodes", report.decoded, report.total)
         if isinstance(content, BadImage):
             bad[key, i] = content.reason
@@ -278,6 +279,8 @@ def _decode(
                 caches[key].keep(i, image)
             elif image is not None:
                 histogram.add(image)
+    if progress:
+        progress("decodes", report.decoded, report.total)
 
 
 def _content(split: Split, i: int, decode: Callable[[Raw, str], Tensor | np.ndarray | None]) -> Content | BadImage:
@@ -295,11 +298,12 @@ def _content(split: Split, i: int, decode: Callable[[Raw, str], Tensor | np.ndar
 
 
 def _shuffled(source: Source) -> Iterator[tuple[str, int]]:
-    keys = list(source.splits)
-    ends = torch.tensor([len(source.splits[k]) for k in keys]).cumsum(0)
-    for position in permutation(0, 0, int(ends[-1])).tolist():
-        part = int(torch.searchsorted(ends, position, right=True))
-        yield keys[part], position - (int(ends[part - 1]) if part else 0)
+    keys, sizes = list(source.splits), [len(split) for split in source.splits.values()]
+    ends = np.cumsum(sizes)
+    positions = permutation(0, 0, sum(sizes)).numpy()
+    parts = np.searchsorted(ends, positions, side="right")
+    for part, row in zip(parts.tolist(), (positions - (ends - sizes)[parts]).tolist(), strict=True):
+        yield keys[part], row
 
 
 def _class_table(classes: list[str], counts: dict[str, dict[str, int]], limit: int = 50) -> Iterator[str]:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from vit.data.images.decode import BadImage
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
-from vit.data.progress import StageProgress
+from vit.data.progress import StageProgress, reported
 from vit.data.source import Source
 from vit.data.threads import map_in_threads
 
@@ -116,9 +116,8 @@ def read_thumbnails(
             return None
         return thumbnail(image), min(image.size)
 
-    for done, (position, found) in enumerate(zip(every, map_in_threads(read, every), strict=True), 1):
-        if progress and (done % 100 == 0 or done == len(every)):
-            progress("reads", done, len(every))
+    results = zip(every, map_in_threads(read, every), strict=True)
+    for position, found in reported(results, "reads", len(every), progress):
         if found is not None and found[0].std() >= FLAT:
             pixels.append(found[0])
             positions.append(position)
