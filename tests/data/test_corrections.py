@@ -46,6 +46,22 @@ def test_unknown_names_and_classes_are_errors(photos, tmp_path, row, message):
     assert message in str(error.value)
 
 
+def test_two_new_labels_of_one_sample_are_an_error(photos, tmp_path):
+    twice = "cat/003.png,cat,emu", "dog/001.png,dog,emu", "cat/003.png,cat,emu"
+    assert len(apply_corrections(photos, corrections(tmp_path / "c.csv", *twice)).corrected) == 2
+    for new in ("cat", "dog"):
+        file = corrections(tmp_path / "c.csv", "cat/003.png,cat,emu", f"cat/003.png,cat,{new}")
+        with pytest.raises(DataError, match="line 3: cat/003.png has another new_label in line 2; remove one of"):
+            apply_corrections(photos, file)
+
+
+def test_class_names_are_read_once_for_all_rows(photos, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("vit.data.quality.corrections.to_nfc", lambda name: seen.append(name) or name)
+    file = corrections(tmp_path / "c.csv", *(f"cat/{i:03}.png,cat,emu" for i in range(10)))
+    assert len(apply_corrections(photos, file).corrected) == 10 and seen.count("dog") == 1
+
+
 def test_other_files_are_errors(photos, tmp_path):
     (tmp_path / "c.csv").write_text("name,label\ncat/003.png,cat\n")
     with pytest.raises(DataError, match="has no column 'new_label'"):

@@ -30,8 +30,8 @@ def apply_corrections(source: Source, path: str | Path) -> Source:
     A row with an empty `new_label`, or with that of the data, changes nothing.
 
     Raises:
-        DataError: a column is missing, or a row names an unknown or ambiguous sample, an unknown class, or another
-            label than that of the data.
+        DataError: a column is missing, or a row names an unknown or ambiguous sample, an unknown class, another
+            label than that of the data, or another new label than an earlier row of the same sample.
         FileNotFoundError: there is no such file.
     """
     path = Path(path).expanduser()
@@ -41,14 +41,19 @@ def apply_corrections(source: Source, path: str | Path) -> Source:
         return source
     positions = _positions(source)
     labels = {key: split.labels.copy() for key, split in source.splits.items()}
-    corrected = []
+    index = {to_nfc(name): c for c, name in enumerate(source.classes)}
+    corrected, lines = [], {}
     for line, (name, label, new) in changes:
         key, row = _find(path, line, name, positions)
         before = source.label_text(key, row)
-        value = _encoded(path, line, new, source)
+        value = _encoded(path, line, new, source, index)
         if label and to_nfc(label) != to_nfc(before):
             raise DataError(f"{path} line {line}: {printable(name)} had the label {label!r} when the file was written, "
                             f"but has {before!r} in {source.name}; correct or remove the line")
+        first, earlier = lines.setdefault((key, row), (line, value))
+        if not np.array_equal(earlier, value):
+            raise DataError(f"{path} line {line}: {printable(name)} has another new_label in line {first}; remove one "
+                            "of the lines")
         if not np.array_equal(labels[key][row], value):
             labels[key][row] = value
             corrected.append((name, before, new))
@@ -157,13 +162,16 @@ def _find(path: Path, line: int, name: str, positions: dict[str, list[tuple[str,
                     f"{did_you_mean(nearest_names(name, likely))}")
 
 
-def _encoded(path: Path, line: int, text: str, source: Source) -> np.ndarray | int:
-    """The label of one class name, or of several names joined by the source's separator, which alone is no label."""
+def _encoded(path: Path, line: int, text: str, source: Source, index: dict[str, int]) -> np.ndarray | int:
+    """The label of one class name, or of several names joined by the source's separator, which alone is no label.
+
+    Args:
+        index: of each class by its name.
+    """
     names = [text]
     if source.multi_label:
         separator = separator_of(source.classes)
         names = [] if text == separator else [name.strip() for name in text.split(separator)]
-    index = {to_nfc(name): c for c, name in enumerate(source.classes)}
     for name in names:
         if to_nfc(name) not in index:
             raise DataError(f"{path} line {line}: {name!r} is not one of the {len(source.classes)} classes"
