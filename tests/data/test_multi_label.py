@@ -117,6 +117,15 @@ def test_the_sampler_draws_labels_equally_often_without_repeating_a_draw():
     assert np.array_equal(np.concatenate(batches.keys(3)), keys)
 
 
+def test_the_separator_is_found_once_for_all_samples(monkeypatch):
+    calls = []
+    monkeypatch.setattr("vit.data.source.separator_of", lambda classes: calls.append(classes) or "|")
+    table = np.eye(3, dtype=bool)[np.arange(30) % 3]
+    table[0] = True
+    source = Source("toy", ["a", "b", "c"], {"train": array_split(np.zeros((30, 1, 1)), table, "t")})
+    assert source.split_lists()["train"][:2] == [("t row 0", "a|b|c"), ("t row 1", "b")] and len(calls) == 1
+
+
 def test_class_weights_are_ratios_of_negatives_to_positives():
     labels = skewed()
     source = Source("toy", list("abcdef"), {"train": array_split(np.zeros((600, 2, 2), np.uint8), labels, "toy")})

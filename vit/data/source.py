@@ -1,7 +1,9 @@
 """A source: class names and splits of undecoded images."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -87,7 +89,12 @@ class Source:
         label = self.splits[split].labels[i]
         if label.ndim == 0:
             return self.classes[label]
-        return separator_of(self.classes).join(self.classes[c] for c in np.flatnonzero(label))
+        return self._separator.join(self.classes[c] for c in np.flatnonzero(label))
+
+    @cached_property
+    def _separator(self) -> str:
+        """`separator_of` the classes, which reads all of their names."""
+        return separator_of(self.classes)
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
         """(name, class) of every sample by split, as a run records them."""
@@ -121,7 +128,7 @@ def _check_classes(source: Source) -> None:
         kind = type(wrong).__name__
         raise DataError(f"{source.name}: the class name {wrong!r} is {kind}, not text; give {str(wrong)!r}")
     if len(set(source.classes)) != len(source.classes):
-        twice = sorted({c for c in source.classes if source.classes.count(c) > 1})
+        twice = sorted(name for name, count in Counter(source.classes).items() if count > 1)
         raise DataError(f"{source.name}: class names must be unique, but these occur more than once: {_listed(twice)}")
     if len(source.classes) < (1 if source.multi_label else 2):
         raise DataError(
