@@ -68,8 +68,8 @@ class TextPredictor:
             stated = calibrator.outputs(logits, captured, lambda read=read, valid=valid: text_contents(read, valid))
             best = calibrator.probabilities(logits).topk(top_k)
             found = iter(zip(best.values.tolist(), best.indices.tolist(), stated, strict=True))
-            for row, text in enumerate(read):
-                yield self._prediction(text, *next(found)) if row in valid else text
+            for text in read:
+                yield text if isinstance(text, BadText) else self._prediction(text, *next(found))
             done += len(batch)
         if truncated:
             max_len = self.model.config.max_len
