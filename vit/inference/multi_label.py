@@ -42,6 +42,8 @@ class MultiLabelPredictor(Predictor):
         probabilities = label_probabilities(logits, self.bundle.calibration).cpu()  # (B,classes)
         reached = probabilities.double() >= self.thresholds
         for row, above in zip(probabilities, reached, strict=True):
-            order = row.argsort(descending=True, stable=True)
-            chosen = order[above[order]] if top_k is None else order[:top_k]
+            if top_k is not None:
+                above = row >= row.topk(top_k).values[-1]  # with ties more than top_k
+            chosen = above.nonzero()[:, 0]  # sorting few is faster than all
+            chosen = chosen[row[chosen].argsort(descending=True, stable=True)][:top_k]
             yield tuple(self.classes[i] for i in chosen.tolist()), tuple(row[chosen].tolist())
