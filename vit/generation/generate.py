@@ -30,7 +30,7 @@ def generate(
     utf8: Utf8 | None = None,
     record: list[SearchTree] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Generate the `n_best` texts of every source, best first; fewer if there are no more.
+    """Generate the `n_best` texts of every source, best first; fewer if the search finds fewer.
 
     The texts of a source do not depend on the rest of the batch. Modules keep their training mode. A model that
     overrides or hooks its own or its decoder's `forward` runs without a cache, which would bypass it.

@@ -128,7 +128,7 @@ class Generation:
 
     @property
     def greedy(self) -> "Generation":
-        """The same settings with greedy search and without test-time augmentation."""
+        """The same settings with greedy search, one text and no test-time augmentation; `ctc` is unchanged."""
         simple = {"beam": 1, "n_best": 1, "tta": 1}
         return replace(self, **simple, sample=False, temperature=1.0, top_k=0, top_p=1.0)
 

@@ -70,7 +70,7 @@ class StackConfig(ModelConfig):
             the token; "none", they are the token itself, and there is no output projection.
         mlp_ratio: inner width of the MLP over `dim`; a SwiGLU has two projections of that width.
         mlp_norm: a norm on the hidden units of the MLP.
-        key_bias: False removes the bias of the keys; queries and values keep theirs.
+        key_bias: False removes the bias of the keys of self-attention; queries and values keep theirs.
         attn_norm: a norm on the concatenated heads, before the output projection.
         proj_bias: the projections of attention and MLP have biases.
         sincos_channels: of fixed tables: "interleaved", sine and cosine of each frequency in turn (arXiv 1706.03762),

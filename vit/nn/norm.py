@@ -30,7 +30,8 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch normalization (arXiv 1502.03167) over the tokens of a batch: a mean and a variance per channel.
 
     In training they are those of all tokens of the local batch that are not masked, so that texts depend on each other;
-    in evaluation the running averages.
+    in evaluation the running averages. Norms that get no mask, within attention and MLP or in an embedding, include
+    padding.
     """
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
