@@ -95,6 +95,7 @@ def test_model_that_does_not_fit_the_pixels(refused):
 
 @pytest.mark.parametrize(("overrides", "texts"), [
     (["recipe.batch_size=null"], ["recipe.batch_size=null: must be a number of samples"]),
+    (["recipe.batch_size=64.0"], ["recipe.batch_size=64.0: must be a whole number"]),
     (["model.name=null"], ["model.name=null: must be a string, such as vit_tiny"]),
     (["recipe.augment.affine=3"], ["recipe.augment.affine=3", "such as recipe.augment.affine._target_"]),
     (["+recipe.augment.mine=3"], ["recipe.augment.mine=3: must be null, or a node with the _target_ of a step"]),
@@ -227,7 +228,7 @@ def test_no_permission(refused, tmp_path):
         (["recipe.epochs=0"], 2, ["recipe.epochs=0"]),
         (["data=spelled_numbers", "augment=flip"], 2, ["recipe.augment (hflip) is for images"]),
         (["recipe.batch_size=63", "trainer.devices=2", "strategy=ddp"], 2, ["recipe.batch_size=63", "2 devices", "62"]),
-        (["recipe.batch_size=64", "recipe.accumulate=5"], 2, ["recipe.batch_size=64", "recipe.accumulate=5", "60"]),
+        (["recipe.batch_size=64", "recipe.accumulate=5"], 2, ["recipe.batch_size=64", "recipe.accumulate=5", "65"]),
         (
             ["trainer.devices=2", "trainer.accelerator=cpu"],
             2,

@@ -17,6 +17,7 @@ from vit.cli import main
 from vit.data import Preprocessing
 from vit.files.manifest import MANIFEST, Manifest
 from vit.files.untrusted import file_sha256
+from vit.run import main as train_command
 from vit.run.config.composing import ConfigError
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.targets import TARGETS, check_stored, targets_of_conf
@@ -214,3 +215,18 @@ def test_a_run_does_not_wait_for_a_fifo(stopped, name):
 def test_links_inside_a_run_folder_are_fine(stopped):
     (stopped / "latest").symlink_to("checkpoints")
     assert vit.train(["resume=run"]).path == Path("run")
+
+
+def test_a_callback_of_the_user_is_resumed_when_the_command_names_it(stopped, tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_callbacks.py").write_text("import pytorch_lightning as pl\nclass Mine(pl.Callback): pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = yaml.safe_load((stopped / "config.yaml").read_text())
+    config["callbacks"]["mine"] = {"_target_": "my_callbacks.Mine"}
+    (stopped / "config.yaml").write_text(yaml.safe_dump(config))
+    forge_manifest(stopped)
+    assert train_command(["resume=run"]) == 2
+    printed = capsys.readouterr().err
+    override = printed.partition("if you trust it, add ")[2].partition(" to the command")[0]
+    assert override == "++callbacks.mine._target_=my_callbacks.Mine"
+    assert train_command(["resume=run", override]) == 0, capsys.readouterr().err
+    sys.modules.pop("my_callbacks", None)

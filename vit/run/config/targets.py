@@ -50,8 +50,9 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
             raise ConfigError(f"{origin}: {key}={value} is an interpolation, but a stored config has only values; "
                               "replace it by its value")
         if leaf == TARGET and not is_known(node, value, folders) and value not in targets_of(stated):
+            plus = "" if node == "data" else "++"  # a callback or logger may be one that no option of its group has
             raise ConfigError(f"{origin}: {key} names {value!r}, which could be any program; if you trust it, add "
-                              f"{override_text(key, str(value))} to the command")
+                              f"{plus}{override_text(key, str(value))} to the command")
         if node == "logger" and leaf != TARGET and is_location(value) and stated.get(key) != value:
             raise ConfigError(f"{origin}: {key}={value} lets a logger write outside the run folder; to allow it, "
                               f"add {override_text(key, value)} to the command")

@@ -38,7 +38,7 @@ class Number:
             return self.names is None or value in self.names
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return False
-        if self.whole and value != int(value):
+        if self.whole and not isinstance(value, int):
             return False
         return self.low <= value <= self.high and not (self.above and value == self.low or
                                                        self.below and value == self.high)
