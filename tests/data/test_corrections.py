@@ -1,9 +1,11 @@
 """Corrections of labels from a CSV file: what changes, and what is refused."""
 
+import os
+
 import numpy as np
 import pytest
 
-from vit.data import DataError, folder, table
+from vit.data import DataError, Source, Split, folder, table
 from vit.data.quality.corrections import apply_corrections, leave_out, write_corrections
 
 
@@ -75,6 +77,16 @@ def test_an_edited_file_is_not_overwritten(tmp_path):
     with pytest.raises(DataError, match="may have been edited"):
         write_corrections(tmp_path / "c.csv", [])
     assert (tmp_path / "c.csv").read_text().splitlines() == ["name,label,new_label", "a,b,"]
+
+
+def test_names_that_are_not_utf8_are_written_and_read(tmp_path):
+    names = [os.fsdecode(b"cat/\xff.png"), "dog/a.png"]
+    pixels = np.zeros((2, 1, 1), np.uint8)
+    source = Source("toy", ["cat", "dog"], {"train": Split(np.arange(2), names, pixels.__getitem__, pixels)})
+    write_corrections(tmp_path / "c.csv", [{"name": names[0], "label": "cat", "new_label": "cat"}])
+    assert apply_corrections(source, tmp_path / "c.csv").corrected == []
+    with pytest.raises(DataError, match="class 'cat' would have no training sample"):
+        leave_out(source, tmp_path / "c.csv")
 
 
 def test_several_labels_per_image(class_folders, tmp_path):

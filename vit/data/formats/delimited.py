@@ -130,8 +130,8 @@ def _suffix(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def _lines(path: Path) -> Iterator[str]:
-    return (line.text for line in iterate_lines(path))
+def _lines(path: Path, errors: str = "strict") -> Iterator[str]:
+    return (line.decode(errors) for line in iterate_lines(path))
 
 
 def _content(path: Path) -> bytes:
@@ -149,10 +149,11 @@ def _as_utf8(data: bytes) -> bytes:
     return data.decode("utf-16").encode() if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else data
 
 
-def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def numbered_rows(path: Path, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
     """Rows of TSV (without quoting), CSV or Excel, each with its first line. Empty lines are skipped.
 
-    CSV is separated by commas, or by semicolons or tabs if those separate its first rows.
+    CSV is separated by commas, or by semicolons or tabs if those separate its first rows. `errors`: of decoding lines
+    that are not UTF-8, as in `Line.decode`.
 
     Raises:
         DataError: the file is not valid CSV; names the line.
@@ -161,10 +162,10 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         yield from spreadsheet_rows(path)
         return
     if _suffix(path) == ".tsv":
-        yield from ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
+        yield from ((number, line.split("\t")) for number, line in enumerate(_lines(path, errors), 1) if line)
         return
     csv.field_size_limit(2**31 - 1)  # a cell with an encoded image exceeds csv's default limit of 131,072 characters
-    lines = [line + "\n" for line in _lines(path)]
+    lines = [line + "\n" for line in _lines(path, errors)]
     # strict, since otherwise an unclosed quote absorbs the next rows
     reader = csv.reader(iter(lines), strict=True, delimiter=_guess_delimiter(lines))
     first = 1

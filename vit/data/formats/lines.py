@@ -37,8 +37,12 @@ class Line:
         Raises:
             BadText: the line is not UTF-8.
         """
+        return self.decode()
+
+    def decode(self, errors: str = "strict") -> str:
+        """`text`; with "surrogateescape" as `errors` any bytes are decoded, as those of file names."""
         try:
-            return self.raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+            return self.raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
         except UnicodeDecodeError as error:
             reason = f"byte {error.start + 1} is not UTF-8; save the file as UTF-8"
             raise BadText(self.name, reason) from None

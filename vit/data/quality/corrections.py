@@ -71,7 +71,7 @@ def write_corrections(path: Path, rows: Sequence[dict]) -> None:
         DataError: the file exists, and may have been edited.
     """
     try:
-        with open(path, "x", newline="", encoding="utf-8") as file:
+        with open(path, "x", newline="", encoding="utf-8", errors="surrogateescape") as file:  # of names of files
             writer = csv.DictWriter(file, list(rows[0]) if rows else COLUMNS)
             writer.writeheader()
             writer.writerows(rows)
@@ -128,7 +128,7 @@ def _rows(key: str, path: Path, columns: Sequence[str]) -> list[tuple[int, tuple
     """
     if not path.is_file():
         raise FileNotFoundError(f"{key}: the file {path} does not exist; vit audit --labels writes one")
-    rows = list(numbered_rows(path))
+    rows = list(numbered_rows(path, errors="surrogateescape"))  # as the names of files, which may not be UTF-8
     header = rows[0][1] if rows else []
     missing = [column for column in columns if column not in header]
     if missing:
