@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import numpy as np
 import pytest
@@ -12,7 +13,15 @@ from vit.cli import main
 from vit.data import Preprocessing, unlabelled_images
 from vit.data.quality.audit import audit
 from vit.data.quality.feature_copies import similar_pairs, whitened
-from vit.data.quality.near_copies import GRID, basis, find_pairs, read_thumbnails, thumbnail
+from vit.data.quality.near_copies import (
+    GRID,
+    NearCopy,
+    basis,
+    describe_pairs,
+    find_pairs,
+    read_thumbnails,
+    thumbnail,
+)
 
 CHANGES = {
     "smaller": lambda image: image.resize((image.width * 2 // 3, image.height // 2)),
@@ -74,6 +83,11 @@ def test_the_progress_of_each_stage_reaches_its_total(tmp_path):
     similar_pairs(whitened(thumbnails.pixels.reshape(21, -1)[:, ::64].astype(np.float32)), progress)
     assert list(seen) == ["headers", "decodes", "reads", "compares", "verifies", "compares features"]
     assert all(done == total > 0 for done, total in seen.values()), seen
+
+
+def test_names_are_printable():
+    pair = NearCopy(("train", os.fsdecode(b"a\xff.png"), "x\ny"), ("val", "b.png", ""), 0.95)
+    assert describe_pairs([pair]).splitlines()[1] == "  0.950  train: a\\udcff.png (x\\ny) = val: b.png"
 
 
 def test_blocks_do_not_matter(monkeypatch):

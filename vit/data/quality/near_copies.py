@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from vit.data.errors import printable
 from vit.data.images.decode import BadImage
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.progress import StageProgress, reported
@@ -288,8 +289,8 @@ def describe_pairs(pairs: Sequence[NearCopy], limit: int = 10) -> str:
     lines = [f"near copies: {len(pairs)} pairs, {splits} across splits, {classes} across classes"
              + (f", the first {limit}:" if len(pairs) > limit else "")]
     for pair in pairs[:limit]:
-        ends = " = ".join(f"{split}: {name}" + (f" ({label})" if label else "") for split, name, label in
-                          (pair.one, pair.other))
+        ends = " = ".join(f"{split}: {printable(name)}" + (f" ({printable(label)})" if label else "")
+                          for split, name, label in (pair.one, pair.other))
         way = "" if pair.found_by == PIXELS else f"  ({pair.found_by})"
         lines.append(f"  {pair.similarity:.3f}  {ends}{way}")
     return "\n".join(lines)
