@@ -85,6 +85,13 @@ def test_the_progress_of_each_stage_reaches_its_total(tmp_path):
     assert all(done == total > 0 for done, total in seen.values()), seen
 
 
+def test_too_many_similar_images_are_reported(monkeypatch, caplog):
+    pixels = np.stack([thumbnail(drawing(seed // 4)) for seed in range(40)])
+    assert len(find_pairs(pixels)) == 60 and not caplog.text
+    monkeypatch.setattr("vit.data.quality.near_copies.MAX_CANDIDATES", 20)
+    assert len(find_pairs(pixels)) == 20 and "more than 20 pairs of images are similar" in caplog.text
+
+
 def test_names_are_printable():
     pair = NearCopy(("train", os.fsdecode(b"a\xff.png"), "x\ny"), ("val", "b.png", ""), 0.95)
     assert describe_pairs([pair]).splitlines()[1] == "  0.950  train: a\\udcff.png (x\\ny) = val: b.png"

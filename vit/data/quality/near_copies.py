@@ -10,6 +10,7 @@ For N images this costs 2 * 63 * 20 * N^2 operations in blocks (10 s on one core
 60,000) and about 5 kB of memory per image, most of it for a thumbnail of 64x64 pixels.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.progress import StageProgress, reported
 from vit.data.source import Source
 from vit.data.threads import map_in_threads
+
+log = logging.getLogger("vit")
 
 GRID = 64  # pixels of a thumbnail's side
 LEAST = 2 * GRID  # a JPEG is decoded at a smaller scale if its shorter side keeps at least twice as many pixels
@@ -68,7 +71,8 @@ class Thumbnails:
 def near_copies(
     source: Source, preprocessing: AnyPreprocessing, progress: StageProgress | None = None
 ) -> list[NearCopy]:
-    """All pairs of near copies, those across splits first, then across classes, then by similarity.
+    """The pairs of near copies, those across splits first, then across classes, then by similarity. A warning is logged
+    if there are too many similar images to compare them all.
 
     Unreadable images, and those of one colour, are not compared.
     """
@@ -211,6 +215,9 @@ def _candidates(pixels: np.ndarray, progress: StageProgress | None) -> tuple[np.
                 found.add(torch.from_numpy(space.normalized(variant).astype(np.float32)), whole, start)
     if progress:
         progress("compares", len(pairs) * len(pixels), len(pairs) * len(pixels))
+    if found.limit > COARSE_LIMIT:
+        log.warning("more than %s pairs of images are similar: only those with a similarity of %.3f or more are "
+                    "compared again, so near copies may be missing", f"{MAX_CANDIDATES:,}", found.limit)
     return np.divmod(found.codes, len(pixels))
 
 
