@@ -25,7 +25,7 @@ from vit.data import (
     mnist,
     table,
 )
-from vit.data.sample_names import PackedStrings
+from vit.data.sample_names import ConcatSequence, PackedStrings
 from vit.data.splits.split import array_split
 from vit.data.splits.splitting import hold_out
 
@@ -73,6 +73,14 @@ def test_packed_strings():
     assert list(names) == ["a.jpg", "", "ü/😀.png", "x\udce4.jpg"] and names[-1] == "x\udce4.jpg" and len(names) == 4
     with pytest.raises(IndexError):
         names[4]
+
+
+def test_concatenated_names_have_negative_indices():
+    names = ConcatSequence([["a", "b"], [], ["c"]])
+    assert [names[i] for i in range(-3, 3)] == ["a", "b", "c"] * 2 and list(reversed(names)) == ["c", "b", "a"]
+    for wrong in (-4, 3):
+        with pytest.raises(IndexError):
+            names[wrong]
 
 
 def test_folder_with_splits(class_folders):

@@ -47,7 +47,7 @@ class ConcatSequence(Sequence):
         return int(self.ends[-1])
 
     def __getitem__(self, i: int):
-        part, row = locate(self.ends, i)
+        part, row = locate(self.ends, range(len(self))[i])
         return self.parts[part][row]
 
 
