@@ -52,8 +52,9 @@ def image_text(
             "data.on_bad_sample=skip"
         )
     rows, left_out = drop_empty({str(text): columns["text"]}, names, on_empty)
+    empty = set(range(len(names))).difference(rows.tolist())
     rows = np.setdiff1d(rows, missing)
-    left_out += [(names[i], f"the file {files[i]} does not exist") for i in missing if names[i] not in dict(left_out)]
+    left_out += [(names[i], f"the file {files[i]} does not exist") for i in missing if i not in empty]
     files = PackedStrings(files)
     whole = PairSplit(PackedStrings(columns["text"]), files, read=ReadFile(directory, files))
     pairs = whole if len(rows) == len(whole) else whole.take(rows)
