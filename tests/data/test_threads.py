@@ -38,7 +38,7 @@ def test_several_threads_work_a_limited_number_of_items_ahead():
     assert not any(thread.ident in used for thread in threading.enumerate())
 
 
-def test_an_error_is_raised_at_the_position_of_its_result():
+def test_an_error_is_raised_in_place_of_the_results_of_its_part():
     def reciprocal(i: int) -> float:
         return 1 / (i - 20)
 

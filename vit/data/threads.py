@@ -14,8 +14,8 @@ T, R = TypeVar("T"), TypeVar("R")
 
 
 def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """`function(item)` of each item in order, computed ahead by up to 8 threads; an error is raised where the result
-    would be.
+    """`function(item)` of each item in order, computed ahead by up to 8 threads; an error is raised in place of the
+    results of its `PART` items.
     """
     workers = min(available_cores(), 8)
     items, pending = iter(items), deque[Future[list[R]]]()
