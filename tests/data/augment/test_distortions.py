@@ -100,6 +100,12 @@ def test_the_fill_colour():
         RandomAffine(fill=(1, 2))
 
 
+@pytest.mark.parametrize("fill", [3.5, None, (1.5, 2, 3), "abc", 256])
+def test_an_invalid_fill_is_a_value_error(fill):
+    with pytest.raises(ValueError, match="must be one number in 0..255, or three"):
+        RandomAffine(fill=fill)
+
+
 def test_zero_amounts_change_nothing():
     before = images()
     assert torch.equal(RandomAffine(0, 0, 0, 0)(before, drawn()), before)

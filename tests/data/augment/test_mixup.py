@@ -1,5 +1,7 @@
 """Mixup and CutMix: the mixed pixels and the targets."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +77,9 @@ def test_a_batch_of_one():
 
 
 def test_wrong_options():
+    for amounts in ((math.nan, 1.0), (1.0, math.nan), (math.inf, 0.0)):
+        with pytest.raises(ValueError, match="one of them above 0"):
+            Mixup(10, *amounts)
     with pytest.raises(ValueError, match="one of them above 0"):
         Mixup(10, mixup=0, cutmix=0)
     with pytest.raises(ValueError, match="mixup=nan and cutmix=1.0 must be at least 0"):

@@ -112,6 +112,16 @@ def test_blur_equals_torchvision_away_from_the_edge():
     assert difference[:, :, 6:-6, 6:-6].max() <= 1
 
 
+def test_three_augment_blurs_with_the_whole_kernel_of_a_large_sigma():
+    images = torch.randint(0, 256, (32, 3, 90, 90), dtype=torch.uint8)
+    found = Augment([ThreeAugment(sigma=(8, 8))])(images, torch.arange(32), 0)
+    drawn = (uniform(0, 0, torch.arange(32), 0) * 3).long()
+    blurred = drawn == 2
+    expected = torch.stack([tv.gaussian_blur(image, [49, 49], [8.0] * 2) for image in images[blurred]])
+    assert 0 < blurred.sum() < 32
+    assert (found[blurred].int() - expected.int())[:, :, 24:-24, 24:-24].abs().max() <= 1
+
+
 @pytest.mark.parametrize("ranges", [policies._NARROW, policies._WIDE], ids=["narrow", "wide"])
 @pytest.mark.parametrize("operation", range(1, 6))
 @pytest.mark.parametrize("signed", [-0.7, 0.3, 1.0])
@@ -174,6 +184,28 @@ def test_erasing_changes_one_rectangle_of_the_given_area():
         area = int((rows.max() - rows.min() + 1) * (columns.max() - columns.min() + 1))
         assert 10 <= area <= 1024 * 0.37
         assert mask.sum() > 0.9 * area  # noise is rarely black in all three channels
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: HorizontalFlip(math.nan), "p=nan must be in 0..1"),
+    (lambda: VerticalFlip(50), "p=50 must be in 0..1"),
+    (lambda: PadCrop(-2), "padding=-2 must be at least 0 pixels"),
+    (lambda: PadCrop(4, fill=300), "fill=300 must be a whole number in 0..255"),
+    (lambda: RandomErasing(1.5), "p=1.5 must be in 0..1"),
+    (lambda: RandomErasing(area=(0.5, 0.1)), r"area=\(0.5, 0.1\) must be \[low, high\] with 0 <= low <= high <= 1"),
+    (lambda: RandomErasing(ratio=(-1, 2)), r"ratio=\(-1, 2\) must be \[low, high\]"),
+    (lambda: TrivialAugment(fill=300), "fill=300 must be a whole number in 0..255"),
+    (lambda: RandAugment(fill=[1, 2, 3]), r"fill=\[1, 2, 3\] must be a whole number in 0..255"),
+    (lambda: RandAugment(std=math.nan), "std=nan must be at least 0"),
+    (lambda: RandAugment(num_ops=1.5), "num_ops=1.5 must be in 1..10"),
+    (lambda: ColorJitter(math.nan), "brightness=nan, .* must be at least 0"),
+    (lambda: ThreeAugment(sigma=1.0), "sigma=1.0 must be"),
+    (lambda: ThreeAugment(sigma=(2, 0.1)), r"sigma=\(2, 0.1\) must be"),
+    (lambda: ThreeAugment(threshold=400), "threshold=400 must be in 0..255"),
+])
+def test_options_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_wrong_options_are_refused():

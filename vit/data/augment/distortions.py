@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 import torch.nn.functional as F
@@ -24,8 +25,8 @@ class FilledStep(nn.Module):
 
     def __init__(self, fill: int | Sequence[int]) -> None:
         super().__init__()
-        colour = (fill,) * 3 if isinstance(fill, int) else tuple(fill)
-        if len(colour) != 3 or not all(0 <= part <= 255 for part in colour):
+        colour = tuple(fill) if isinstance(fill, Sequence) else (fill,) * 3
+        if len(colour) != 3 or not all(isinstance(part, Integral) and 0 <= part <= 255 for part in colour):
             raise ValueError(f"fill={fill} must be one number in 0..255, or three (red, green, blue)")
         gray = Image.new("RGB", (1, 1), colour).convert("L").getpixel((0, 0))
         self.register_buffer("colour", torch.tensor(colour).view(1, 3, 1, 1), persistent=False)
@@ -55,7 +56,7 @@ class RandomAffine(FilledStep):
         fill: int | Sequence[int] = 0,
     ):
         super().__init__(fill)
-        if min(degrees, scale, shear, shift) < 0:
+        if not all(0 <= amount < math.inf for amount in (degrees, scale, shear, shift)):
             raise ValueError(f"degrees={degrees}, scale={scale}, shear={shear}, shift={shift} must be at least 0")
         self.degrees, self.scale, self.shear, self.shift = degrees, scale, shear, shift
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _GRAY = (0.2989, 0.587, 0.114)
-_BLUR_RADIUS = 6  # three standard deviations of the widest blur
+BLUR_RADIUS = 6  # of a kernel, three standard deviations of 2
 _VALUES_AT_ONCE = 2**19  # of the images of `at_once`
 
 
@@ -101,10 +101,12 @@ def equalize(images: Tensor) -> Tensor:
     return table.to(torch.uint8).view(-1).index_select(0, numbers).view_as(images)
 
 
-def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
-    """Gaussian blur with standard deviations (B,) in pixels; the border is replicated."""
-    taps = torch.arange(-_BLUR_RADIUS, _BLUR_RADIUS + 1, device=images.device)
-    weights = torch.exp(-0.5 * (taps / sigma[:, None]) ** 2)
+def gaussian_blur(images: Tensor, sigma: Tensor, radius: int = BLUR_RADIUS) -> Tensor:
+    """Gaussian blur with standard deviations (B,) in pixels; the border is replicated. The kernel ends at `radius`
+    pixels, which should be three standard deviations.
+    """
+    taps = torch.arange(-radius, radius + 1, device=images.device)
+    weights = torch.exp(-0.5 * (taps / sigma[:, None].clamp(min=1e-6)) ** 2)  # 0 is no blur
     weights = weights / weights.sum(1, keepdim=True)
     pixels = _smooth(images.float(), weights, 2)
     return to_bytes(_smooth(pixels, weights, 3).round_())
@@ -196,8 +198,8 @@ def _per_image(numbers: Tensor) -> Tensor:
 
 def _smooth(pixels: Tensor, weights: Tensor, dim: int) -> Tensor:
     """Weighted sum of shifted copies along one dimension, weights (B,taps)."""
-    n = pixels.shape[dim]
-    position = torch.arange(-_BLUR_RADIUS, n + _BLUR_RADIUS, device=pixels.device).clamp(0, n - 1)
+    n, radius = pixels.shape[dim], weights.shape[1] // 2
+    position = torch.arange(-radius, n + radius, device=pixels.device).clamp(0, n - 1)
     padded = pixels.index_select(dim, position)
     total = torch.zeros_like(pixels)
     for tap in range(weights.shape[1]):

@@ -1,5 +1,7 @@
 """Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899) within a batch: soft labels, any batch size."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,7 +23,7 @@ class Mixup:
     def __init__(
         self, num_classes: int, mixup: float = 0.8, cutmix: float = 1.0, prob: float = 1.0, switch: float = 0.5
     ):
-        if not (mixup >= 0 and cutmix >= 0 and mixup + cutmix > 0):
+        if not all(0 <= each < math.inf for each in (mixup, cutmix)) or mixup == cutmix == 0:
             raise ValueError(f"mixup={mixup} and cutmix={cutmix} must be at least 0, and one of them above 0")
         if not (0 <= prob <= 1 and 0 <= switch <= 1):
             raise ValueError(f"prob={prob} and switch={switch} must be in 0..1")

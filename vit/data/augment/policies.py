@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.data.augment import image_ops
-from vit.data.augment.steps import Draw, to_device
+from vit.data.augment.steps import Draw, check_fill, check_range, to_device
 
 _SHEAR_X, _SHEAR_Y, _SHIFT_X, _SHIFT_Y, _ROTATE = range(1, 6)  # 0 is identity
 _BRIGHTNESS, _SATURATION, _CONTRAST, _SHARPNESS = range(6, 10)
@@ -31,15 +31,18 @@ class RandAugment(nn.Module):
     `std` is the standard deviation of the magnitude per operation (as in timm's "mstd0.5").
 
     Raises:
-        ValueError: `magnitude` or `num_ops` is out of range.
+        ValueError: `magnitude`, `num_ops`, `std` or `fill` is out of range.
     """
 
     def __init__(self, num_ops: int = 2, magnitude: float = 9, std: float = 0.0, fill: int = 128):
         super().__init__()
         if not 0 <= magnitude <= _BINS:
             raise ValueError(f"magnitude={magnitude} must be in 0..{_BINS}")
-        if not 1 <= num_ops <= 10:
+        if num_ops not in range(1, 11):
             raise ValueError(f"num_ops={num_ops} must be in 1..10")
+        if not 0 <= std < math.inf:
+            raise ValueError(f"std={std} must be at least 0")
+        check_fill(fill)
         self.num_ops, self.magnitude, self.std, self.fill = num_ops, magnitude, std, fill
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
@@ -53,10 +56,15 @@ class RandAugment(nn.Module):
 
 
 class TrivialAugment(nn.Module):
-    """One random operation of random magnitude (arXiv 2103.10158), in torchvision's wide ranges."""
+    """One random operation of random magnitude (arXiv 2103.10158), in torchvision's wide ranges.
+
+    Raises:
+        ValueError: `fill` is out of range.
+    """
 
     def __init__(self, fill: int = 128):
         super().__init__()
+        check_fill(fill)
         self.fill = fill
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
@@ -66,11 +74,20 @@ class TrivialAugment(nn.Module):
 
 class ThreeAugment(nn.Module):
     """3-Augment of DeiT III (arXiv 2204.07118): each sample is made gray, solarized or blurred; ColorJitter follows it.
+
+    `sigma` is the range of the blur's standard deviation in pixels, `threshold` that of solarization.
+
+    Raises:
+        ValueError: `sigma` or `threshold` is out of range.
     """
 
     def __init__(self, sigma: tuple[float, float] = (0.1, 2.0), threshold: int = 128):
         super().__init__()
+        check_range("sigma", sigma)
+        if not 0 <= threshold <= 255:
+            raise ValueError(f"threshold={threshold} must be in 0..255")
         self.sigma, self.threshold = tuple(sigma), threshold
+        self.radius = max(math.ceil(3 * self.sigma[1]), image_ops.BLUR_RADIUS)
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         sigma = self.sigma[0] + draw(1) * (self.sigma[1] - self.sigma[0])
@@ -79,7 +96,7 @@ class ThreeAugment(nn.Module):
         return groups.changed({
             0: lambda some, rows: image_ops.gray(some).expand_as(some),
             1: lambda some, rows: image_ops.solarize(some, torch.full_like(sigma[rows], self.threshold)),
-            2: lambda some, rows: image_ops.gaussian_blur(some, sigma[rows]),
+            2: lambda some, rows: image_ops.gaussian_blur(some, sigma[rows], self.radius),
         })
 
 
@@ -92,7 +109,7 @@ class ColorJitter(nn.Module):
 
     def __init__(self, brightness: float = 0.3, contrast: float = 0.3, saturation: float = 0.3):
         super().__init__()
-        if min(brightness, contrast, saturation) < 0:
+        if not all(0 <= amount < math.inf for amount in (brightness, contrast, saturation)):
             amounts = f"brightness={brightness}, contrast={contrast}, saturation={saturation}"
             raise ValueError(f"{amounts} must be at least 0")
         self.amounts = (brightness, contrast, saturation)

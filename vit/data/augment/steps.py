@@ -7,7 +7,10 @@ Where the counters are on the host and the images on a GPU, the numbers are comp
 them to choose sizes (`draw.on_host`) and never waits for the GPU.
 """
 
+import math
 from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +52,25 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
+def check_probability(p: float) -> None:
+    """Raises ValueError if `p` is not a probability."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"p={p} must be in 0..1")
+
+
+def check_fill(fill: Any) -> None:
+    """Raises ValueError if `fill` is not the value of a uint8 pixel."""
+    if not (isinstance(fill, Integral) and 0 <= fill <= 255):
+        raise ValueError(f"fill={fill} must be a whole number in 0..255")
+
+
+def check_range(name: str, span: Any, highest: float = math.inf) -> None:
+    """Raises ValueError if `span` is not (low, high) with 0 <= low <= high <= highest and high above 0."""
+    if not (isinstance(span, Sequence) and len(span) == 2 and 0 <= span[0] <= span[1] <= highest and span[1] > 0):
+        limit = "" if highest == math.inf else f" <= {highest}"
+        raise ValueError(f"{name}={span} must be [low, high] with 0 <= low <= high{limit} and high above 0")
+
+
 class Augment(nn.Module):
     """Applies steps in order; each has its own range of random slots, so that appending a step does not change the
     others.
@@ -82,10 +104,11 @@ class Augment(nn.Module):
 
 
 class HorizontalFlip(nn.Module):
-    """Flips images horizontally with probability p."""
+    """Flips images horizontally with probability p; raises ValueError if it is outside 0..1."""
 
     def __init__(self, p: float = 0.5):
         super().__init__()
+        check_probability(p)
         self.p = p
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
@@ -93,10 +116,11 @@ class HorizontalFlip(nn.Module):
 
 
 class VerticalFlip(nn.Module):
-    """Flips images vertically with probability p."""
+    """Flips images vertically with probability p; raises ValueError if it is outside 0..1."""
 
     def __init__(self, p: float = 0.5):
         super().__init__()
+        check_probability(p)
         self.p = p
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
@@ -107,10 +131,16 @@ class PadCrop(nn.Module):
     """Random translation by up to `padding` pixels: pads all sides and crops the original size at a random position.
 
     Pads with the reflected image if `reflect`, else with `fill`.
+
+    Raises:
+        ValueError: `padding` is negative, or `fill` outside 0..255.
     """
 
     def __init__(self, padding: int = 4, reflect: bool = False, fill: int = 0):
         super().__init__()
+        if padding < 0:
+            raise ValueError(f"padding={padding} must be at least 0 pixels")
+        check_fill(fill)
         self.padding, self.reflect, self.fill = padding, reflect, fill
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
@@ -127,12 +157,20 @@ class PadCrop(nn.Module):
 class RandomErasing(nn.Module):
     """Overwrites a random rectangle with noise (arXiv 1708.04896): `area` is the range of its fraction of the image,
     `ratio` that of height over width.
+
+    Raises:
+        ValueError: `p` is outside 0..1, or `area` or `ratio` is not a valid range.
     """
 
     def __init__(
         self, p: float = 0.25, area: tuple[float, float] = (0.02, 1 / 3), ratio: tuple[float, float] = (0.3, 1 / 0.3)
     ):
         super().__init__()
+        check_probability(p)
+        check_range("area", area, 1)
+        check_range("ratio", ratio)
+        if ratio[0] == 0:
+            raise ValueError(f"ratio={ratio} must be above 0")
         self.p, self.area, self.ratio = p, tuple(area), tuple(ratio)
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
