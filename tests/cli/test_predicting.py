@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -211,3 +212,16 @@ def test_fast_prints_what_was_chosen_and_is_for_image_classifiers_and_generation
     compiler = any(map(shutil.which, COMPILERS))
     choice = ".*eager .* ms, compiled .* ms" if compiler else "since the compiled decoding step needs a C.. compiler"
     assert re.search(f"fast: (the compiled decoding step|eager mode), {choice}", capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_the_n_best_of_several_labels_have_a_column_each(tmp_path, capfd, format):
+    model = vit.create_model("vit_tiny", image_size=16, patch_size=8, num_classes=3, depth=1)
+    save_bundle(tmp_path / "model", model, ["a", "b", "c"], Preprocessing(size=16), thresholds=[0.5] * 3)
+    Image.new("RGB", (16, 16), (200, 100, 50)).save(tmp_path / "a.png")
+    best = vit.load(tmp_path / "model").predict(tmp_path / "a.png", top_k=2)[0]
+    assert main(["predict", str(tmp_path / "model"), str(tmp_path / "a.png"), "-k", "2", "-f", format]) == 0
+    printed = capfd.readouterr().out
+    row = json.loads(printed)[0] if format == "json" else next(csv.DictReader(printed.splitlines()))
+    assert (row["label"], row["label_2"]) == best.names
+    assert (float(row["probability"]), float(row["probability_2"])) == pytest.approx(best.probabilities, abs=1e-6)

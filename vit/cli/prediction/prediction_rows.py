@@ -202,7 +202,9 @@ def class_cells(prediction: "Classes", classes: list[str], columns: list[str], f
         labels = join_cell(labels, classes) if format is Format.csv else list(labels)
     stated = {"calibrated": "yes", "unknown": prediction.unknown, "p_value": prediction.p_value, "set": labels,
               "unsure": prediction.unsure}
-    cells = prediction_cells(prediction.names, prediction.probabilities) | {"label": prediction.label}
+    cells = prediction_cells(prediction.names, prediction.probabilities)
+    if prediction.unsure:
+        cells["label"] = prediction.label
     return cells | {name: stated[name] for name in columns}
 
 
