@@ -10,7 +10,11 @@ import vit
 from tests.bundle.conftest import CLASSES, PREPROCESSING, tiny
 from tests.inference.tiny_models import BYTES, SIZES
 from vit.bundle import load_bundle, save_bundle
+from vit.data import TextSplit
+from vit.data.splits.split import array_split
+from vit.evaluation import evaluate
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
+from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import unknown
 from vit.inference.outputs import captured_features
 from vit.inference.unknown import class_directions, unknown_scores
@@ -83,6 +87,18 @@ def test_sets_grow_with_the_level_and_do_not_depend_on_the_batch(folder):
     assert [each.set for each in backwards[::-1]] == sets
 
 
+def test_the_sets_of_an_evaluation_are_those_of_predictions_in_any_order(folder):
+    photos, labels = pictures(60), np.arange(60) % 3
+    bundle, order = load_bundle(folder), np.random.default_rng(1).permutation(60)
+    sets = [each.set for each in vit.load(folder).predict(photos, set=0.9)]
+    covered = np.mean([CLASSES[label] in each for label, each in zip(labels, sets, strict=True)])
+    for rows in (np.arange(60), order):
+        split = array_split(np.stack(photos)[rows], labels[rows], "image")
+        found = evaluate(bundle.model, PREPROCESSING, split, CLASSES, batch_size=7, calibration=bundle.calibration)
+        assert found.metrics["set_size"] == np.mean([len(each) for each in sets])
+        assert found.metrics["set_coverage"] == pytest.approx(covered)
+
+
 def test_a_model_abstains_for_improbable_and_out_of_distribution_inputs(folder):
     found = vit.load(folder).predict(pictures(), abstain=0.3)
     for each in found:
@@ -127,6 +143,11 @@ def test_texts_have_the_same_calibrated_outputs(tmp_path):
     assert [each.source for each in found] == ["a", "bc", "d"]
     assert all(each.calibrated and each.set is not None and 0 < each.p_value <= 1 for each in found)
     assert vit.load(folder).predict(["bc"], set=0.9)[0].set == found[1].set
+    texts = [f"{number:04}" for number in range(60)]
+    sets = [each.set for each in vit.load(folder).predict(texts, set=0.9)]
+    for order in (texts, texts[::-1]):
+        split = TextSplit(np.zeros(60, np.int64), order, (order,))
+        assert evaluate_texts(vit.load(folder), split, 7).metrics["set_size"] == np.mean([len(each) for each in sets])
 
 
 @pytest.mark.parametrize("name", ["vit_tiny", "timm:test_vit", "timm:test_resnet"])

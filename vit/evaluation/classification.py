@@ -17,13 +17,14 @@ from vit.evaluation.calibration.reliability import calibration_error
 from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
-from vit.inference.calibrated import SET_METHOD
-from vit.inference.conformal import row_draws, set_sizes
+from vit.inference.calibrated import SET_METHOD, image_contents
+from vit.inference.conformal import content_draws, set_sizes
 from vit.inference.image_inputs import check_batch_size
 from vit.nn.init import evaluating
 
 TOP_K = 5  # predictions stored per sample
 SET_LEVEL = 0.9  # of the prediction sets in the metrics
+Contents = Callable[[], Iterator[bytes]]  # the bytes of each input of a batch, which determine its prediction set
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,11 @@ def run_over_split(
     model: nn.Module,
     preprocessing: Preprocessing,
     split: Split,
-    score: Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]],
+    score: Callable[[Tensor, Tensor, Tensor, Contents], Sequence[Tensor]],
     options: RunOptions,
 ) -> tuple[list[Tensor], list[BadImage]]:
-    """The results (B,...) of `score(logits, labels, rows)` for all images in order (N,...), and the unreadable images.
+    """The results (B,...) of `score(logits, labels, rows, contents)` for all images in order (N,...), and the
+    unreadable images.
 
     Raises:
         BadImage: as `evaluate`.
@@ -134,7 +136,8 @@ def run_over_split(
     columns, unreadable = Columns(len(dataset)), []
     with evaluating(model):
         for images, labels, rows in readable_batches(dataset, options.batch_size, unreadable):
-            columns.append(score(forward(model, preprocessing, images, options.precision), labels, rows))
+            logits = forward(model, preprocessing, images, options.precision)
+            columns.append(score(logits, labels, rows, partial(image_contents, images)))
             if options.progress:
                 options.progress(len(images))
     if not columns.count:
@@ -226,7 +229,8 @@ def readable_samples(dataset: ImageDataset, batch_size: int, unreadable: list[Ba
 
 
 def score_batch(
-    logits: Tensor, labels: Tensor, rows: Tensor, top_k: int, calibration: Calibration | None = None
+    logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents, top_k: int,
+    calibration: Calibration | None = None,
 ) -> tuple[Tensor, ...]:
     """logits (B,classes) -> rows, labels (B,), losses and highest probabilities without calibration (B,), losses with
     it (B,), sizes of the prediction sets and whether they hold the label (B,), predictions, probabilities (B,top_k)
@@ -237,21 +241,21 @@ def score_batch(
     if calibration is not None:
         losses = nn.functional.cross_entropy(logits / calibration.temperature, truth, reduction="none")
     calibrated = calibrated_probabilities(logits, calibration)
-    sizes, covered = sets_at_level(calibrated.cpu(), labels, rows, calibration)
+    sizes, covered = sets_at_level(calibrated.cpu(), labels, contents, calibration)
     probabilities, predictions = calibrated.topk(top_k)
     return rows, labels, plain, highest, losses, sizes, covered, predictions, probabilities
 
 
 def sets_at_level(
-    probabilities: Tensor, labels: Tensor, rows: Tensor, calibration: Calibration | None
+    probabilities: Tensor, labels: Tensor, contents: Contents, calibration: Calibration | None
 ) -> tuple[Tensor, Tensor]:
-    """probabilities (B,classes), labels, rows (B,) -> the sizes of the prediction sets at `SET_LEVEL` (B,), and whether
-    they hold the labels (B,); sizes of -1 if the model is not calibrated for this level.
+    """probabilities (B,classes), labels (B,) -> the sizes of the prediction sets at `SET_LEVEL` (B,), and whether they
+    hold the labels (B,); sizes of -1 if the model is not calibrated for this level. The sets are those of a prediction.
     """
     sets = {} if calibration is None else calibration.sets
     if SET_METHOD not in sets or sets[SET_METHOD].count < required_samples(SET_LEVEL):
         return torch.full_like(labels, -1), torch.zeros_like(labels, dtype=torch.bool)
-    sizes = set_sizes(probabilities, row_draws(rows), sets[SET_METHOD].at(SET_LEVEL), SET_METHOD)
+    sizes = set_sizes(probabilities, content_draws(contents()), sets[SET_METHOD].at(SET_LEVEL), SET_METHOD)
     order = probabilities.double().argsort(dim=-1, descending=True, stable=True)
     ranks = (order == labels[:, None]).double().argmax(-1)  # 0 for the most probable class
     return sizes, ranks < sizes

@@ -12,7 +12,7 @@ from vit.bundle import LabelCalibration
 from vit.bundle.label_calibration import label_probabilities, scaled_logits
 from vit.data import BadImage, DataError, Preprocessing, Split
 from vit.evaluation.calibration.reliability import calibration_error
-from vit.evaluation.classification import RunOptions, run_over_split
+from vit.evaluation.classification import Contents, RunOptions, run_over_split
 from vit.evaluation.progress import Progress
 
 
@@ -130,7 +130,7 @@ def check_multi_label(split: Split, classes: list[str]) -> None:
 
 
 def score_batch(
-    logits: Tensor, labels: Tensor, rows: Tensor, calibration: LabelCalibration | None = None
+    logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents, calibration: LabelCalibration | None = None
 ) -> tuple[Tensor, ...]:
     """logits (B,classes) -> rows (B,), truth (B,classes), losses without and with calibration (B,), probabilities
     without and with it (B,classes)

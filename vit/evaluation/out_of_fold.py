@@ -12,7 +12,7 @@ from torch import Tensor
 from vit.bundle import Bundle
 from vit.data import DataError, Split, TextSplit
 from vit.data.source import separator_of
-from vit.evaluation.classification import RunOptions, check_labels, run_over_split
+from vit.evaluation.classification import Contents, RunOptions, check_labels, run_over_split
 from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import run_over_texts
@@ -168,7 +168,7 @@ def predict_held_out(
     if split.labels.ndim == 1:
         check_labels(split, bundle.classes)
 
-    def score(logits: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+    def score(logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents) -> tuple[Tensor, ...]:
         return rows, logits.sigmoid() if bundle.thresholds else logits.softmax(-1)
 
     options = RunOptions(batch_size, precision, on_bad_sample, None, progress)

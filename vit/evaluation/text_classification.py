@@ -1,6 +1,7 @@
 """Evaluation of a text classifier on a labelled split."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
 from vit.inference import TextPredictor
 from vit.inference.image_inputs import check_batch_size
+from vit.inference.text_classification import text_contents
 
 
 def evaluate_texts(
@@ -26,7 +28,8 @@ def evaluate_texts(
     check_labels(split, predictor.classes)
     columns, calibration = Columns(len(split)), predictor.bundle.calibration
     for logits, labels, rows in run_over_texts(predictor, split, batch_size):
-        columns.append(score_batch(logits, labels, rows, min(TOP_K, len(predictor.classes)), calibration))
+        contents = partial(text_contents, texts_of(split, rows), range(len(rows)))
+        columns.append(score_batch(logits, labels, rows, contents, min(TOP_K, len(predictor.classes)), calibration))
         if progress:
             progress(len(rows))
     return collect(predictor.classes, columns.filled(), [], calibration)
@@ -43,6 +46,10 @@ def run_over_texts(
     check_batch_size(batch_size)
     for start in range(0, len(split), batch_size):
         rows = np.arange(start, min(start + batch_size, len(split)))
-        texts = [tuple(column[int(row)] for column in split.texts) for row in rows]
-        logits = predictor.logits(texts, [split.names[int(row)] for row in rows])
+        logits = predictor.logits(texts_of(split, rows), [split.names[int(row)] for row in rows])
         yield logits, torch.from_numpy(split.labels[rows]), torch.from_numpy(rows)
+
+
+def texts_of(split: TextSplit, rows: np.ndarray | torch.Tensor) -> list[tuple[str, ...]]:
+    """The texts or pairs of a split at rows (B,)."""
+    return [tuple(column[row] for column in split.texts) for row in rows.tolist()]

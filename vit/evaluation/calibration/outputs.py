@@ -9,7 +9,7 @@ from vit.bundle.label_calibration import label_probabilities
 from vit.counters import permutation
 from vit.data import Preprocessing, Split, TextSplit
 from vit.evaluation.calibration.fitting import Outputs
-from vit.evaluation.classification import RunOptions, check_labels, run_over_split
+from vit.evaluation.classification import Contents, RunOptions, check_labels, run_over_split
 from vit.evaluation.columns import Columns
 from vit.evaluation.multi_label import check_multi_label
 from vit.evaluation.text_classification import run_over_texts
@@ -29,7 +29,7 @@ def image_outputs(
     """
     check_labels(split, classes)
     with captured_features(model) as captured:
-        def score(logits: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+        def score(logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents) -> tuple[Tensor, ...]:
             return logits, labels, rows, *([captured.pop()] if captured else [])
 
         columns, _ = run_over_split(model, preprocessing, split, score, options)
@@ -54,7 +54,7 @@ def label_outputs(
     """
     check_multi_label(split, classes)
 
-    def score(logits: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+    def score(logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents) -> tuple[Tensor, ...]:
         return logits, labels, label_probabilities(logits, None)
 
     (logits, truth, probabilities), _ = run_over_split(model, preprocessing, split, score, options)
