@@ -184,6 +184,28 @@ def test_names_of_any_characters_are_recorded(tmp_path):
     assert all(len(entry.fingerprint) == 16 for entry in record.splits["train"])
 
 
+def test_runs_without_the_key_strip_keep_the_white_space_around_their_texts(tmp_path):
+    from vit.run.config.composing import compose, resolve
+    from vit.run.parts.data_source import build_source
+    from vit.run.records.folder import RunFolder
+
+    table = tmp_path / "t.tsv"
+    table.write_text("en\tde\n" + "".join(f" a {i}\tb {i} \n" for i in range(20)))
+    now = resolve(compose(["data=parallel", f"data.root={table}"]))["data"]
+    old = {key: value for key, value in now.items() if key != "strip"}
+    assert all(target == target.strip() for target in build_source(now).splits["train"].targets)
+    folder = RunFolder(tmp_path)
+    write_record(folder, build_source(old), [])
+    folder.write("config.yaml", {"data": old})
+    record = read_record(tmp_path)
+    with pytest.raises(DataError, match="20 of the 20 samples"):
+        record.apply(build_source(now))
+    found = record.apply(build_source(record.with_own_reading(now)))
+    assert list(found.splits["val"].targets) == [entry.label for entry in record.splits["val"]]
+    folder.write("config.yaml", {"data": now})
+    assert read_record(tmp_path).with_own_reading(now) == now
+
+
 REFUSED = ["seed=1", "recipe.batch_size=10", "data.split_seed=1", "data.balance=loss", "recipe.accumulate=2",
            "data.fractions=[0.6,0.2,0.2]", "recipe.optimizer.lr=0.1", "model.dropout=0.5", "precision=bf16-mixed",
            "callbacks.monitor=val/loss"]

@@ -117,7 +117,8 @@ def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) ->
     """
     from vit.run.records.splits import SPLIT_RULE, record_beside
 
-    source, record = open_source(data), record_beside(bundle.path)
+    record = record_beside(bundle.path)
+    source = open_source(data if record is None else record.with_own_reading(data))
     if record is None or not record.splits:
         may_be_same = "fractions" in data and may_be_recorded(data, bundle.extra)
         if may_be_same and bundle.extra.get("split_rule") != SPLIT_RULE:
@@ -178,7 +179,8 @@ def whole_source(data: dict, bundle: "Bundle") -> "Source | PairSource":
     from vit.run.config.composing import ConfigError
     from vit.run.records.splits import record_beside
 
-    source, record = open_source(data), record_beside(bundle.path)
+    record = record_beside(bundle.path)
+    source = open_source(data if record is None else record.with_own_reading(data))
     if is_training_data(source, data, bundle):
         raise ConfigError(f"--split all would evaluate on the training samples of {bundle.path}; choose other data "
                           "with data=NAME data.path=FILE, or one split")

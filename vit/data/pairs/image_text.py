@@ -9,6 +9,7 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns
 from vit.data.images.file_names import resolve_files
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
+from vit.data.pairs.white_space import strip_texts
 from vit.data.sample_names import PackedStrings
 from vit.data.splits.split import ReadFile
 
@@ -24,12 +25,14 @@ def image_text(
     split_seed: int = 0,
     on_bad_sample: str = "error",
     on_unknown_split: str = "error",
+    strip: bool = False,
 ) -> PairSource:
     """Images with their text from a CSV, TSV or JSONL table: the columns `image`, `text` and, if present, `split`.
 
     Paths are relative to `root` (default: the table's folder). A table without splits is split by `fractions`.
     `on_empty`: an image without text is an "error" or left out ("skip"); `on_bad_sample`: likewise for missing files,
-    and `on_unknown_split` for rows of other splits than train, val and test.
+    and `on_unknown_split` for rows of other splits than train, val and test. `strip` removes white space around the
+    texts; runs of earlier versions, whose config lacks the key, were trained with it.
 
     Raises:
         DataError: the table cannot be read, or a column, text or split is missing or invalid.
@@ -44,6 +47,7 @@ def image_text(
     requested = [("image", image), ("text", text), *([("split", split)] if split is not None else [])]
     columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
     names = line_names(path, numbers)
+    texts = strip_texts(str(text), columns["text"], names) if strip else columns["text"]
     files, missing = resolve_files(path, directory, columns["image"])
     if missing and (on_bad_sample != "skip" or len(missing) == len(files)):
         raise FileNotFoundError(
@@ -51,12 +55,12 @@ def image_text(
             f"{len(files)} files of {path.name} are missing; set data.root to their folder, or leave them out with "
             "data.on_bad_sample=skip"
         )
-    rows, left_out = drop_empty({str(text): columns["text"]}, names, on_empty)
+    rows, left_out = drop_empty({str(text): texts}, names, on_empty)
     empty = set(range(len(names))).difference(rows.tolist())
     rows = np.setdiff1d(rows, missing)
     left_out += [(names[i], f"the file {files[i]} does not exist") for i in missing if i not in empty]
     files = PackedStrings(files)
-    whole = PairSplit(PackedStrings(columns["text"]), files, read=ReadFile(directory, files))
+    whole = PairSplit(PackedStrings(texts), files, read=ReadFile(directory, files))
     pairs = whole if len(rows) == len(whole) else whole.take(rows)
     if "split" not in columns:
         return PairSource(path.stem, add_missing_splits({"train": pairs}, fractions, split_seed), left_out)

@@ -18,6 +18,7 @@ from vit.data.formats.delimited import (
     read_lines,
 )
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
+from vit.data.pairs.white_space import strip_texts
 from vit.data.sample_names import PackedStrings
 from vit.data.splits.names import SPLIT_NAMES
 
@@ -36,6 +37,7 @@ def parallel(
     on_empty: str = "error",
     split_seed: int = 0,
     on_unknown_split: str = "error",
+    strip: bool = False,
 ) -> PairSource:
     """Text pairs from a folder or one table.
 
@@ -44,6 +46,8 @@ def parallel(
     ones. In tables `source` and `target` are columns (numbers from 0 in a file without a header line). Data without
     splits and without a column `split` is split by `fractions`. `on_empty`: a pair with an empty side is an "error" or
     left out ("skip"); `on_unknown_split`: likewise for rows of a table whose split is not train, val or test.
+    `strip` removes white space around the texts; runs of earlier versions, whose config lacks the key, were trained
+    with it.
 
     Raises:
         DataError: a file cannot be read, the numbers of lines differ, or a text is empty.
@@ -54,7 +58,7 @@ def parallel(
     if source == target:
         raise ValueError(f"source and target are both {source!r}; set data.source and data.target to different sides")
     if root.is_file():
-        found = _one_table(root, source, target, split, fractions, on_empty, split_seed, on_unknown_split)
+        found = _one_table(root, source, target, split, fractions, on_empty, split_seed, on_unknown_split, strip)
         return PairSource(root.name.split(".")[0], *found)
     if not root.is_dir():
         raise FileNotFoundError(
@@ -62,7 +66,7 @@ def parallel(
         )
     splits, left_out = {}, []
     for key, stem in (("train", train), ("val", val), ("test", test)):
-        found = _split(root, key, stem, source, target, on_empty)
+        found = _split(root, key, stem, source, target, on_empty, strip)
         if found:
             splits[key], left = found
             left_out += left
@@ -71,14 +75,14 @@ def parallel(
 
 def _one_table(
     path: Path, source: Column, target: Column, split: Column | None, fractions: Sequence[float], on_empty: str,
-    seed: int, on_unknown_split: str,
+    seed: int, on_unknown_split: str, strip: bool,
 ) -> tuple[dict[str, PairSplit], list[tuple[str, str]]]:
     if not is_table(path):
         raise DataError(f"data.root: {path.name} is not a table ({', '.join(TABLES)}); give a table or a folder")
     requested = [("source", source), ("target", target), *([("split", split)] if split is not None else [])]
     columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
     texts = {str(source): columns["source"], str(target): columns["target"]}
-    pairs, left_out, rows = _pairs(texts, line_names(path, numbers), on_empty)
+    pairs, left_out, rows = _pairs(texts, line_names(path, numbers), on_empty, strip)
     if "split" not in columns:
         return add_missing_splits({"train": pairs}, fractions, seed), left_out
     values = [columns["split"][i] for i in rows]
@@ -86,18 +90,20 @@ def _one_table(
     return add_missing_splits({key: pairs.take(rows) for key, rows in parts.items()}, fractions, seed), left_out
 
 
-def _split(root: Path, key: str, stem: str | None, source: Column, target: Column, on_empty: str) -> Found | None:
+def _split(
+    root: Path, key: str, stem: str | None, source: Column, target: Column, on_empty: str, strip: bool
+) -> Found | None:
     """A split of a folder; None if no file has a conventional name. A requested name must exist."""
     names = (stem,) if stem else SPLIT_NAMES[key]
     found = [files for files in (_files(root, name, source, target) for name in names) if files]
     check_single(root, key, [files[0].name.split(".")[0] for files in found])
     if found and len(found[0]) == 2:
-        return _two_files(*found[0], on_empty)
+        return _two_files(*found[0], on_empty, strip)
     if found:
         (table,) = found[0]
         columns, numbers = read_columns(table, [("source", source), ("target", target)])
         texts = {str(source): columns["source"], str(target): columns["target"]}
-        return _pairs(texts, line_names(table, numbers), on_empty)[:2]
+        return _pairs(texts, line_names(table, numbers), on_empty, strip)[:2]
     if stem or key == "train":
         stem = stem or "train"
         raise FileNotFoundError(
@@ -118,7 +124,7 @@ def _files(root: Path, name: str, source: Column, target: Column) -> list[Path]:
     return [path for path in (find_file(root / f"{name}{kind}") for kind in TABLES) if path][:1]
 
 
-def _two_files(first: Path, second: Path, on_empty: str) -> Found:
+def _two_files(first: Path, second: Path, on_empty: str, strip: bool) -> Found:
     sources, targets = read_lines(first), read_lines(second)
     if len(sources) != len(targets):
         raise DataError(
@@ -127,13 +133,16 @@ def _two_files(first: Path, second: Path, on_empty: str) -> Found:
         )
     if not sources:
         raise DataError(f"{first}: has 0 lines; expected one sentence per line")
-    return _pairs({first.name: sources, second.name: targets}, line_names(first, len(sources)), on_empty)[:2]
+    texts, names = {first.name: sources, second.name: targets}, line_names(first, len(sources))
+    return _pairs(texts, names, on_empty, strip)[:2]
 
 
 def _pairs(
-    texts: dict[str, list[str]], names: Sequence[str], on_empty: str
+    texts: dict[str, list[str]], names: Sequence[str], on_empty: str, strip: bool
 ) -> tuple[PairSplit, list[tuple[str, str]], np.ndarray]:
     """The pairs with text on both sides, the others as left out, and the rows of the former."""
+    if strip:
+        texts = {side: strip_texts(side, each, names) for side, each in texts.items()}
     rows, left_out = drop_empty(texts, names, on_empty)
     sources, targets = texts.values()
     whole = PairSplit(PackedStrings(targets), names, PackedStrings(sources))

@@ -54,6 +54,11 @@ class DataRecord:
                         ", ..." if len(new) > NAMED else "")
         return found
 
+    def with_own_reading(self, data: dict) -> dict:
+        """A data node that reads texts as the run did: a run of an earlier version has no key `strip`."""
+        former = data["_target_"] == self.data.get("_target_") and "strip" not in self.data
+        return {key: value for key, value in data.items() if key != "strip" or not former}
+
     def is_of(self, data: dict, source: AnySource) -> bool:
         """Whether this is the recorded data: at the same location, or with more than half of the recorded samples."""
         if all(_real_path(self.data.get(key)) == _real_path(data.get(key)) for key in LOCATION):

@@ -1,0 +1,41 @@
+"""White space around the texts of pairs."""
+
+import pytest
+
+from vit.data import image_text, parallel
+
+TEXTS = ["one ", "two", " three", "four", "five\u00a0", "six"]
+STRIPPED = ["one", "two", "three", "four", "five", "six"]
+
+
+@pytest.mark.parametrize("sign, end, start", [(",", "\n", ""), (";", "\r\n", "\ufeff")])
+def test_texts_of_images_are_stripped(tmp_path, caplog, sign, end, start):
+    rows = [f"{i}.png{sign}{text}" for i, text in enumerate(TEXTS)]
+    table = tmp_path / "t.csv"
+    table.write_bytes((start + end.join([f"file{sign}text", *rows, ""])).encode())
+    for i in range(len(TEXTS)):
+        (tmp_path / f"{i}.png").touch()
+    with caplog.at_level("INFO", "vit"):
+        split = image_text(table, fractions=(1, 0, 0), strip=True).splits["train"]
+    assert list(split.targets) == STRIPPED
+    assert ("text: white space around 3 of 6 texts is removed, such as 'one ' in t.csv line 2; data.strip=false leaves "
+            "it") in caplog.text
+    assert list(image_text(table, fractions=(1, 0, 0)).splits["train"].targets) == TEXTS
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_both_sides_of_parallel_text_are_stripped(tmp_path, caplog, files):
+    if files:
+        (tmp_path / "train.en").write_bytes("".join(f"{text}\r\n" for text in TEXTS).encode())
+        (tmp_path / "train.de").write_bytes("".join(f"{text}\n" for text in reversed(TEXTS)).encode())
+        root, sides = tmp_path, ("train.en", "train.de")
+    else:
+        root, sides = tmp_path / "t.tsv", ("en", "de")
+        root.write_text("".join(f"{a}\t{b}\n" for a, b in zip(["en", *TEXTS], ["de", *reversed(TEXTS)], strict=True)))
+    with caplog.at_level("INFO", "vit"):
+        split = parallel(root, fractions=(1, 0, 0), strip=True).splits["train"]
+    assert list(split.sources) == STRIPPED and list(split.targets) == STRIPPED[::-1]
+    assert all(f"{side}: white space around 3 of 6 texts is removed" in caplog.text for side in sides)
+    caplog.clear()
+    split = parallel(root, fractions=(1, 0, 0)).splits["train"]
+    assert list(split.sources) == TEXTS and list(split.targets) == TEXTS[::-1] and not caplog.records
