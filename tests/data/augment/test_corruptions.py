@@ -174,6 +174,11 @@ def test_bad_input_is_named(arguments, message):
         corrupt(*arguments)
 
 
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+def test_an_empty_batch(kind):
+    assert corrupt_batch(np.zeros((0, 8, 8, 3), np.uint8), kind, 1, []).shape == (0, 8, 8, 3)
+
+
 def test_each_image_has_its_counters():
     with pytest.raises(ValueError, match="3 images need as many counters, got 2"):
         corrupt_batch(np.zeros((3, 8, 8, 3), np.uint8), "fog", 1, [(0, 0), (0, 1)])

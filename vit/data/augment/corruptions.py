@@ -10,6 +10,7 @@ that it is corrupted alike in any batch.
 """
 
 import io
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -53,7 +54,7 @@ def corrupt_batch(images: np.ndarray, kind: str, severity: int, counters: Sequen
     if len(images) != len(counters):
         raise ValueError(f"{len(images)} images need as many counters, got {len(counters)}")
     number, corruption, found = list(CORRUPTIONS).index(kind), CORRUPTIONS[kind], np.empty_like(images)
-    chunk = max(CHUNK_VALUES // images[0].size, 1)
+    chunk = max(CHUNK_VALUES // max(math.prod(images.shape[1:]), 1), 1)
     for start in range(0, len(images), chunk):
         some = slice(start, start + chunk)
         randoms = [np.random.default_rng(hash_to_int(number, severity, *each)) for each in counters[some]]
