@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.data.shares import near
-from vit.data import DataError, PairSource, PairSplit, parallel
+from vit.data import DataError, PairSource, PairSplit, corpus, parallel
 from vit.data.formats.delimited import read_lines
 
 
@@ -120,6 +120,19 @@ def test_the_first_column_of_a_file_without_a_header_states_the_splits(tmp_path)
     (tmp_path / "t.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     splits = parallel(tmp_path / "t.tsv", source=1, target=2, split=0).splits
     assert {key: len(split) for key, split in splits.items()} == {"train": 15, "val": 2, "test": 3}
+
+
+def test_options_without_effect_are_reported(tmp_path, caplog):
+    (tmp_path / "train.tsv").write_text("en\tde\n" + "".join(f"a {i}\tb {i}\n" for i in range(40)))
+    parallel(tmp_path), parallel(tmp_path / "train.tsv")
+    assert not caplog.text
+    parallel(tmp_path / "train.tsv", val="dev", test="2017")
+    assert "data.val=dev, data.test=2017 have no effect, because " in caplog.text and "is one table" in caplog.text
+    parallel(tmp_path, split="part")
+    assert "data.split=part has no effect, because " in caplog.text and "is a folder" in caplog.text
+    (tmp_path / "text.txt").write_text("".join(f"line {i}\n" for i in range(2_000)))
+    corpus(tmp_path / "text.txt", val="dev.txt")
+    assert "data.val=dev.txt has no effect, because " in caplog.text and "is one file" in caplog.text
 
 
 def test_csv_of_spreadsheets(tmp_path):

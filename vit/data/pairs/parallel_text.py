@@ -20,7 +20,7 @@ from vit.data.formats.delimited import (
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
 from vit.data.pairs.white_space import strip_texts
 from vit.data.sample_names import PackedStrings
-from vit.data.splits.names import SPLIT_NAMES
+from vit.data.splits.names import SPLIT_NAMES, warn_without_effect
 
 Found = tuple[PairSplit, list[tuple[str, str]]]
 
@@ -45,9 +45,9 @@ def parallel(
     `.xlsx`, gzipped or not. `train`, `val` and `test` are the stems of the file names, by default the conventional
     ones. In tables `source` and `target` are columns (numbers from 0 in a file without a header line). Data without
     splits and without a column `split` is split by `fractions`. `on_empty`: a pair with an empty side is an "error" or
-    left out ("skip"); `on_unknown_split`: likewise for rows of a table whose split is not train, val or test.
-    `strip` removes white space around the texts; runs of earlier versions, whose config lacks the key, were trained
-    with it.
+    left out ("skip"); `on_unknown_split`: likewise for rows of a table whose split is not train, val or test. `train`,
+    `val` and `test` of one table, and `split` of a folder, have no effect, which a warning reports. `strip` removes
+    white space around the texts; runs of earlier versions, whose config lacks the key, were trained with it.
 
     Raises:
         DataError: a file cannot be read, the numbers of lines differ, or a text is empty.
@@ -58,12 +58,14 @@ def parallel(
     if source == target:
         raise ValueError(f"source and target are both {source!r}; set data.source and data.target to different sides")
     if root.is_file():
+        warn_without_effect({"train": train, "val": val, "test": test}, f"{root} is one table, not a folder of files")
         found = _one_table(root, source, target, split, fractions, on_empty, split_seed, on_unknown_split, strip)
         return PairSource(root.name.split(".")[0], *found)
     if not root.is_dir():
         raise FileNotFoundError(
             f"data.root: {root} does not exist; give a folder with train.{source} and train.{target}, or a table"
         )
+    warn_without_effect({"split": split}, f"{root} is a folder, whose files are the splits")
     splits, left_out = {}, []
     for key, stem in (("train", train), ("val", val), ("test", test)):
         found = _split(root, key, stem, source, target, on_empty, strip)

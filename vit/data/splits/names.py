@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from vit.data.errors import DataError
 
@@ -26,6 +26,12 @@ def match_splits(where: object, names: Iterable[str]) -> dict[str, str]:
         if key is not None:
             found[key] = name
     return {key: found[key] for key in SPLIT_NAMES if key in found}
+
+
+def warn_without_effect(options: Mapping[str, object], reason: str) -> None:
+    """Warns about options of the data that are set, but have no effect for this `reason`."""
+    if given := [f"data.{key}={value}" for key, value in options.items() if value is not None]:
+        log.warning("%s %s no effect, because %s", ", ".join(given), "has" if len(given) == 1 else "have", reason)
 
 
 def similar_splits(names: Iterable[str]) -> dict[str, str]:

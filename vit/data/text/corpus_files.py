@@ -9,7 +9,7 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import check_single, find_file, line_names, read_lines
 from vit.data.sample_names import PackedStrings
 from vit.data.sets.number_stories import number_stories
-from vit.data.splits.names import SPLIT_NAMES
+from vit.data.splits.names import SPLIT_NAMES, warn_without_effect
 from vit.data.splits.splitting import PARTS
 from vit.data.text.corpus import CorpusSource, CorpusSplit, split_by_document
 
@@ -36,6 +36,7 @@ def corpus(
         return number_stories(split_seed=split_seed)
     root = Path(root).expanduser()
     if root.is_file():
+        warn_without_effect({"train": train, "val": val, "test": test}, f"{root} is one file, not a folder of files")
         return CorpusSource(root.name.split(".")[0], _split(root, _read(root), fractions, split_seed))
     if not root.is_dir():
         raise FileNotFoundError(f"data.root: {root} does not exist; give a text file, or a folder with train.txt")
