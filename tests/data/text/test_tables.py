@@ -41,6 +41,15 @@ def test_excel(tmp_path):
         text_table(tmp_path / "bad.xlsx")
 
 
+def test_whole_numbers_stored_as_floats_are_labels_without_a_fraction(tmp_path):
+    rows = [{"text": f"text {i}", "label": float(i % 2)} for i in range(20)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    for name in ("t.jsonl", "t.parquet"):
+        assert text_table(tmp_path / name).classes == ["0", "1"]
+        assert text_table(tmp_path / name, classes=["no", "yes"]).classes == ["no", "yes"]
+
+
 def sizes(source):
     return {key: len(split) for key, split in source.splits.items()}
 

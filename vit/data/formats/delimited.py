@@ -272,6 +272,8 @@ def _objects(
         found = find_column(path, row, optional, optional)
         extra = {optional: _text(path, number, optional, row[found])} if found is not None else {}
         cells = {key: (column, _nested_value(path, number, key, column, row)) for key, column in requested}
+        if "label" in cells and isinstance(cells["label"][1], float) and cells["label"][1].is_integer():
+            cells["label"] = (cells["label"][0], int(cells["label"][1]))  # as `clean_label` does in other formats
         yield number, {key: _text(path, number, *value) for key, value in cells.items()} | extra
 
 
