@@ -71,6 +71,14 @@ def test_save_to_disk_with_and_without_splits(tmp_path):
     assert split.read(0) == encoded(29 - row) and split.labels[0] == (29 - row) % 3
 
 
+def test_a_subset_of_a_saved_data_set_is_reported(tmp_path, caplog):
+    made(30).save_to_disk(tmp_path / "saved")
+    hub(tmp_path / "saved")
+    assert "no effect" not in caplog.text
+    hub(tmp_path / "saved", subset="other")
+    assert "data.subset=other has no effect, because" in caplog.text
+
+
 def test_images_are_decoded_by_vit(tmp_path):
     made(9).save_to_disk(tmp_path / "saved")
     split = hub(tmp_path / "saved", fractions=(1, 0, 0)).splits["train"]

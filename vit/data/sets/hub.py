@@ -18,7 +18,7 @@ from vit.data.errors import DataError
 from vit.data.images.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
-from vit.data.splits.names import SPLIT_NAMES, match_splits
+from vit.data.splits.names import SPLIT_NAMES, match_splits, warn_without_effect
 from vit.data.splits.split import Raw, Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
@@ -108,6 +108,7 @@ def _load_folder(root: Path, subset: str | None) -> Any:
         raise FileNotFoundError(f"data.root: the folder {root} does not exist; set data.repo=OWNER/NAME for the hub")
     with _explain_errors(f"data.root={root}"):
         if any((root / file).is_file() for file in SAVED):
+            warn_without_effect({"subset": subset}, f"{root} was saved by save_to_disk, which saves one subset")
             return datasets.load_from_disk(str(root))
         found = datasets.load_dataset(str(root.resolve()), name=subset)
     if list(found) == ["train"]:
