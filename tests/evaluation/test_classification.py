@@ -8,10 +8,11 @@ from sklearn import metrics as sk
 
 import vit
 from vit.bundle import load_bundle, save_bundle
+from vit.cli.evaluation.measurements import print_classification
 from vit.data import BadImage, DataError, Preprocessing, digits
 from vit.data.source import Source
 from vit.data.splits.split import Split, array_split
-from vit.evaluation import evaluate, matched_split
+from vit.evaluation import Evaluation, evaluate, matched_split
 from vit.report.evaluation import write_evaluation
 
 PREPROCESSING = Preprocessing(size=(8, 8), resize="none", mean=(0.3,) * 3, std=(0.35,) * 3)
@@ -46,12 +47,25 @@ def test_numbers_agree_with_scikit_learn(evaluation, model, source):
     assert evaluation.metrics["top5"] == pytest.approx(sk.top_k_accuracy_score(labels, probabilities, k=5))
     assert evaluation.metrics["loss"] == pytest.approx(sk.log_loss(labels, probabilities), rel=1e-5)
     np.testing.assert_array_equal(evaluation.confusion, sk.confusion_matrix(labels, predictions))
-    precision, recall, f1, count = sk.precision_recall_fscore_support(labels, predictions, zero_division=0)
+    precision, recall, f1, count = sk.precision_recall_fscore_support(labels, predictions, zero_division=np.nan)
     scores = evaluation.class_scores()
-    np.testing.assert_allclose([score.precision for score in scores], precision)
+    np.testing.assert_allclose(np.array([score.precision for score in scores], float), precision)
     np.testing.assert_allclose([score.accuracy for score in scores], recall)
     np.testing.assert_allclose([score.f1 for score in scores], f1)
     assert [score.images for score in scores] == count.tolist()
+
+
+def test_scores_of_a_class_without_samples_are_undefined_not_0(capsys):
+    confusion = np.array([[3, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [2, 0, 0, 0]])
+    numbers = np.zeros(6)
+    found = Evaluation(["cat", "dog", "owl", "cow"], {}, confusion, numbers, numbers, numbers, numbers, numbers)
+    values = [(score.images, score.accuracy, score.precision, score.f1) for score in found.class_scores()]
+    assert values == [(4, 0.75, 0.6, 6 / 9), (0, None, 0.0, 0.0), (0, None, None, None), (2, 0.0, None, 0.0)]
+    owl = found.to_dict("test")["classes"][2]
+    assert owl == {"name": "owl", "images": 0, "accuracy": None, "precision": None, "f1": None}
+    print_classification(found, "", "images")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["owl", "0", "–", "–", "–"] in rows and ["dog", "0", "–", "0.0000", "0.0000"] in rows
 
 
 def test_numbers_are_reproduced_to_the_last_digit_from_disk(evaluation, model, source, tmp_path):

@@ -79,7 +79,9 @@ def test_a_label_on_no_image_counts_in_no_mean(model):
     yes, likely = torch.from_numpy(split.labels[:, there]).long(), torch.from_numpy(found.probabilities[:, there])
     assert found.metrics["map"] == pytest.approx(float(multilabel_average_precision(likely, yes, 3)), abs=1e-6)
     score = found.class_scores()[2]
-    assert score.images == 0 and np.isnan(score.average_precision)
+    assert score.images == 0 and np.isnan(score.average_precision) and score.recall is None
+    silent = evaluate_multi_label(model, PLAIN, split, CLASSES, [*THRESHOLDS[:2], 1.1, THRESHOLDS[3]]).class_scores()[2]
+    assert (silent.precision, silent.recall, silent.f1) == (None, None, None)
     assert found.metrics["f1"] == np.mean([found.class_scores()[c].f1 for c in there])
 
 

@@ -29,13 +29,19 @@ Contents = Callable[[], Iterator[bytes]]  # the bytes of each input of a batch, 
 
 @dataclass(frozen=True)
 class ClassScore:
-    """Metrics of one class; `accuracy` is the fraction of its samples that are classified correctly (recall)."""
+    """Metrics of one class; None where the denominator is 0.
+
+    Attributes:
+        accuracy: the fraction of its samples that are classified correctly (recall); None without samples.
+        precision: None if the class is never predicted.
+        f1: None if the class has no samples and is never predicted.
+    """
 
     name: str
     images: int
-    accuracy: float
-    precision: float
-    f1: float
+    accuracy: float | None
+    precision: float | None
+    f1: float | None
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,11 @@ class Evaluation:
     calibrated: bool = False
 
     def class_scores(self) -> list[ClassScore]:
-        """Metrics per class; a ratio with denominator 0 is 0."""
-        correct = np.diag(self.confusion)
-        true, predicted = self.confusion.sum(axis=1), self.confusion.sum(axis=0)
-        columns = (true, correct / np.maximum(true, 1), correct / np.maximum(predicted, 1),
-                   2 * correct / np.maximum(true + predicted, 1))
-        return [ClassScore(name, int(images), float(accuracy), float(precision), float(f1))
-                for name, images, accuracy, precision, f1 in zip(self.classes, *columns, strict=True)]
+        """Metrics per class."""
+        counts = (self.confusion.diagonal(), self.confusion.sum(axis=1), self.confusion.sum(axis=0))
+        rows = zip(self.classes, *(each.tolist() for each in counts), strict=True)
+        return [ClassScore(name, true, ratio(correct, true), ratio(correct, predicted),
+                           ratio(2 * correct, true + predicted)) for name, correct, true, predicted in rows]
 
     def to_dict(self, split: str, unit: str = "images") -> dict:
         """All metrics as values for JSON."""
@@ -77,6 +81,11 @@ class Evaluation:
         scores = [asdict(score) for score in self.class_scores()]
         unreadable = {"unreadable": [str(error) for error in self.unreadable]} if unit == "images" else {}
         return {**metrics, unit: len(self.rows), "classes": scores, "confusion": self.confusion.tolist(), **unreadable}
+
+
+def ratio(part: int, whole: int) -> float | None:
+    """part / whole; None where `whole` is 0"""
+    return part / whole if whole else None
 
 
 def evaluate(

@@ -12,23 +12,24 @@ from vit.bundle import LabelCalibration
 from vit.bundle.label_calibration import label_probabilities, scaled_logits
 from vit.data import BadImage, DataError, Preprocessing, Split
 from vit.evaluation.calibration.reliability import calibration_error
-from vit.evaluation.classification import Contents, RunOptions, run_over_split
+from vit.evaluation.classification import Contents, RunOptions, ratio, run_over_split
 from vit.evaluation.progress import Progress
 
 
 @dataclass(frozen=True)
 class LabelScore:
-    """Metrics of one label. Precision, recall and F1 are those at its threshold, 0 where their denominator is 0; the
-    average precision is nan if no image has the label.
+    """Metrics of one label. Precision, recall and F1 are those at its threshold, None where their denominator is 0:
+    precision if the label is never predicted, recall if no image has it, F1 if both. The average precision is nan if no
+    image has the label.
     """
 
     name: str
     images: int
     average_precision: float
     threshold: float
-    precision: float
-    recall: float
-    f1: float
+    precision: float | None
+    recall: float | None
+    f1: float | None
 
 
 @dataclass(frozen=True)
@@ -159,15 +160,14 @@ def label_calibration_errors(probabilities: np.ndarray, truth: np.ndarray) -> li
 def label_scores(
     classes: list[str], truth: np.ndarray, probabilities: np.ndarray, thresholds: Sequence[float]
 ) -> list[LabelScore]:
-    """Metrics per label from truth and probabilities (N,classes); a ratio with denominator 0 is 0."""
-    from sklearn.metrics import precision_recall_fscore_support  # here, because its import takes a second
-
+    """Metrics per label from truth and probabilities (N,classes)."""
     areas = average_precisions(truth, probabilities)
     columns = zip(classes, truth.T, reaches(probabilities, thresholds).T, areas, thresholds, strict=True)
     scores = []
     for name, true, predicted, area, threshold in columns:
-        parts = precision_recall_fscore_support(true, predicted, average="binary", zero_division=0)[:3]
-        scores.append(LabelScore(name, int(true.sum()), *map(float, (area, threshold, *parts))))
+        correct, images, found = (int(each.sum()) for each in (true & predicted, true, predicted))
+        parts = ratio(correct, found), ratio(correct, images), ratio(2 * correct, images + found)
+        scores.append(LabelScore(name, images, float(area), float(threshold), *parts))
     return scores
 
 

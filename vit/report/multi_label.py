@@ -25,7 +25,7 @@ from vit.report.figures.style import (
     shorten,
     style_axes,
 )
-from vit.report.summary import select_worst
+from vit.report.summary import number, select_worst
 from vit.report.tables import join_cell, open_table
 
 
@@ -76,7 +76,7 @@ def label_table(scores: list[LabelScore], most: int = 40) -> Table:
         table.add_column(name, justify="right")
     for score in shown:
         values = score.average_precision, score.threshold, score.precision, score.recall, score.f1
-        table.add_row(escape(score.name), f"{score.images:,}", *(f"{value:.4f}" for value in values))
+        table.add_row(escape(score.name), f"{score.images:,}", *(number(value) for value in values))
     return table
 
 

@@ -1,5 +1,6 @@
 """Tables that commands print at the end: a summary with the next command, and metrics per class."""
 
+import math
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -53,6 +54,11 @@ def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40) 
     for name in (unit, "accuracy", "precision", "F1"):
         table.add_column(name, justify="right")
     for score in shown:
-        table.add_row(escape(score.name), f"{score.images:,}", *(f"{value:.4f}" for value in
-                                                                 (score.accuracy, score.precision, score.f1)))
+        values = score.accuracy, score.precision, score.f1
+        table.add_row(escape(score.name), f"{score.images:,}", *(number(value) for value in values))
     return table
+
+
+def number(value: float | None, format: str = ".4f") -> str:
+    """A number of a table; – where it is undefined (None or nan)."""
+    return "–" if value is None or math.isnan(value) else f"{value:{format}}"

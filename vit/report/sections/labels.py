@@ -15,6 +15,7 @@ from vit.report.pages.embedded import figure_url, thumbnail_url
 from vit.report.pages.html_parts import card, cards, cut_note, drawing, facts, paragraph, table
 from vit.report.sections.numbers import interval_cells
 from vit.report.sections.subject import Section, Subject
+from vit.report.summary import number
 
 SHOWN = 1000  # labels in the tables of the page
 DRAWN = 12  # reliability diagrams
@@ -49,7 +50,7 @@ def label_scores(subject: Subject) -> Section:
 def score_table(subject: Subject, found: LabelIntervals) -> str:
     """A row per label."""
     rows = [(score.name, f"{score.images:,}", *interval_cells(area), *interval_cells(f1), f"{score.threshold:.3f}",
-             f"{score.precision:.2%}", f"{score.recall:.2%}")
+             number(score.precision, ".2%"), number(score.recall, ".2%"))
             for score, area, f1 in zip(subject.evaluation.scores, found.average_precision, found.label_f1, strict=True)]
     columns = ("label", "images", "average precision", f"{LEVEL:.0%} interval", "F1", f"{LEVEL:.0%} interval",
                "threshold", "precision", "recall")

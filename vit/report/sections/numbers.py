@@ -10,6 +10,7 @@ from vit.evaluation.intervals.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, 
 from vit.report.figures.reliability import reliability_picture
 from vit.report.pages.html_parts import cut_note, drawing, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject
+from vit.report.summary import number
 
 SHOWN = 1000  # classes in the table of the page; all are in the JSON file
 SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # coverages: of the inputs without abstention
@@ -58,7 +59,8 @@ def accuracy(subject: Subject) -> Section:
     html = table(("measure", "value", f"{LEVEL:.0%} interval", "method"), rows, "Accuracy", (1, 2))
     html += paragraph(method_text(len(evaluation.rows), subject.unit), muted=True)
     scores = evaluation.class_scores()
-    lines = [(score.name, score.images, *interval_cells(each), f"{score.precision:.2%}", f"{score.f1:.2%}")
+    lines = [(score.name, score.images, *interval_cells(each), number(score.precision, ".2%"),
+              number(score.f1, ".2%"))
              for score, each in zip(scores, found.per_class, strict=True)]
     columns = ("class", subject.unit, "accuracy (recall)", f"{LEVEL:.0%} interval", "precision", "F1")
     html += table(columns, lines[:SHOWN], "Accuracy of each class", range(1, 6))
