@@ -9,7 +9,7 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns
 from vit.data.images.file_names import resolve_files
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
-from vit.data.pairs.white_space import strip_texts
+from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings
 from vit.data.splits.split import ReadFile
 
@@ -48,6 +48,7 @@ def image_text(
     columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
     names = line_names(path, numbers)
     texts = strip_texts(str(text), columns["text"], names) if strip else columns["text"]
+    warn_about_mixed_forms(str(text), texts, names)
     files, missing = resolve_files(path, directory, columns["image"])
     if missing and (on_bad_sample != "skip" or len(missing) == len(files)):
         raise FileNotFoundError(

@@ -18,7 +18,7 @@ from vit.data.formats.delimited import (
     read_lines,
 )
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
-from vit.data.pairs.white_space import strip_texts
+from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings
 from vit.data.splits.names import SPLIT_NAMES, warn_without_effect
 
@@ -145,6 +145,8 @@ def _pairs(
     """The pairs with text on both sides, the others as left out, and the rows of the former."""
     if strip:
         texts = {side: strip_texts(side, each, names) for side, each in texts.items()}
+    for side, each in texts.items():
+        warn_about_mixed_forms(side, each, names)
     rows, left_out = drop_empty(texts, names, on_empty)
     sources, targets = texts.values()
     whole = PairSplit(PackedStrings(targets), names, PackedStrings(sources))

@@ -1,4 +1,4 @@
-"""White space around the texts of pairs."""
+"""Texts of pairs that look the same but differ."""
 
 import pytest
 
@@ -39,3 +39,22 @@ def test_both_sides_of_parallel_text_are_stripped(tmp_path, caplog, files):
     caplog.clear()
     split = parallel(root, fractions=(1, 0, 0)).splits["train"]
     assert list(split.sources) == TEXTS and list(split.targets) == TEXTS[::-1] and not caplog.records
+
+
+FORMS = [("caf\u00e9", True), ("un \u00e9t\u00e9", True), ("cafe", False), ("\u00fc", False)]
+
+
+@pytest.mark.parametrize("second, warned", FORMS)
+def test_texts_in_two_unicode_forms_are_a_warning(tmp_path, caplog, second, warned):
+    texts = ["cafe\u0301", second, "plain"]
+    (tmp_path / "t.tsv").write_text("en\tde\n" + "".join(f"{i}\t{text}\n" for i, text in enumerate(texts)))
+    split = parallel(tmp_path / "t.tsv", fractions=(1, 0, 0)).splits["train"]
+    assert list(split.targets) == texts  # unchanged
+    assert ("de: 1 of 3 texts are not in Unicode's NFC form, such as 'cafe\\u0301' in t.tsv line 2, while others have "
+            "'\\xe9' as one character" in caplog.text) == warned == bool(caplog.records)
+    for i in range(3):
+        (tmp_path / f"{i}.png").touch()
+    caplog.clear()
+    (tmp_path / "t.csv").write_text("file,text\n" + "".join(f"{i}.png,{text}\n" for i, text in enumerate(texts)))
+    image_text(tmp_path / "t.csv", fractions=(1, 0, 0))
+    assert ("text: 1 of 3 texts are not in Unicode's NFC form" in caplog.text) == warned

@@ -1,0 +1,38 @@
+"""Texts of pairs that look the same but differ: by white space around them, or by their Unicode form."""
+
+import logging
+import unicodedata
+from collections.abc import Sequence
+
+from vit.data.identity import to_nfc
+
+log = logging.getLogger("vit")
+
+
+def strip_texts(column: str, texts: list[str], names: Sequence[str]) -> list[str]:
+    """The texts without the white space around them, which cannot be seen in a table and which a model would have to
+    generate; logs how many have some.
+    """
+    stripped = [text.strip() for text in texts]
+    # an empty text is reported by on_empty
+    changed = [i for i, (old, new) in enumerate(zip(texts, stripped, strict=True)) if new and len(old) != len(new)]
+    if changed:
+        log.info("%s: white space around %d of %d texts is removed, such as %r in %s; data.strip=false leaves it",
+                 column, len(changed), len(texts), texts[changed[0]], names[changed[0]])
+    return stripped
+
+
+def warn_about_mixed_forms(column: str, texts: Sequence[str], names: Sequence[str]) -> None:
+    """Warns if some texts spell characters, such as an e and an accent, that others have as one character, as in NFC.
+    """
+    other = [i for i, text in enumerate(texts) if not (text.isascii() or unicodedata.is_normalized("NFC", text))]
+    if not other:
+        return
+    composed = set().union(*(set(to_nfc(texts[i])) - set(texts[i]) for i in other))
+    twice = sorted(composed & set().union(*texts))
+    if twice:
+        example = next(i for i in other if twice[0] in to_nfc(texts[i]) and twice[0] not in texts[i])
+        log.warning("%s: %d of %d texts are not in Unicode's NFC form, such as %s in %s, while others have %s as one "
+                    "character; both forms look the same, but are different for a model: convert the texts with "
+                    "unicodedata.normalize('NFC', text)", column, len(other), len(texts), ascii(texts[example]),
+                    names[example], ", ".join(map(ascii, twice[:3])))
