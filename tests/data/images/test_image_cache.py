@@ -84,13 +84,13 @@ def test_cached_pixels_are_those_that_are_prepared_on_request(split, tmp_path, s
 @pytest.mark.parametrize(("cache", "stage"), [("disk", "cache"), ("memory", "cache"), ("auto", "images")])
 def test_filling_is_reported_until_the_last_image(split, tmp_path, cache, stage):
     reports = []
-    dataset(split, tmp_path, cache, progress=lambda *report: reports.append(report))
+    dataset(split, tmp_path, cache, fill=False).fill(lambda *report: reports.append(report))
     assert reports[-1] == (stage, len(split), len(split)) and all(0 < done <= total for _, done, total in reports)
     (tmp_path / "cache").mkdir(exist_ok=True)
     for path in files(tmp_path)[1:]:  # the first file is not written again
         path.unlink()
     reports.clear()
-    dataset(split, tmp_path, cache, progress=lambda *report: reports.append(report))
+    dataset(split, tmp_path, cache, fill=False).fill(lambda *report: reports.append(report))
     assert reports[-1] == (stage, len(split), len(split))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,7 @@ class ImageDataset(Dataset):
     (vit.data.images.prepared), in this process or in memory-mapped files below `cache_dir`; samples that are an array
     in memory are cached as with "auto".
     `on_bad_sample`: "error", or "skip", which leaves an unreadable image out of its batch and lists it under "bad".
-    With `fill=False` memory holds no images before `fill()`, except those passed to `keep`. `progress` is called with
-    the number of images in the cache while it is filled.
+    With `fill=False` the cache holds no images before `fill()`, except those passed to `keep`.
     `decoder` (vit.data.images.jpeg_decoders) does not change the pixels. `resampling`: the library that resizes random
     crops, "torch" or "pillow", with nearly the same pixels; without `sizing` it is always Pillow.
 
@@ -72,7 +71,6 @@ class ImageDataset(Dataset):
         decoder: str = "auto",
         resampling: str = "torch",
         fill: bool = True,
-        progress: StageProgress | None = None,
     ):
         if on_bad_sample not in ("error", "skip"):
             raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
@@ -94,14 +92,13 @@ class ImageDataset(Dataset):
         self.store: MemoryCache | DiskCache | None = None
         if cache in ("memory", "disk") and split.pixels is None:
             self.prepared = Prepared(split, preprocessing, sizing, cache_side, decoder, resampling)
-            self.store = (
-                MemoryCache(self.prepared, cache_bytes, on_bad_sample, progress) if cache == "memory" else
-                DiskCache(self.prepared, cache_dir or default_folder(), cache_bytes, on_bad_sample, progress)
-            )
+            folder = [] if cache == "memory" else [cache_dir or default_folder()]
+            self._open_store = partial(DiskCache if folder else MemoryCache, self.prepared, *folder, cache_bytes,
+                                       on_bad_sample)
         elif self._fits(cache_bytes) if isinstance(cache, str) else cache:
             self._allocate()
-            if fill:
-                self.fill(progress)
+        if fill:
+            self.fill()
 
     def __len__(self) -> int:
         return len(self.split)
@@ -252,11 +249,13 @@ class ImageDataset(Dataset):
             self.images = torch.zeros((len(self), *shape), dtype=torch.uint8)
 
     def fill(self, progress: StageProgress | None = None) -> None:
-        """Reads the missing images, where memory is to hold all of them.
+        """Reads the images that the cache is to hold; `progress` is called with their number.
 
         Raises:
             BadImage: an image cannot be read, with `on_bad_sample="error"`.
         """
+        if self.prepared is not None and self.store is None:
+            self.store = self._open_store(progress)
         rows = np.flatnonzero(self._missing).tolist() if self.in_memory else []
         images = reported(map_in_threads(self._load_or_skip, rows), "images", len(rows), progress)
         for i, image in zip(rows, images, strict=True):

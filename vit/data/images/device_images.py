@@ -8,7 +8,6 @@ from vit.data.augment.random_crop import Sizing
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch, ImageDataset
 from vit.data.images.preprocessing import Preprocessing
-from vit.data.progress import StageProgress
 from vit.data.splits.split import Split
 
 
@@ -25,7 +24,7 @@ class DeviceImages(ImageDataset):
 
     def __init__(
         self, split: Split, preprocessing: Preprocessing, sizing: Sizing | None = None, *, cache_bytes: int,
-        on_bad_sample: str = "error", fill: bool = True, progress: StageProgress | None = None,
+        on_bad_sample: str = "error", fill: bool = True,
     ):
         if sizing is not None:
             raise DataError(
@@ -39,9 +38,7 @@ class DeviceImages(ImageDataset):
                 f"data.cache=device needs {needed / 1e9:.3g} GB for {len(split):,} images of {height}x{width} pixels, "
                 f"but data.cache_limit is {cache_bytes / 1e9:.3g}; raise it, or use data.cache=disk"
             )
-        super().__init__(
-            split, preprocessing, cache=True, on_bad_sample=on_bad_sample, fill=fill, progress=progress
-        )
+        super().__init__(split, preprocessing, cache=True, on_bad_sample=on_bad_sample, fill=fill)
 
     def __getitems__(self, keys: Any) -> Batch:
         """label (B,), index (B,), epoch (B,), "images" this data set; "bad": (name, reason) of unreadable images."""

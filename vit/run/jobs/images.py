@@ -97,7 +97,7 @@ class ImageJob(Job):
             return {}
         if not all(key in splits and len(splits[key]) for key in ("train", "val")):
             return {}
-        return image_datasets(self.config, self.source, self.preprocessing, fill=False)
+        return image_datasets(self.config, self.source, self.preprocessing)
 
     def progress_bar(self) -> AbstractContextManager[StageProgress | None]:
         """A progress bar of the first process while images are read."""
@@ -125,9 +125,8 @@ class ImageJob(Job):
         return with_absolute_paths(self.config["data"]) | facts
 
     def build_batches(self) -> Batches:
+        self.datasets = self.datasets or image_datasets(self.config, self.source, self.preprocessing)
         with self.progress_bar() as progress:
-            if not self.datasets:
-                self.datasets = image_datasets(self.config, self.source, self.preprocessing, progress=progress)
             for dataset in self.datasets.values():
                 dataset.fill(progress)
         return build_batches(self.config, self.datasets)

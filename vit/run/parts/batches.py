@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hydra.utils import instantiate
 from torch.utils.data import Dataset
@@ -30,7 +29,6 @@ from vit.data import (
     TrainBatches,
 )
 from vit.data.augment.random_crop import Sizing
-from vit.data.progress import StageProgress
 from vit.data.text.tokenizers import Tokenizer
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
@@ -49,33 +47,19 @@ def build_batches(config: dict, datasets: Mapping[str, ImageDataset]) -> Batches
     )
 
 
-def image_datasets(
-    config: dict,
-    source: Source,
-    preprocessing: Preprocessing,
-    fill: bool = True,
-    progress: StageProgress | None = None,
-) -> dict[str, ImageDataset]:
-    """The training images, with their random crop, and the validation images; `fill` and `progress` as in
-    `ImageDataset`.
-    """
+def image_datasets(config: dict, source: Source, preprocessing: Preprocessing) -> dict[str, ImageDataset]:
+    """The training images, with their random crop, and the validation images; their caches are not filled yet."""
     data, recipe, seed = config["data"], config["recipe"], config["seed"]
     packed = isinstance(preprocessing, PackedPreprocessing)
     crop = build_crop(recipe["crop"], seed, relative=packed) if recipe["crop"] else None
     if packed and data["min_patches"] is not None:
         crop = RandomPatches(data["min_patches"], crop, seed)
-    build = partial(image_dataset, data, fill=fill, progress=progress)
-    return {"train": build(source.splits["train"], preprocessing, crop),
-            "val": build(source.splits["val"], preprocessing)}
+    return {"train": image_dataset(data, source.splits["train"], preprocessing, crop),
+            "val": image_dataset(data, source.splits["val"], preprocessing)}
 
 
-def image_dataset(
-    data: dict, split: Split, preprocessing: Preprocessing, crop: Sizing | None = None, **options: Any
-) -> ImageDataset:
-    """A split with the caching and decoding that the `data` node selects.
-
-    Args:
-        options: `fill` and `progress` of `ImageDataset`.
+def image_dataset(data: dict, split: Split, preprocessing: Preprocessing, crop: Sizing | None = None) -> ImageDataset:
+    """A split with the caching and decoding that the `data` node selects; its cache is not filled yet.
 
     Raises:
         ConfigError: `data.workers` although the images are on the device.
@@ -83,13 +67,13 @@ def image_dataset(
     """
     if data.get("cache") != "device":
         dataset = PackedImageDataset if isinstance(preprocessing, PackedPreprocessing) else ImageDataset
-        return dataset(split, preprocessing, crop, **image_loading(data), **options)
+        return dataset(split, preprocessing, crop, **image_loading(data), fill=False)
     if data["workers"] not in (0, AUTO):
         raise ConfigError(f"data.workers={data['workers']} has no use with data.cache=device, whose images are loaded "
                           "once; use data.workers=auto")
     limit = int(data["cache_limit"] * 1e9)
     return DeviceImages(
-        split, preprocessing, crop, cache_bytes=limit, on_bad_sample=data["on_bad_sample"], **options
+        split, preprocessing, crop, cache_bytes=limit, on_bad_sample=data["on_bad_sample"], fill=False
     )
 
 
