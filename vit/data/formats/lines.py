@@ -40,7 +40,11 @@ class Line:
         return self.decode()
 
     def decode(self, errors: str = "strict") -> str:
-        """`text`; with "surrogateescape" as `errors` any bytes are decoded, as those of file names."""
+        """`text`; with "surrogateescape" as `errors` any bytes are decoded, as those of file names.
+
+        Raises:
+            BadText: the line is not UTF-8, with "strict".
+        """
         try:
             return self.raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
         except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vit.data import PairSource, PairSplit, Source, Split, TextSplit
 from vit.data.progress import StageProgress
-from vit.data.quality.audit import AuditReport
+from vit.data.quality.audit_report import AuditReport
 from vit.evaluation import Evaluation, MultiLabelEvaluation
 from vit.evaluation.seq2seq import Seq2SeqEvaluation
 from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor

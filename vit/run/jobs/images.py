@@ -15,7 +15,8 @@ from vit.data import BadImage, DataError, ImageDataset, Mixup, Preprocessing, So
 from vit.data.errors import printable
 from vit.data.images.files import summary
 from vit.data.progress import StageProgress
-from vit.data.quality.audit import AuditReport, audit
+from vit.data.quality.audit import audit
+from vit.data.quality.audit_report import AuditReport
 from vit.data.splits.split import evenly_spaced
 from vit.evaluation import evaluate
 from vit.evaluation.classification import RunOptions
