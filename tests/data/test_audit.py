@@ -21,6 +21,7 @@ from vit.data import (
     estimate,
     folder,
     table,
+    unlabelled_images,
 )
 from vit.data.quality.audit import audit
 from vit.data.source import Source
@@ -59,6 +60,17 @@ def test_all_faults_are_found(root):
     json.dumps(report.to_dict())
     assert "train/cat/001.png: cannot be opened" in report.text() and "train/cat/001.png" in report.problem()
     assert "2 of 17 images are unreadable" in report.problem() and "\n" not in report.problem()
+
+
+def test_small_sides_are_those_of_upright_images(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (400, 40)).save(tmp_path / "lying.jpg", exif=exif)  # upright 40 pixels wide and 400 high
+    source = unlabelled_images(tmp_path, fractions=(1, 0, 0))
+    small = "a side below a quarter of the input size"
+    assert small in audit(source, Preprocessing(size=(32, 384)), seconds=None).odd
+    assert small not in audit(source, Preprocessing(size=(384, 32)), seconds=None).odd
+    assert small in audit(source, Preprocessing(size=(384, 32), exif=False), seconds=None).odd
 
 
 @pytest.mark.parametrize("preprocessing", [

@@ -137,7 +137,9 @@ def _header(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[tupl
     if suffix and header.format in _SUFFIXES and suffix not in _SUFFIXES[header.format]:
         remarks.append(f"{header.format} named {printable(suffix)}")
     height, width = _min_size(preprocessing)
-    if min(header.size[0] / width, header.size[1] / height) < 0.25:
+    turned = preprocessing.exif and header.orientation in range(5, 9)
+    size = header.size[::-1] if turned else header.size  # as it is decoded
+    if min(size[0] / width, size[1] / height) < 0.25:
         remarks.append("a side below a quarter of the input size")
     return header.size, remarks
 
