@@ -137,6 +137,15 @@ def test_tokenizers_can_be_pickled(bpe):
             {"kind": "bpe", "lower": False, "merges": [["a", "bc"]]},
             "merge 1 of the tokenizer joins 'a' and 'bc', one of which",
         ),
+        (
+            {"kind": "bpe", "lower": False, "merges": [["a", "b"], ["a"]]},
+            r"merge 2 of the tokenizer, \['a'\], is not a pair",
+        ),
+        (
+            {"kind": "char", "lower": False, "characters": ["a", "\ud800"]},
+            r"'\\ud800' in the tokenizer is not one character",
+        ),
+        ({"kind": ["byte"]}, r"tokenizer kind \['byte'\] is not one of byte, bpe"),
     ],
 )
 def test_invalid_stored_values_are_errors(values, text):

@@ -71,12 +71,15 @@ class BPETokenizer(_BaseTokenizer):
     byte is a visible character of `byte_alphabet()`.
 
     Raises:
-        ValueError: a merge uses a token that does not exist.
+        ValueError: a merge is not a pair, or uses a token that does not exist.
     """
 
     kind = "bpe"
 
     def __init__(self, merges: Sequence[tuple[str, str]], lower: bool = False):
+        for number, merge in enumerate(merges, 1):
+            if len(merge) != 2:
+                raise ValueError(f"merge {number} of the tokenizer, {merge!r}, is not a pair of tokens")
         self.merges, self.lower = [(str(a), str(b)) for a, b in merges], lower
         self._ids = {letter: _FIRST + i for i, letter in enumerate(byte_alphabet())}
         for number, (a, b) in enumerate(self.merges, 1):
@@ -155,7 +158,7 @@ class CharTokenizer(_BaseTokenizer):
     def __init__(self, characters: Sequence[str], lower: bool = False):
         self.characters, self.lower = [str(each) for each in characters], lower
         self._ids = {each: _FIRST + i for i, each in enumerate(self.characters)}
-        if wrong := [each for each in self.characters if len(each) != 1]:
+        if wrong := [each for each in self.characters if len(each) != 1 or "\ud800" <= each <= "\udfff"]:
             raise ValueError(f"{wrong[0]!r} in the tokenizer is not one character")
         if len(self._ids) < len(self.characters):
             raise ValueError(f"the tokenizer has {len(self.characters)} characters, of which {len(self._ids)} differ")
@@ -207,7 +210,7 @@ def tokenizer_from_dict(values: dict[str, Any]) -> Tokenizer:
         ValueError: the kind is unknown, a key is missing, or merges are invalid.
     """
     kind = values.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"tokenizer kind {kind!r} is not one of {', '.join(KINDS)}")
     try:
         return KINDS[kind].from_dict(values)
