@@ -135,6 +135,13 @@ def test_options_without_effect_are_reported(tmp_path, caplog):
     assert "data.val=dev.txt has no effect, because " in caplog.text and "is one file" in caplog.text
 
 
+def test_two_tables_of_one_split_are_an_error(tmp_path):
+    for name in ("train.tsv", "train.csv"):
+        (tmp_path / name).write_text("en\tde\n" + "a\tb\n" * 20)
+    with pytest.raises(DataError, match="both train.tsv and train.csv exist; keep one of them"):
+        parallel(tmp_path)
+
+
 def test_csv_of_spreadsheets(tmp_path):
     rows = [['say "a"\n\n, twice', 'b"c'], ["", '""'], [" x ", "y"]]
     with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8-sig") as file:

@@ -116,14 +116,17 @@ def _split(
 
 
 def _files(root: Path, name: str, source: Column, target: Column) -> list[Path]:
-    """The two files of a split, else its table, else an empty list."""
+    """The two files of a split, else its table, else an empty list; raises DataError for several tables."""
     sides = [find_file(root / f"{name}.{side}") for side in (source, target)]
     if all(sides):
         return sides
     if any(sides):
         there, missing = (source, target) if sides[0] else (target, source)
         raise FileNotFoundError(f"data.root: {root} has {name}.{there}, but no {name}.{missing}[.gz]")
-    return [path for path in (find_file(root / f"{name}{kind}") for kind in TABLES) if path][:1]
+    tables = [path for path in (find_file(root / f"{name}{kind}") for kind in TABLES) if path]
+    if len(tables) > 1:
+        raise DataError(f"{root}: both {tables[0].name} and {tables[1].name} exist; keep one of them")
+    return tables
 
 
 def _two_files(first: Path, second: Path, on_empty: str, strip: bool) -> Found:
