@@ -28,6 +28,14 @@ def test_vectors_of_requested_words(tmp_path, header, zipped):
     assert not matrix[[1, 3, 6]].any()
 
 
+def test_fewer_vectors_than_the_header_states_are_reported(tmp_path, caplog):
+    (tmp_path / "v.txt").write_text("2 2\nthe 1 2\ndog 3 4\n")
+    assert read_vectors(tmp_path / "v.txt", ["dog"])[1].all() and not caplog.text
+    (tmp_path / "v.txt").write_text("3 2\nthe 1 2\ndog 3 4\n")
+    assert read_vectors(tmp_path / "v.txt", ["dog"])[1].all()
+    assert "v.txt: has 2 word vectors, but its header states 3; the file may be incomplete" in caplog.text
+
+
 def test_tabs_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "v.txt"
     for separator, first in (("\t", ""), (" ", "\ufeff"), ("\t", "\ufeff2\t2\n")):

@@ -1,6 +1,7 @@
 """Word vectors in the text format of GloVe and word2vec: a word and its numbers on each line."""
 
 import codecs
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -13,6 +14,8 @@ from vit.data.class_names import is_number
 from vit.data.errors import DataError
 from vit.files.untrusted import LimitError, open_decompressed
 
+log = logging.getLogger("vit")
+
 MAX_LINE = 1 << 20  # bytes
 
 
@@ -21,8 +24,8 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
     bool.
 
     The file may be gzipped, and separated by tabs instead of spaces. A first line of two integers is word2vec's header.
-    If a word occurs twice, its first vector is used, since these files are sorted by frequency. Empty words are not
-    looked up.
+    A warning is logged if it states more vectors than there are. If a word occurs twice, its first vector is used,
+    since these files are sorted by frequency. Empty words are not looked up.
 
     Raises:
         DataError: the file has no vectors, or a line is malformed.
@@ -36,11 +39,13 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
         requested.setdefault(word, []).append(i)
     requested.pop("", None)
     matrix, found = None, np.zeros(len(words), dtype=bool)
-    width, header_width = 0, 0
+    width, header_width, stated, count = 0, 0, 0, 0
     for number, line in _lines(path):
-        if number == 1 and (header := _header(line)):
-            header_width = width = header
+        if number == 1 and (header := _header(line))[1]:
+            stated, header_width = header
+            width = header_width
             continue
+        count += 1
         if not width:
             width = _guessed_width(path, number, line)
         if matrix is None:
@@ -52,6 +57,9 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
             found[rows] = True
     if matrix is None:
         raise DataError(f"{path}: has 0 word vectors; expected a word and its numbers on each line")
+    if count < stated:
+        log.warning("%s: has %d word vectors, but its header states %d; the file may be incomplete", path, count,
+                    stated)
     return matrix, found
 
 
@@ -69,10 +77,12 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path}: cannot be read ({error})") from error
 
 
-def _header(line: str) -> int:
-    """The width in word2vec's first line, "count width"; 0 if the line is not such a header."""
+def _header(line: str) -> tuple[int, int]:
+    """The count and width in word2vec's first line; zeros if the line is not such a header."""
     parts = line.split(" ")
-    return int(parts[1]) if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts) else 0
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        return 0, 0
+    return int(parts[0]), int(parts[1])
 
 
 def _guessed_width(path: Path, number: int, line: str) -> int:
