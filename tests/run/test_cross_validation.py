@@ -41,6 +41,17 @@ def test_each_sample_is_predicted_once_by_a_model_that_was_not_trained_on_it(fin
         assert not own & {entry.name for key in ("train", "val") for entry in record[key]}
 
 
+def test_probabilities_out_of_fold_are_the_calibrated_ones_of_the_runs(finished):
+    whole = {row["name"]: row for row in table(finished.path / "out_of_fold.csv")}
+    for fold in (1, 2):
+        assert abs(load_bundle(finished.path / f"fold{fold}").calibration.temperature - 1) > 0.01
+        rows = table(finished.path / f"fold{fold}" / "predictions.csv")
+        for row in rows:
+            name = row["file"]
+            assert whole[name]["prediction"] == row["label"]
+            assert float(whole[name][f"p:{row['label']}"]) == pytest.approx(float(row["probability"]), abs=2e-6)
+
+
 def test_only_a_run_reports_the_samples_that_are_in_no_fold(finished, caplog, monkeypatch):
     run, line = finished.path / "fold1", "the 360 samples of test take no part"
     assert (run / "log.txt").read_text().count(line) == 1

@@ -10,6 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from vit.bundle import Bundle
+from vit.bundle.calibration import calibrated_probabilities
+from vit.bundle.label_calibration import label_probabilities
 from vit.data import DataError, Split, TextSplit
 from vit.data.source import separator_of
 from vit.evaluation.classification import Contents, RunOptions, check_labels, run_over_split
@@ -157,7 +159,7 @@ def predict_held_out(
     bundle: Bundle, split: Split | TextSplit, fold: str, batch_size: int = 64, precision: str = "32-true",
     on_bad_sample: str = "error", progress: Progress | None = None,
 ) -> HeldOut:
-    """The probabilities of a model for every readable sample of a split.
+    """The probabilities of a model, calibrated where it is, for every readable sample of a split.
 
     Raises:
         BadImage, BadText: a sample cannot be read.
@@ -168,8 +170,10 @@ def predict_held_out(
     if split.labels.ndim == 1:
         check_labels(split, bundle.classes)
 
+    probabilities_of = label_probabilities if bundle.thresholds else calibrated_probabilities
+
     def score(logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents) -> tuple[Tensor, ...]:
-        return rows, logits.sigmoid() if bundle.thresholds else logits.softmax(-1)
+        return rows, probabilities_of(logits, bundle.calibration)
 
     options = RunOptions(batch_size, precision, on_bad_sample, None, progress)
     columns, _ = run_over_split(bundle.model, bundle.preprocessing, split, score, options)
@@ -184,7 +188,7 @@ def _predict_texts(
     predictor, columns = TextPredictor(bundle), Columns(len(split))
     check_labels(split, bundle.classes)
     for logits, _, rows in run_over_texts(predictor, split, batch_size):
-        columns.append([logits.softmax(-1)])
+        columns.append([calibrated_probabilities(logits, bundle.calibration)])
         if progress:
             progress(len(rows))
     (probabilities,) = columns.filled()
