@@ -5,7 +5,7 @@ under the key `vit` of config.json. Parameters have vit's names in memory and ti
 """
 
 from vit.bundle.calibration import Calibration, Quantiles, SelectiveRisk, UnknownScore
-from vit.bundle.ensemble import save_ensemble
+from vit.bundle.ensemble import MEMBER_PATHS, save_ensemble
 from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.loading import Bundle, find_bundle, is_bundle, load_bundle, model_kind
 from vit.bundle.record import CONFIG, WEIGHTS, BundleError
@@ -15,7 +15,7 @@ from vit.data import AnyPreprocessing
 Contract = AnyPreprocessing  # alias: former name
 
 __all__ = [
-    "CONFIG", "WEIGHTS", "Bundle", "BundleError", "Calibration", "Contract", "LabelCalibration",
+    "CONFIG", "MEMBER_PATHS", "WEIGHTS", "Bundle", "BundleError", "Calibration", "Contract", "LabelCalibration",
     "Quantiles", "SelectiveRisk", "UnknownScore", "find_bundle", "is_bundle", "load_bundle", "model_kind",
     "save_bundle", "save_ensemble",
 ]

@@ -1,5 +1,6 @@
 """Saved classifiers combined into one saved model that averages their probabilities."""
 
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,6 +15,7 @@ from vit.data import PackedPreprocessing, Preprocessing
 from vit.models import ClassifierEnsemble, EnsembleConfig
 
 MEMBERS = ("vit", "timm")  # kinds of models
+MEMBER_PATHS = "members"  # key of `extra`: the paths of the members, whose runs record their samples
 
 
 def save_ensemble(
@@ -25,7 +27,8 @@ def save_ensemble(
     """Save the ensemble of bundles or run folders as one bundle, which loads and predicts as any other.
 
     The members have the same architecture, classes and preprocessing; only mean and std of the pixels may differ, as
-    they do between folds.
+    they do between folds. `extra` also records the paths of the members, so that evaluation finds the samples that
+    they were trained on.
 
     Raises:
         BundleError: there is no member, a member is not a classifier of images, or members differ.
@@ -43,6 +46,7 @@ def save_ensemble(
     channels = first.preprocessing.channels
     preprocessing = first.preprocessing.replace(mean=(0.0,) * channels, std=(1.0,) * channels)
     thresholds = np.mean([bundle.thresholds for bundle in bundles], axis=0).tolist() if first.thresholds else ()
+    extra = {**(extra or {}), MEMBER_PATHS: [os.path.abspath(os.path.expanduser(source)) for source in sources]}
     return save_bundle(path, model, first.classes, preprocessing, metrics, extra, thresholds=thresholds)
 
 

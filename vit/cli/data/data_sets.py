@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vit.bundle import Bundle
     from vit.data import PairSource, Source
+    from vit.run.records.splits import DataRecord
 
 log = logging.getLogger("vit")
 
@@ -113,12 +114,18 @@ def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) ->
 
     Raises:
         DataError: recorded samples of an evaluated split are missing or have changed.
-        ConfigError: the data node splits the same data in another way.
+        ConfigError: the data node splits the same data in another way, or members of a combined model have seen
+            samples of the split.
     """
-    from vit.run.records.splits import SPLIT_RULE, record_beside
+    from vit.run.records.members import check_unseen, is_combined
+    from vit.run.records.splits import SPLIT_RULE
 
-    record = record_beside(bundle.path)
+    record = sample_record(bundle)
     source = open_source(data if record is None else record.with_own_reading(data))
+    if is_combined(bundle):
+        for key in source.splits if split is None else [split]:
+            check_unseen(bundle, source, data, key, is_recorded_location(data, bundle.extra))
+        return source
     if record is None or not record.splits:
         may_be_same = "fractions" in data and may_be_recorded(data, bundle.extra)
         if may_be_same and bundle.extra.get("split_rule") != SPLIT_RULE:
@@ -162,11 +169,17 @@ def report_part(source: "Source | PairSource", split: str, data: dict, bundle: "
 
 def is_training_data(source: "Source | PairSource", data: dict, bundle: "Bundle") -> bool:
     """Whether a model was trained on this data set, by the record of its run or of its bundle."""
-    from vit.run.records.splits import record_beside
-
-    record = record_beside(bundle.path)
+    record = sample_record(bundle)
     return record.is_of(data, source) if record is not None and record.splits else is_recorded_location(
         data, bundle.extra)
+
+
+def sample_record(bundle: "Bundle") -> "DataRecord | None":
+    """The recorded samples of the run of a model, or of the runs of its members; None without such a record."""
+    from vit.run.records.members import is_combined, members_record
+    from vit.run.records.splits import record_beside
+
+    return members_record(bundle) if is_combined(bundle) else record_beside(bundle.path)
 
 
 def whole_source(data: dict, bundle: "Bundle") -> "Source | PairSource":
@@ -177,9 +190,8 @@ def whole_source(data: dict, bundle: "Bundle") -> "Source | PairSource":
         ConfigError: it is the data that the model was trained on.
     """
     from vit.run.config.composing import ConfigError
-    from vit.run.records.splits import record_beside
 
-    record = record_beside(bundle.path)
+    record = sample_record(bundle)
     source = open_source(data if record is None else record.with_own_reading(data))
     if is_training_data(source, data, bundle):
         raise ConfigError(f"--split all would evaluate on the training samples of {bundle.path}; choose other data "

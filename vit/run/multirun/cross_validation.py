@@ -17,6 +17,7 @@ from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweeping import SweptRun, summary
 from vit.run.parts.data_source import build_source, data_overrides
 from vit.run.records.folder import read_metrics
+from vit.run.records.members import CROSS_VALIDATION, HELD_OUT
 from vit.run.records.reading import read_config
 from vit.run.result import Run
 
@@ -24,15 +25,15 @@ log = logging.getLogger("vit")
 
 FOLDS = 5
 OWN_KEYS = ("folds", "seeds")  # of this command; all others are overrides of every run
-PREDICTIONS, RESULT, ENSEMBLE = "out_of_fold.csv", "cross_validation.json", "ensemble"
+PREDICTIONS, RESULT, ENSEMBLE = "out_of_fold.csv", CROSS_VALIDATION, "ensemble"
 
 
 def cross_validate(arguments: list[str], predictions: pathlib.Path | None = None) -> Run:
     """Train a model for each fold and seed, except for finished runs, and combine their results in one folder.
 
     `cross_validation.json` has mean, deviation and every run, `out_of_fold.csv` (or the file `predictions`, CSV or
-    Parquet) the probabilities of each sample by models that were not trained on it, and `ensemble/` the mean of all
-    models. `resume=FOLDER` continues a stopped cross-validation.
+    Parquet) the calibrated probabilities of each sample by models that were not trained on it, and `ensemble/` the
+    mean of all models. `resume=FOLDER` continues a stopped cross-validation.
 
     Args:
         arguments: overrides, `folds=N` (5 by default) and `seeds=0,1,2`.
@@ -125,12 +126,12 @@ def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], whole: HeldOu
         return None
     config = read_config(runs[0])
     overrides = [each for each in data_overrides(config) if not each.startswith("data.fold=")]
+    unseen = unseen_test(config["data"], whole)
     extra = {"data": overrides, "evaluation": first.extra.get("evaluation", {}), "name": config["name"],
-             "split_rule": first.extra.get("split_rule")}
+             "split_rule": first.extra.get("split_rule"), HELD_OUT: [] if unseen is None else ["test"]}
     path = folder / ENSEMBLE
     save_ensemble(path, runs, {}, extra)
     result: dict = {"path": str(path), "members": len(runs)}
-    unseen = unseen_test(config["data"], whole)
     if unseen is not None:
         settings = extra["evaluation"] | {"on_bad_sample": config["data"].get("on_bad_sample", "error")}
         split = unseen.splits["test"]

@@ -1,9 +1,10 @@
 """Greedy soups of the seeds of each fold of a cross-validation."""
 
 import logging
+import os
 import pathlib
 
-from vit.bundle import load_bundle, save_bundle
+from vit.bundle import MEMBER_PATHS, load_bundle, save_bundle
 from vit.bundle.label_calibration import raw_thresholds
 from vit.evaluation.out_of_fold import predict_held_out
 from vit.run.parts.data_source import build_source
@@ -52,7 +53,8 @@ def _fold_soup(folder: pathlib.Path, fold: str, runs: list[pathlib.Path], config
               "single_test_accuracy": sum(singles) / len(singles)}
     if len(chosen) > 1:
         path = folder / SOUPS / f"fold{fold.partition('/')[0]}"
-        save_bundle(path, first.model, first.classes, first.preprocessing, {"test/accuracy": tested}, first.extra, soup,
+        extra = {**first.extra, MEMBER_PATHS: [os.path.abspath(runs[i]) for i in chosen]}
+        save_bundle(path, first.model, first.classes, first.preprocessing, {"test/accuracy": tested}, extra, soup,
                     first.tokenizers, raw_thresholds(first.thresholds, first.calibration))
         result["path"] = str(path)
     return result
