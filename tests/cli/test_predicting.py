@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pyarrow import parquet
 
 import vit
 from vit.bundle import save_bundle
@@ -225,3 +226,26 @@ def test_the_n_best_of_several_labels_have_a_column_each(tmp_path, capfd, format
     row = json.loads(printed)[0] if format == "json" else next(csv.DictReader(printed.splitlines()))
     assert (row["label"], row["label_2"]) == best.names
     assert (float(row["probability"]), float(row["probability_2"])) == pytest.approx(best.probabilities, abs=1e-6)
+
+
+def test_the_ending_of_the_output_determines_the_format(models, tmp_path, capfd):
+    (tmp_path / "lines.txt").write_text("ab\ncd\n")
+    command = ["predict", str(models / "translator"), str(tmp_path / "lines.txt"), "-o"]
+    for name in ("a.csv", "a.JSON", "a.parquet", "a.txt", "a"):
+        assert main([*command, str(tmp_path / name)]) == 0
+    assert next(csv.DictReader((tmp_path / "a.csv").open()))["source"] == "ab"
+    assert [row["source"] for row in json.loads((tmp_path / "a.JSON").read_text())] == ["ab", "cd"]
+    assert parquet.read_table(tmp_path / "a.parquet")["source"].to_pylist() == ["ab", "cd"]
+    assert (tmp_path / "a.txt").read_text() == (tmp_path / "a").read_text() and "," not in (tmp_path / "a").read_text()
+    classify = ["predict", str(models / "classifier"), str(tmp_path / "lines.txt"), "-o"]
+    for name, first in (("b.parquet", b"PAR1"), ("b.json", b"[\n"), ("b", b"text,")):
+        assert main([*classify, str(tmp_path / name)]) == 0
+        assert (tmp_path / name).read_bytes().startswith(first)
+    assert main([*classify, str(tmp_path / "c"), "-f", "parquet"]) == 0
+    capfd.readouterr()
+    for options, message in ((["c.json", "-f", "csv"], "--format csv contradicts the ending of"),
+                             (["c.xlsx"], "not written as .xlsx"),
+                             (["c.jsonl", "-f", "json"], "not written as .jsonl")):
+        assert main([*classify, str(tmp_path / options[0]), *options[1:]]) == 2
+        assert message in " ".join(capfd.readouterr().err.replace("│", "").split())
+        assert not (tmp_path / options[0]).exists()

@@ -23,6 +23,10 @@ class Format(StrEnum):
     text = "text"
 
 
+ENDINGS = {".csv": Format.csv, ".json": Format.json, ".parquet": Format.parquet}  # of output files, in lower case
+OTHER_TABLES = (".tsv", ".jsonl", ".xlsx", ".xls")  # endings of tables in formats other than `Format`
+
+
 @dataclass(frozen=True)
 class Request:
     """What is predicted: the inputs, the number of predictions per input, and the format of the rows."""
@@ -37,7 +41,9 @@ class Request:
         help="Predictions per input: by default the best one, or for a multi-label model all labels that reach their "
              "thresholds; for masked words, five per mask.")] = None
     format: Annotated[Format | None, typer.Option(
-        "--format", "-f", help="By default text for generated lines, else csv.", show_default=False)] = None
+        "--format", "-f", show_default=False,
+        help="By default that of the ending of --output (.csv, .json or .parquet); else text for generated lines, and "
+             "csv for others.")] = None
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None
     set_level: Annotated[float | None, typer.Option(
         "--set", metavar="LEVEL", show_default=False,
@@ -58,8 +64,24 @@ class Request:
         """The value of --tta, or of its former name --views."""
         return self.tta or self.views
 
+    @property
+    def stated_format(self) -> Format | None:
+        """The value of --format; without one, the format of the ending of --output; None if neither states it."""
+        return self.format or ENDINGS.get(self.ending)
+
+    @property
+    def ending(self) -> str:
+        """That of --output, in lower case."""
+        return "" if self.output is None else self.output.suffix.lower()
+
     def check(self) -> None:
         """Raises BadParameter for options that contradict each other."""
+        if self.ending in OTHER_TABLES:
+            raise typer.BadParameter(f"{self.output}: predictions are not written as {self.ending}; choose a name that "
+                                     f"ends with {', '.join(ENDINGS)}")
+        if self.stated_format is not ENDINGS.get(self.ending, self.stated_format):
+            raise typer.BadParameter(f"--format {self.format} contradicts the ending of {self.output}; leave --format "
+                                     "out for the format of the ending, or choose another name")
         if self.format is Format.parquet and self.output is None:
             raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
         current_value(self.tta, self.views, "--tta", "--views")

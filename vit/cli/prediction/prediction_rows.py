@@ -115,7 +115,7 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dic
         cells = [cell for pair in zip(prediction.texts, prediction.scores, strict=True) for cell in pair]
         return dict(zip(columns, [prediction.source, *cells], strict=False))
 
-    format = request.format or (Format.csv if images or top_k > 1 else Format.text)
+    format = request.stated_format or (Format.csv if images or top_k > 1 else Format.text)
     if images:
         paths, left_out = image_paths(request)
         predictions = predictor.stream(paths, settings, request.batch_size)
@@ -227,7 +227,7 @@ def table_format(request: Request) -> Format:
     if request.format is Format.text:
         raise typer.BadParameter("--format text is for generated text, but this model is a classifier; use csv, json "
                                  "or parquet")
-    return request.format or Format.csv
+    return request.stated_format or Format.csv
 
 
 def text_columns(top_k: int) -> list[str]:
