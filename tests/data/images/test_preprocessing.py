@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import struct
 
 import numpy as np
 import pytest
@@ -190,9 +191,29 @@ def test_max_pixels_raises_the_limit_of_pillow(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
     monkeypatch.setattr(decode, "PILLOW_LIMIT", 100)
     raw = encoded(Image.new("RGB", (12, 10)))
-    with pytest.raises(BadImage, match="has more than 100 pixels; .*data.preprocessing.max_pixels"):
+    with pytest.raises(BadImage, match="120 pixels are more than max_pixels=100; .*data.preprocessing.max_pixels"):
         P8.replace(max_pixels=100).image(raw)
     assert P8.replace(max_pixels=120).image(raw).shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize(("left", "limit", "message"), [
+    (0, 100_000_000, "400000000 pixels are more than max_pixels=100000000; .*raise the limit"),
+    (0, 300_000_000, "20000x20000 pixels are more than max_pixels=300000000; .*raise the limit"),
+    (2**16 - 1, 2**31, "5605536225 pixels are more than max_pixels=2147483648, which can be at most 4294967296; "),
+])
+def test_the_limit_that_applies_and_the_pixels_of_a_frame_are_stated(monkeypatch, left, limit, message):
+    """The frame of a GIF may be larger than the image that its header states."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 89_478_485)
+    height = 20_000 if left == 0 else 2**16 - 1
+    raw = b"GIF89a" + struct.pack("<HH3B", 32, 32, 0, 0, 0) + b"," + struct.pack("<HHHHB", left, 0, 20_000, height, 0)
+    with pytest.raises(BadImage, match=message):
+        P8.replace(max_pixels=limit).image(raw + b"\x02\x00;")
+
+
+def test_a_limit_of_pillow_below_that_of_vit_is_named(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
+    with pytest.raises(BadImage, match="is refused by Pillow, whatever max_pixels is .*120 pixels"):
+        P8.image(encoded(Image.new("RGB", (12, 10))))
 
 
 def test_errors_name_the_file_on_one_line(tmp_path):

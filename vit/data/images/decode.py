@@ -7,6 +7,7 @@ before anything is decoded.
 import contextlib
 import ctypes
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -70,10 +71,9 @@ def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> I
     """
     if max_pixels > PILLOW_LIMIT and Image.MAX_IMAGE_PIXELS is not None:  # raises Pillow's own limit
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, max_pixels)
-    image = fix_byte_order(raw if isinstance(raw, Image.Image) else _open(raw, name))
-    if image.width * image.height > max_pixels:
-        size = f"{image.width}x{image.height}"
-        raise BadImage(name, f"{size} pixels are more than max_pixels={max_pixels}; {RAISE_LIMIT}")
+    image = fix_byte_order(raw if isinstance(raw, Image.Image) else _open(raw, name, max_pixels))
+    if (count := image.width * image.height) > max_pixels:
+        raise BadImage(name, _over_limit(f"{image.width}x{image.height}", count, max_pixels))
     return image
 
 
@@ -134,7 +134,23 @@ def array_to_image(array: np.ndarray, name: str, span: Range = FULL) -> Image.Im
     return Image.fromarray(np.ascontiguousarray(_bytes_from(array, name, span)))
 
 
-def _open(raw: bytes | Path, name: str) -> Image.Image:
+def _over_limit(size: str, count: int, max_pixels: int) -> str:
+    """Why an image of `count` pixels, written as `size`, is refused."""
+    if count > MAX_PIXELS_LIMIT:
+        return (f"{size} pixels are more than max_pixels={max_pixels}, which can be at most {MAX_PIXELS_LIMIT}; shrink "
+                "the file")
+    return f"{size} pixels are more than max_pixels={max_pixels}; {RAISE_LIMIT}"
+
+
+def _refused_by_pillow(error: Image.DecompressionBombError, max_pixels: int) -> str:
+    """Why Pillow does not open an image; its message states the number of pixels, which the header may not."""
+    found = re.search(r"\((\d+) pixels\)", str(error))
+    if found and int(found[1]) > max_pixels:
+        return _over_limit(found[1], int(found[1]), max_pixels)
+    return f"is refused by Pillow, whatever max_pixels is ({_reason(error)}); shrink the file"
+
+
+def _open(raw: bytes | Path, name: str, max_pixels: int) -> Image.Image:
     if isinstance(raw, bytes) and not raw:
         raise BadImage(name, "the file is empty (0 bytes)")
     try:
@@ -149,8 +165,8 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
                 return _open_heif(raw, name)
     except BadImage:
         raise
-    except Image.DecompressionBombError:
-        raise BadImage(name, f"has more than {PILLOW_LIMIT} pixels; {RAISE_LIMIT}") from None
+    except Image.DecompressionBombError as error:
+        raise BadImage(name, _refused_by_pillow(error, max_pixels)) from None
     except Exception as error:
         raise BadImage(name, f"cannot be opened ({_reason(error)})") from error
 
