@@ -68,14 +68,14 @@ class HeldOut:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the table as CSV, or as Parquet if the name ends with .parquet, where bytes of a file name that are not
-        UTF-8 become question marks.
+        UTF-8 are escaped, as in messages: \\udce9 for the byte E9.
         """
         header = [*FACTS, *(f"{COLUMN}{name}" for name in self.classes)]
         if Path(path).suffix.lower() == ".parquet":
             import pyarrow
             from pyarrow import parquet
 
-            names = [name.encode("utf-8", "replace").decode() for name in self.names]
+            names = [name.encode("utf-8", "backslashreplace").decode() for name in self.names]
             columns = zip(*replace(self, names=names).rows(), strict=True)
             parquet.write_table(pyarrow.table(dict(zip(header, map(list, columns), strict=True))), path)
             return

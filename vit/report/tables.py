@@ -76,7 +76,8 @@ class JsonTable:
 
 class ParquetTable:
     """A Parquet file with row groups of 1000 rows. The first group determines the column types; the type of a column
-    that is empty in it follows from its name.
+    that is empty in it follows from its name. Bytes of file names that are not UTF-8 are escaped, as in messages and
+    JSON: \\udce9 for the byte E9.
     """
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
@@ -201,4 +202,4 @@ def _visible(value: Cell) -> Cell:
 def _utf8(value: Cell) -> Cell:
     if isinstance(value, list):
         return [_utf8(each) for each in value]
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

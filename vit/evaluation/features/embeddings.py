@@ -137,7 +137,7 @@ def save_embeddings(path: Path, parts: dict[str, Embeddings], classes: Sequence[
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(features.ravel()), features.shape[1])
     class_names = [classes[label] if label >= 0 else None for label in labels]
     table = {
-        "name": pyarrow.array([name.encode("utf-8", "replace").decode() for name in names], pyarrow.string()),
+        "name": pyarrow.array([name.encode("utf-8", "backslashreplace").decode() for name in names], pyarrow.string()),
         "split": pyarrow.array(splits, pyarrow.string()),
         "label": pyarrow.array(class_names, pyarrow.string()),
         "feature": values,
