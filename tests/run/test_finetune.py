@@ -11,10 +11,10 @@ import yaml
 from safetensors.torch import load_file
 
 import vit
-from tests.run.conftest import QUICK, run
+from tests.run.conftest import QUICK, SMALL, run
 from tests.run.test_resume import assert_same, stopped_and_resumed
 from tests.run.test_strategies import TWO, losses
-from vit.run.config.composing import ConfigError, compose
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
 
@@ -70,6 +70,19 @@ def test_only_trained_parameters_change_and_have_optimizer_state(source, tmp_pat
     (optimizer,) = checkpoint["optimizer_states"]
     held = sum(state["exp_avg"].numel() for state in optimizer["state"].values())
     assert held == expected
+
+
+def test_the_head_of_the_same_classes_in_another_order_is_loaded(photos, tmp_path):
+    base, names = [f"data.root={photos}", *SMALL, "data=folder"], ["cat", "dog", "emu"]
+    first = vit.train([*base, *QUICK, "calibrate=none", f"run_dir={tmp_path / 'first'}"]).path
+    order = [2, 0, 1]
+    listed = [f"{name}/{i:03}.png,{name}\n" for name in names for i in range(10)]
+    (tmp_path / "t.csv").write_text("".join(["file,label\n", *listed]))
+    node = ["data=table", f"data.path={tmp_path / 't.csv'}", f"data.classes=[{','.join(names[i] for i in order)}]"]
+    overrides = [*base[:-1], *node, f"init_from={first}"]
+    config = resolve(compose(overrides)) | {"overrides": overrides}
+    job = build_job(config, find_devices(config["trainer"]))
+    assert torch.equal(job.model.head.weight.cpu(), weights(first)["head.weight"][order])
 
 
 def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):

@@ -64,6 +64,18 @@ def test_a_head_can_keep_its_initial_values() -> None:
     assert statuses(load_weights(model, source.state_dict(), head=False))["head.weight"] == "new"
 
 
+def test_a_head_of_the_same_classes_in_another_order_is_the_same_function() -> None:
+    source, model, order = tiny(0), tiny(1), [2, 0, 1, 4, 3]
+    images = torch.randn(2, 3, 16, 16)
+    report = load_weights(model, source.state_dict(), class_order=order)
+    assert torch.equal(model.head.weight, source.head.weight[order])
+    torch.testing.assert_close(model(images), source(images)[:, order])
+    assert "head.weight, head.bias: rows in the order of the model's classes" in report.table()
+    assert load_weights(model, source.state_dict(), class_order=range(5)).count("new") == 0
+    report = load_weights(model, source.state_dict(), head=False)
+    assert "new     head.weight  (5, 24) -> (5, 24)  for other or unnamed classes" in report.table()
+
+
 def test_registers_that_the_source_lacks_keep_their_initial_values() -> None:
     source, model = tiny(0), tiny(1, registers=2, patch_size=2, image_size=8)
     status = statuses(load_weights(model, source.state_dict()))

@@ -1,7 +1,7 @@
 """Loading weights into a model, possibly of another resolution or number of classes, with a report on every tensor."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -18,6 +18,7 @@ from vit.weights.weight_format import State
 HEADS = ("head", "head_dist")
 PREFIX_TOKENS = ("cls_token", "dist_token", "reg_token")  # come before the patch tokens
 POSITIONS = ("embed.pos_embed", "pos_embed")
+REORDERED = "rows in the order of the model's classes, which is another one in the source"
 PATCH_PROJECTIONS = ("embed.proj.weight", "patch_embed.proj.weight")
 
 
@@ -26,6 +27,7 @@ def load_weights(
     source: State | DetectedWeights,
     *,
     head: bool = True,
+    class_order: Sequence[int] | None = None,
     source_grid: tuple[int, int] | None = None,
     parts: tuple[str, ...] = ("",),
     assign: bool = False,
@@ -38,6 +40,8 @@ def load_weights(
     Args:
         source: in any format of `vit.weights`, with or without a wrapper's prefix.
         head: False leaves the head at its initial values even if it fits, for other classes of the same number.
+        class_order: the index in the source of each of the model's classes, if it has the same ones in another order;
+            the rows of linear heads are reordered, and other heads are as with `head=False`.
         source_grid: (rows, columns) of the source's position table; needed only if it is not square.
         parts: prefixes of the names to load, such as ("embed.", "encoder."); the report covers only these.
         assign: use the source's tensors themselves, without a copy, where they fit unchanged.
@@ -55,8 +59,11 @@ def load_weights(
         state = best_match(target, found.state, to_timm(state)) if found else to_timm(state)
     rows, fitting = [], {}
     for name, own in target.items():
-        tensor = state.get(name) if head or not is_head(name, model) else None
+        tensor, reason = state.get(name), ""
+        if tensor is not None and is_head(name, model):
+            tensor, reason = head_tensor(name, tensor, own, model, head, class_order)
         status, fitted, how = fit(name, tensor, own, model, state, source_grid)
+        how = how or reason
         if fitted is not None:
             fitting[name] = fitted
         source_shape = tuple(state[name].shape) if name in state else None
@@ -65,7 +72,9 @@ def load_weights(
     rows += [unused_row(name, state[name], excluded) for name in state if name not in target]
     check_coverage(model, rows)
     copy_tensors(model, fitting, target, assign)
-    return KeyReport(rows, found.notes() if found else [])
+    notes = found.notes() if found else []
+    reordered = [row.name for row in rows if row.how == REORDERED]
+    return KeyReport(rows, [*notes, f"{', '.join(reordered)}: {REORDERED}"] if reordered else notes)
 
 
 def first_num_heads(model: nn.Module) -> int | None:
@@ -128,6 +137,22 @@ def fit(
     return fit_unchanged(tensor, own)
 
 
+def head_tensor(
+    name: str, tensor: Tensor, own: Tensor, model: nn.Module, head: bool, class_order: Sequence[int] | None
+) -> tuple[Tensor | None, str]:
+    """The source's tensor of a head for the model's classes, and the reason if it is another one or None."""
+    if tensor.shape != own.shape:
+        return tensor, ""  # it does not fit, as its shapes show
+    if not head:
+        return None, "for other or unnamed classes"
+    if class_order is None:
+        return tensor, ""
+    layer = name.rpartition(".")[0]
+    if layer in head_names(model) and isinstance(model.get_submodule(layer), nn.Linear):
+        return tensor[list(class_order)], REORDERED
+    return None, "the classes are in another order"
+
+
 def prefix_length(state: State) -> int:
     """The number of class, distillation and register tokens in a state dict."""
     return sum(tensor.shape[1] for name, tensor in state.items() if name.split(".")[-1] in PREFIX_TOKENS)
@@ -145,11 +170,15 @@ def is_text_model(model: nn.Module) -> bool:
 
 
 def is_head(name: str, model: nn.Module) -> bool:
-    """Whether a parameter belongs to the classification head; a timm model names its heads in `pretrained_cfg`."""
+    """Whether a parameter belongs to the classification head."""
+    return name.startswith(tuple(f"{head}." for head in head_names(model)))
+
+
+def head_names(model: nn.Module) -> tuple[str, ...]:
+    """The names of the heads; a timm model has them in `pretrained_cfg`."""
     cfg = getattr(model, "pretrained_cfg", None) or {}
     heads = cfg.get("classifier") or HEADS
-    heads = (heads,) if isinstance(heads, str) else tuple(heads)
-    return name.startswith(tuple(f"{head}." for head in heads))
+    return (heads,) if isinstance(heads, str) else tuple(heads)
 
 
 def check_coverage(model: nn.Module, rows: list[KeyRow]) -> None:

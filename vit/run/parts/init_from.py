@@ -1,7 +1,7 @@
 """`init_from`: the checkpoint that a run starts from, with the architecture and preprocessing that it states."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -129,12 +129,13 @@ def source_error(key: str, source: str, error: Exception, hint: str = "") -> Con
 
 
 def load_initial_weights(
-    initial: Initial | None, model: nn.Module, *, head: bool = True, parts: tuple[str, ...] = ("",)
+    initial: Initial | None, model: nn.Module, *, classes: list[str] | None = None, parts: tuple[str, ...] = ("",)
 ) -> KeyReport | None:
     """Load the weights of `init_from` into the model and log the report; None where there are no weights.
 
     Args:
-        head, parts: as for `vit.weights.load_weights`.
+        classes: of the model's head, if it has one; the source's head is loaded if it has the same ones.
+        parts: as for `vit.weights.load_weights`.
 
     Raises:
         ConfigError: the weights do not fit.
@@ -143,10 +144,17 @@ def load_initial_weights(
         return None
     inferred = initial.model is not None and initial.model["kind"] != TimmConfig.kind
     weights = initial.checkpoint.weights if inferred else initial.checkpoint.state
-    load = partial(load_weights, model, head=head, source_grid=initial.grid, parts=parts)
+    order = None if classes is None else class_order(initial.classes or [], classes)
+    load = partial(load_weights, model, head=classes is None or order is not None, source_grid=initial.grid,
+                   class_order=None if initial.classes == classes else order, parts=parts)
     report = checked(f"init_from={initial.name}", load, weights)
     log.info("weights from %s: %s", initial.name, report.table())
     return report
+
+
+def class_order(known: Sequence[str], classes: Sequence[str]) -> list[int] | None:
+    """The index of each class among the known ones; None if they are not the same classes."""
+    return [known.index(name) for name in classes] if sorted(known) == sorted(classes) else None
 
 
 def published_timm_preprocessing(name: str) -> Preprocessing | None:
