@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import vit
-from tests.run.conftest import QUICK, SMALL, table
+from tests.run.conftest import QUICK, SMALL, table, write_photos
 from vit.data import DataError
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.data_source import build_source
@@ -171,3 +171,36 @@ def test_a_run_records_its_fold_and_compares_it(patients, tmp_path):
         vit.train([f"resume={run.path}", "data.fold=2/4"])
     with pytest.raises(ConfigError, match="data.fold=2/4 would evaluate on training samples"):
         record.check_splits({**record.data, "fold": "2/4"})
+
+
+def test_fractions_of_data_with_its_own_splits_are_a_warning(tmp_path, caplog):
+    def warned(root, *more, record=None):
+        caplog.clear()
+        overrides = ["data=folder", f"data.root={root}", *more]
+        build_source(resolve(compose(overrides))["data"], record, overrides)
+        return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+    for split in ("train", "val", "test"):
+        write_photos(tmp_path / "photos" / split, {"cat": 4, "dog": 4})
+    fractions, seed = "data.fractions=[0.5,0.25,0.25]", "data.split_seed=3"
+    assert warned(tmp_path / "photos", fractions, seed) == [
+        "data.fractions=[0.5, 0.25, 0.25] and data.split_seed=3 have no effect: photos has its own splits train, val, "
+        "test; leave them out"]
+    assert "data.split_seed=3 has no effect" in warned(tmp_path / "photos", seed)[0]
+    assert warned(tmp_path / "photos") == []
+    assert warned(tmp_path / "photos" / "train", fractions, seed) == []
+    shutil.rmtree(tmp_path / "photos" / "val")
+    assert warned(tmp_path / "photos", fractions, seed) == []
+    build_source(resolve(compose(["data=digits", seed]))["data"], None, [seed])
+    build_source(resolve(compose(["data=spelled_numbers", seed]))["data"], None, [seed])
+    build_source(resolve(compose(["data=text_table", seed]))["data"], None, [seed])
+    assert not caplog.records
+
+
+def test_the_command_is_warned_about_fractions_without_effect(tmp_path):
+    for split in ("train", "val", "test"):
+        write_photos(tmp_path / "photos" / split, {"cat": 8, "dog": 8})
+    overrides = ["data=folder", f"data.root={tmp_path / 'photos'}", "data.fractions=[0.5,0.25,0.25]", *SMALL, *QUICK]
+    run = vit.train([*overrides, "recipe.epochs=1", "calibrate=none", f"run_dir={tmp_path / 'run'}"])
+    assert "data.fractions=[0.5, 0.25, 0.25] has no effect: photos has its own splits" in (
+        run.path / "log.txt").read_text()

@@ -5,7 +5,9 @@
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 import torch
@@ -20,6 +22,20 @@ PARTS = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
 SLACK = 1e-6  # tolerance for the rounding of sums of fractions
 TIES = 8  # counter of the hash that breaks ties; another value would change published splits
+
+_ASSIGNED: ContextVar[list[str] | None] = ContextVar("_ASSIGNED", default=None)
+
+
+@contextmanager
+def watched_splitting() -> Iterator[list[str]]:
+    """A list that has an entry for each call of `assign_splits` in this context: it stays empty where the data has its
+    own splits, so that neither fractions nor the seed have an effect.
+    """
+    token = _ASSIGNED.set(calls := [])
+    try:
+        yield calls
+    finally:
+        _ASSIGNED.reset(token)
 
 
 def assign_splits(
@@ -36,6 +52,8 @@ def assign_splits(
         ValueError: `fractions` are not three numbers of at least 0 that add up to 1.
     """
     _check_fractions(fractions)
+    if (calls := _ASSIGNED.get()) is not None:
+        calls.append("fractions")
     _, val, test = fractions
     hashes = hash_positions(keys, seed)
     part = np.where(hashes < test, TEST, np.where(hashes >= 1 - val, VAL, TRAIN))

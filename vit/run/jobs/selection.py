@@ -45,7 +45,7 @@ def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, re
     """
     config = with_defaults(config)
     job = check_job(config, devices)
-    source = build_source(config["data"], record)
+    source = build_source(config["data"], record, config.get("overrides"))
     check_samples(job, source, config)
     if config["task"]["name"] == "classification" and source.multi_label:
         job = job_class(*MULTI_LABEL_JOB)

@@ -12,8 +12,9 @@ from vit.data import CorpusSource, DataError, PairSource, Source
 from vit.data.quality.corrections import apply_corrections, leave_out
 from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import POOL, Partition, repartition
+from vit.data.splits.splitting import watched_splitting
 from vit.run.config.checked import checked
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, stated
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import override_text
 from vit.run.records.splits import DataRecord
@@ -35,11 +36,12 @@ FRACTIONS = (0.8, 0.1, 0.1)
 UNDIVIDED = (1.0, 0.0, 0.0)
 
 
-def build_source(data: dict, record: DataRecord | None = None) -> Source:
+def build_source(data: dict, record: DataRecord | None = None, overrides: list[str] | None = None) -> Source:
     """The data set: calls the function that `data._target_` names with the keys of `data` that are its parameters.
 
     Args:
         record: the recorded splits of a resumed run, which are used again.
+        overrides: of a new run; those that the data makes ineffective are reported.
 
     Raises:
         ConfigError: there is no such function, or a key is not a parameter of it.
@@ -61,7 +63,10 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
         parse_fold(data["fold"])  # an error before the data is read
     if new_splits and "fractions" in parameters:
         node["fractions"] = list(UNDIVIDED)
-    source = checked("data", partial(instantiate, _convert_="all"), node)
+    with watched_splitting() as assigned:
+        source = checked("data", partial(instantiate, _convert_="all"), node)
+    if not (assigned or new_splits) and record is None and "fractions" in parameters:
+        warn_about_own_splits(source, data, overrides or [])
     if new_splits:
         if record is None and data.get("fold") is not None and "test" in source.splits:
             log.info("data.fold=%s: the folds are made of %s; the %d samples of test take no part", data["fold"],
@@ -73,6 +78,17 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
                 raise DataError(f"data.{key}: {source.name} has no labels to correct; leave it out")
             source = edit(source, data[key])  # after the split: a corrected label moves no sample to another one
     return source if record is None else record.apply(source)
+
+
+def warn_about_own_splits(source: Source | PairSource | CorpusSource, data: dict, overrides: list[str]) -> None:
+    """Warns that overrides of how data is split have no effect on data of this project's kinds that has its splits."""
+    found = [key for key in ("fractions", "split_seed") if key in stated(overrides, "data")]
+    given = any(data.get(key) for key in ("root", "path", "repo"))  # generated data has a seed, too
+    if found and given and data["_target_"].startswith("vit.data."):
+        listed = " and ".join(f"data.{key}={data[key]}" for key in found)
+        verb, pronoun = ("have", "them") if len(found) > 1 else ("has", "it")
+        log.warning("%s %s no effect: %s has its own splits %s; leave %s out", listed, verb, source.name,
+                    ", ".join(source.splits), pronoun)
 
 
 def with_new_splits(source: Source, data: dict, undivided: bool) -> Source:
