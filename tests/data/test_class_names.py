@@ -29,6 +29,30 @@ def test_nan_is_missing_among_numbers_and_a_name_among_names():
     assert encode_labels("t.csv", ["nan", "roti"], None, None)[0] == ["nan", "roti"]
 
 
+def test_labels_nan_among_names_are_a_warning(tmp_path, caplog):
+    encode_labels("t.csv", ["cat", "NaN", "dog", "NaN"], None, None)
+    assert "t.csv: 2 of 4 labels are 'NaN', which is a class; if they are missing values, remove" in caplog.text
+    caplog.clear()
+    encode_labels("t.csv", ["nan", "roti"], None, ["nan", "roti"])  # names that the data states
+    encode_labels("t.csv", ["nano", "banana"], None, None)
+    assert not caplog.records
+    file = tmp_path / "t.csv"
+    file.write_text("text,label\n" + "".join(f"a {i},{'nan' if i % 3 else 'cat'}\n" for i in range(12)))
+    text_table(file)
+    assert "t.csv: 8 of 12 labels are 'nan', which is a class" in caplog.text
+
+
+@pytest.mark.parametrize("names, similar", [
+    (["0", "0.0", "1", "2"], "'0' and '0.0'"), (["1", "1.50", "1.5"], "'1.5' and '1.50'"),
+    (["7", "007"], "'007' and '7'"), (["0", "1", "1.5"], None), (["1.2.3", "1.2.30"], None),
+    (["12345678901234567890", "12345678901234567891.0"], None),
+])
+def test_names_of_the_same_number_are_reported(caplog, names, similar):
+    encode_labels("t.csv", names, None, None)
+    expected = f"t.csv: {similar} are 2 classes, although they are the same number; rename them"
+    assert (expected in caplog.text) == bool(caplog.records) == (similar is not None)
+
+
 def test_white_space_and_unicode_forms_are_normalized(caplog):
     values = ["cat ", "cat", " dog", "dog", ACCENT, unicodedata.normalize("NFD", ACCENT)]
     names, labels = encode_labels("t.csv", values, None, None)

@@ -4,6 +4,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from vit.data.identity import to_nfc
 log = logging.getLogger("vit")
 
 SEPARATORS = "|;,"  # common separators of several labels in one cell
+PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 LIST_AS_TEXT = re.compile(r"\[\s*(['\"\d].*)?\]|\{\s*['\"].*\}", re.DOTALL)  # as pandas and Label Studio write cells
 
 
@@ -45,14 +47,26 @@ def clean_label(value: Any) -> str:
 
 
 def warn_about_similar_names(where: Path | str, names: Sequence[str]) -> None:
-    """Warns about classes whose names differ only by case or white space, since they may be meant as one class."""
+    """Warns about classes whose names differ only by case or white space, or are the same number, since they may be
+    meant as one class.
+    """
     groups = defaultdict(list)
     for name in names:
-        groups[" ".join(name.casefold().split())].append(name)
-    for group in groups.values():
+        number = Decimal(name) if PLAIN_NUMBER.fullmatch(name) else None  # a float would round large numbers
+        groups[" ".join(name.casefold().split()) if number is None else number].append(name)
+    for key, group in groups.items():
         if len(group) > 1:
-            log.warning("%s: %s are %d classes, although they differ only by case or white space; rename them if "
-                        "they mean the same", where, " and ".join(map(repr, group)), len(group))
+            what = "are the same number" if isinstance(key, Decimal) else "differ only by case or white space"
+            log.warning("%s: %s are %d classes, although they %s; rename them if they mean the same", where,
+                        " and ".join(map(repr, group)), len(group), what)
+
+
+def warn_about_nan(where: Path | str, values: Sequence[str]) -> None:
+    """Warns about the class of labels `nan`, as some programs write missing values."""
+    found = [value for value in values if value.lower() == "nan"]
+    if found:
+        log.warning("%s: %d of %d labels are %r, which is a class; if they are missing values, remove these rows",
+                    where, len(found), len(values), found[0])
 
 
 def labels_are_class_names(values: Sequence[Any], classes: Sequence[str] | None) -> bool:
@@ -115,6 +129,7 @@ def _encode_single_labels(
     names = known or stored or [str(v) for v in found]
     if not (known or stored):
         warn_about_similar_names(path, names)
+        warn_about_nan(path, values)
         _warn_about_merged_labels(path, raw)
         warn_about_combined_labels(path, names)
     if broken := next((name for name in names if lone_surrogate(name)), None):
