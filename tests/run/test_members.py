@@ -45,8 +45,8 @@ def seen(folder):
     return {entry.name for record in records for key in ("train", "val") for entry in record[key]}
 
 
-def error_of(arguments, capsys):
-    assert main([str(argument) for argument in arguments]) == 2
+def error_of(arguments, capsys, code=2):
+    assert main([str(argument) for argument in arguments]) == code
     return " ".join(capsys.readouterr().err.split())
 
 
@@ -83,6 +83,19 @@ def test_copies_without_the_runs_are_refused_by_the_record_of_the_ensemble(state
     assert f"the samples of photos, test, {SEEN}" in error_of(["evaluate", tmp_path / "one"], capsys)
     assert main(["evaluate", str(tmp_path / "other")]) == 0
     assert "use --split test" in error_of(["evaluate", tmp_path / "other", "--split", "val"], capsys)
+
+
+@pytest.mark.parametrize("extra", [{"members": 3}, {"members": ["a", 1]}, {"members": [], "held_out": "test"}])
+def test_a_damaged_record_of_the_members_is_named(folds, tmp_path, capsys, extra):
+    bundle = load_bundle(folds / "ensemble")
+    save_bundle(tmp_path / "m", bundle.model, bundle.classes, bundle.preprocessing, {}, {**bundle.extra, **extra})
+    assert f"vit.extra.{list(extra)[-1]} must be a list of strings" in error_of(["evaluate", tmp_path / "m"], capsys, 1)
+
+
+def test_a_calibrated_copy_elsewhere_is_refused_on_the_samples_too(stated, tmp_path, capsys):
+    assert main(["calibrate", str(stated / "ensemble"), "--split", "test", "--output", str(tmp_path / "X")]) == 0
+    text = error_of(["evaluate", tmp_path / "X", "--split", "val"], capsys)
+    assert f"of the 8 samples of photos, val, {SEEN}" in text and str(stated / "cross_validation.json") in text
 
 
 def test_an_ensemble_of_an_earlier_version_finds_the_runs_beside_it(folds, tmp_path, capsys, caplog, monkeypatch):

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vit.bundle import MEMBER_PATHS, Bundle
+from vit.bundle import CONFIG as CONFIG_FILE
+from vit.bundle import MEMBER_PATHS, Bundle, BundleError
 from vit.data import Source
 from vit.data.identity import to_nfc
 from vit.data.splits.recorded import Entry
@@ -26,8 +27,12 @@ def is_combined(bundle: Bundle) -> bool:
 
 
 def members_record(bundle: Bundle) -> DataRecord | None:
-    """All training and all validation samples of the members, each as one split; None where a run is missing."""
-    found = [_member(bundle, path) for path in bundle.extra.get(MEMBER_PATHS) or _older_members(bundle)]
+    """All training and all validation samples of the members, each as one split; None where a run is missing.
+
+    Raises:
+        BundleError: the record of the members is damaged.
+    """
+    found = [_member(bundle, path) for path in _texts(bundle, MEMBER_PATHS) or _older_members(bundle)]
     if not found or None in found or not all(record.splits for record in found):
         return None
     splits = {key: _union(record.splits.get(key, ()) for record in found) for key in ("train", CHOOSING)}
@@ -43,6 +48,7 @@ def check_unseen(bundle: Bundle, source: Source, data: dict, split: str, recorde
 
     Raises:
         ConfigError: samples of the split, which is not train, are such samples.
+        BundleError: the record of the members is damaged.
     """
     if split == "train" or split not in source.splits:
         return
@@ -69,8 +75,8 @@ def _seen_samples(record: DataRecord, source: Source) -> dict[str, int]:
 
 
 def _check_without_runs(bundle: Bundle, source: Source, data: dict, split: str) -> None:
-    held_out = bundle.extra.get(HELD_OUT)
-    if held_out is None:
+    held_out = _texts(bundle, HELD_OUT)
+    if HELD_OUT not in bundle.extra:
         log.warning("the runs of the members of %s are missing: %s, %s, may contain their training samples",
                     bundle.path, source.name, split)
     elif split not in held_out or data.get("fold") is not None:
@@ -78,13 +84,21 @@ def _check_without_runs(bundle: Bundle, source: Source, data: dict, split: str) 
 
 
 def _message(bundle: Bundle, number: str, split: str, unseen: Sequence[str]) -> str:
-    folders = [bundle.path.parent, *(Path(path).parent for path in bundle.extra.get(MEMBER_PATHS, ())[:1])]
+    folders = [bundle.path.parent, *(Path(path).parent for path in _texts(bundle, MEMBER_PATHS)[:1])]
     file = next((each / CROSS_VALIDATION for each in folders if (each / CROSS_VALIDATION).is_file()), None)
     numbers = f"; {file} has the accuracy out of fold" if file else ""
     test = f"--split {unseen[0]}, whose samples no member saw, or " if unseen else ""
     return (f"{number} samples of {split} are training or validation samples of members of {bundle.path}, so their "
             f"accuracy and calibration would not hold for new ones{numbers}; use {test}other data, with data=NAME "
             "data.root=FOLDER")
+
+
+def _texts(bundle: Bundle, key: str) -> list[str]:
+    found = bundle.extra.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise BundleError(f"{bundle.path / CONFIG_FILE}: vit.extra.{key} must be a list of strings; copy the folder "
+                          "again")
+    return found
 
 
 def _member(bundle: Bundle, path: str) -> DataRecord | None:
