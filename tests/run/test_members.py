@@ -69,7 +69,7 @@ def test_the_stated_test_split_is_evaluated_and_the_stated_validation_split_is_r
     capsys.readouterr()
     text = error_of(["calibrate", ensemble, "--output", tmp_path / "X"], capsys)
     assert f"of the 8 samples of photos, val, {SEEN}" in text
-    assert "use --split test, whose samples no member saw, or other data" in text
+    assert "use --split test, whose samples no member was trained on, or other data" in text
     assert main(["calibrate", str(ensemble), "--split", "test", "--output", str(tmp_path / "X")]) == 0
     assert load_bundle(tmp_path / "X").calibration.samples == 10
     assert SEEN in error_of(["evaluate", ensemble, "data.fold=1/2"], capsys)

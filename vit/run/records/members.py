@@ -87,7 +87,7 @@ def _message(bundle: Bundle, number: str, split: str, unseen: Sequence[str]) -> 
     folders = [bundle.path.parent, *(Path(path).parent for path in _texts(bundle, MEMBER_PATHS)[:1])]
     file = next((each / CROSS_VALIDATION for each in folders if (each / CROSS_VALIDATION).is_file()), None)
     numbers = f"; {file} has the accuracy out of fold" if file else ""
-    test = f"--split {unseen[0]}, whose samples no member saw, or " if unseen else ""
+    test = f"--split {unseen[0]}, whose samples no member was trained on, or " if unseen else ""
     return (f"{number} samples of {split} are training or validation samples of members of {bundle.path}, so their "
             f"accuracy and calibration would not hold for new ones{numbers}; use {test}other data, with data=NAME "
             "data.root=FOLDER")
