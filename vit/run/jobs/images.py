@@ -316,5 +316,8 @@ def audit_source(
         log.warning("left out %s: %s", printable(sample.name), sample.reason)
     if len(report.unreadable) > NAMED:
         log.warning("left out %d more unreadable images, listed in audit.json", len(report.unreadable) - NAMED)
+    if counted := sum(sample.decoded for sample in report.unreadable):
+        log.info("%d of these files, whose headers can be read, are in the numbers of samples that follow, and are "
+                 "left out when they are decoded", counted)
     bad = report.bad_samples(decoded=False)
     return source.without(bad) if bad else source, report
