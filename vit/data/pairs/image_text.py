@@ -51,11 +51,7 @@ def image_text(
     warn_about_mixed_forms(str(text), texts, names)
     files, missing = resolve_files(path, directory, columns["image"])
     if missing and (on_bad_sample != "skip" or len(missing) == len(files)):
-        raise FileNotFoundError(
-            f"{names[missing[0]]}: {files[missing[0]]!r} does not exist under {directory}; {len(missing)} of "
-            f"{len(files)} files of {path.name} are missing; set data.root to their folder, or leave them out with "
-            "data.on_bad_sample=skip"
-        )
+        raise missing_files(path, directory, names[missing[0]], files[missing[0]], f"{len(missing)} of {len(files)}")
     rows, left_out = drop_empty({str(text): texts}, names, on_empty)
     empty = set(range(len(names))).difference(rows.tolist())
     rows = np.setdiff1d(rows, missing)
@@ -69,3 +65,11 @@ def image_text(
     parts = rows_by_split(values, names, on_unknown_split, left_out, need_train=False)
     splits = add_missing_splits({key: pairs.take(found) for key, found in parts.items()}, fractions, split_seed)
     return PairSource(path.stem, splits, left_out)
+
+
+def missing_files(path: Path, directory: Path, row: str, file: str, number: str) -> FileNotFoundError:
+    """The error about missing image files, which names the first one."""
+    return FileNotFoundError(
+        f"{row}: {file!r} does not exist under {directory}; {number} files of {path.name} are missing; set data.root "
+        "to their folder, or leave them out with data.on_bad_sample=skip"
+    )

@@ -130,7 +130,7 @@ def suited_threads(step_flops: float, devices: Devices) -> Iterator[None]:
     """
     threads = torch.get_num_threads()
     if devices.accelerator != "cpu" or step_flops >= SMALL_STEP or threads == 1:
-        if devices.accelerator == "cpu" and devices.world == 1:
+        if devices.accelerator == "cpu" and devices.world == 1 and threads > 1:
             warn_of_busy_cores(threads)
         yield
         return
@@ -147,6 +147,6 @@ def warn_of_busy_cores(threads: int) -> None:
     for _ in range(SAMPLES - 1):
         time.sleep(INTERVAL)
         busy = min(busy, busy_cores())
-    if threads > 1 and (free := max(1, cores - busy)) < threads:
+    if (free := max(1, cores - busy)) < threads:
         log.warning("other processes use %d of %d cores, and training with %d threads waits for them: %s=%d before "
                     "the command may make it several times as fast", min(busy, cores), cores, threads, THREADS, free)
