@@ -8,9 +8,8 @@ from vit.run.parts import devices
 from vit.run.parts.devices import SMALL_STEP, Devices, suited_threads
 
 
-@pytest.mark.parametrize(("threads", "busy", "world", "steps", "expected"), [
-    (8, [3, 3, 2, 4, 3], 1,
-     "use 2 of 8 cores, and training with 8 threads waits for them: OMP_NUM_THREADS=6"),
+@pytest.mark.parametrize(("threads", "busy", "world", "expected"), [
+    (8, [3, 3, 2, 4, 3], 1, "use 2 of 8 cores, and training with 8 threads waits for them: OMP_NUM_THREADS=6"),
     (8, [9] * 5, 1, "use 8 of 8 cores, and training with 8 threads waits for them: OMP_NUM_THREADS=1"),
     (4, [4] * 5, 1, None),  # four cores are free
     (8, [5, 5, 0, 5, 5], 1, None),  # only at moments
