@@ -213,7 +213,7 @@ def damaged(data: bytes, times: int) -> Iterator[tuple[str, bytes]]:
 
 
 def images(path: Path) -> None:
-    from vit.data.images.tables import table
+    from vit.data.image_sources.tables import table
 
     read_all(table(path))
 
@@ -228,7 +228,7 @@ def texts(path: Path) -> None:
 
 
 def folder(path: Path) -> None:
-    from vit.data.images.folders import folder
+    from vit.data.image_sources.folders import folder
 
     read_all(folder(path))
 

@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 
-from vit.data.images.bit_depth import RULES
-from vit.data.images.jpeg_decoders import DECODERS
+from vit.data.decoding.bit_depth import RULES
+from vit.data.decoding.jpeg_decoders import DECODERS
 from vit.data.images.preprocessing import RESIZES
 from vit.data.images.resampling import LIBRARIES
 from vit.data.text.token_ids import ON_LONG

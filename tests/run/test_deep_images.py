@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import vit
-from tests.data.images.test_bit_depth import arrays, expected, noise, tiff, write_twelve_bits
+from tests.data.decoding.test_bit_depth import arrays, expected, noise, tiff, write_twelve_bits
 from tests.run.conftest import QUICK, SMALL
 from vit.data import DataError, Source
 from vit.run.config.composing import compose, resolve

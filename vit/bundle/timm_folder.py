@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from vit.data import Preprocessing
-from vit.data.images.bit_depth import FULL, beyond_eight_bits
+from vit.data.decoding.bit_depth import FULL, beyond_eight_bits
 from vit.weights.formats.timm import timm_arguments
 
 CROP_MODES = {  # resize rule of vit -> timm

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from typer.models import OptionInfo
 
-    from vit.data.images.files import LeftOut
+    from vit.data.image_sources.files import LeftOut
     from vit.inference import BadInput
 
 
@@ -98,7 +98,7 @@ def print_left_out(left_out: Sequence["LeftOut"], used: int) -> None:
     if not left_out:
         return
     from vit.data.errors import printable
-    from vit.data.images.files import summary
+    from vit.data.image_sources.files import summary
 
     text = f"left out {len(left_out)} of {used + len(left_out)} files: {summary(left_out)}, "
     stderr().print(f"{text}such as {printable(left_out[0][0])}", markup=False, highlight=False, soft_wrap=True)

@@ -17,17 +17,17 @@ from vit.data.augment.steps import (
     VerticalFlip,
 )
 from vit.data.batching.batches import EvalBatches, TrainBatches
+from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
 from vit.data.formats.word_vectors import read_vectors
+from vit.data.image_sources.folders import folder
+from vit.data.image_sources.tables import table
+from vit.data.image_sources.unlabelled import UnlabelledImages, unlabelled_images
 from vit.data.images.dataset import ImageDataset
-from vit.data.images.decode import BadImage
 from vit.data.images.device_images import DeviceImages
-from vit.data.images.folders import folder
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.images.packed import PackedAugment, PackedImageDataset, PackedPreprocessing, RandomPatches
 from vit.data.images.preprocessing import Preprocessing
-from vit.data.images.tables import table
-from vit.data.images.unlabelled import UnlabelledImages, unlabelled_images
 from vit.data.pairs.dataset import PairDataset
 from vit.data.pairs.image_text import image_text
 from vit.data.pairs.length_buckets import PairEvalBatches, PairTrainBatches

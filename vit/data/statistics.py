@@ -7,10 +7,10 @@ import numpy as np
 from torch import Tensor
 
 from vit.counters import permutation
+from vit.data.decoding.bit_depth import FULL, MeasuredRange, has_unknown_depth, measure_range
+from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
-from vit.data.images.bit_depth import FULL, MeasuredRange, has_unknown_depth, measure_range
 from vit.data.images.dataset import ImageDataset
-from vit.data.images.decode import BadImage
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.pairs.source import PairSplit
 from vit.data.splits.split import Split

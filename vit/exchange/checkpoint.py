@@ -12,7 +12,7 @@ from vit.bundle.calibration import Calibration
 from vit.bundle.files import SourceError
 from vit.bundle.label_calibration import LabelCalibration
 from vit.data import AnyPreprocessing
-from vit.data.images.npz import are_image_arrays
+from vit.data.image_sources.npz import are_image_arrays
 from vit.data.text.tokenizers import Tokenizer
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import published_preprocessing

@@ -7,7 +7,7 @@ from typing import Any
 
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
-from vit.data.images.bit_depth import FULL, beyond_eight_bits
+from vit.data.decoding.bit_depth import FULL, beyond_eight_bits
 from vit.data.images.preprocessing import as_size
 
 CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm's -> our resize rule

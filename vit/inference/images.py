@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vit.bundle import Bundle
 from vit.data import BadImage, PackedPreprocessing, Preprocessing
-from vit.data.images.files import LeftOut
+from vit.data.image_sources.files import LeftOut
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
 from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images

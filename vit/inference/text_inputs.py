@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from vit.data.decoding.decode import BadImage
 from vit.data.formats.lines import BadText, Line
-from vit.data.images.decode import BadImage
 
 BadInput = BadImage | BadText  # returned in place of a prediction by `stream`
 Prediction = TypeVar("Prediction")

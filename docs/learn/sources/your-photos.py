@@ -93,7 +93,7 @@ print(f"digits 0 to 5: {pretrained.metrics['test/accuracy']:.1%} of {pretrained.
 # classifies the test photos. This takes a second, and `vit probe MODEL data=folder data.root=photos` does the same.
 
 # %%
-from vit.data.images.folders import folder as photo_folder
+from vit.data.image_sources.folders import folder as photo_folder
 from vit.evaluation.features.embeddings import embed_split
 from vit.evaluation.features.probe import Labelled, run_probes
 from vit.exchange import open_model

@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision import transforms
 
 from vit.data import BadImage, Preprocessing
-from vit.data.images import decode
+from vit.data.decoding import decode
 
 P8 = Preprocessing(size=8)
 

@@ -195,7 +195,7 @@ def audit_preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | 
         ValueError: a value of the preprocessing is invalid.
     """
     from vit.data import LinePreprocessing, Preprocessing
-    from vit.data.images.bit_depth import RULES
+    from vit.data.decoding.bit_depth import RULES
     from vit.data.pairs.line_widths import fitting_width
     from vit.data.statistics import resolve_range
     from vit.models.checks import pair

@@ -9,7 +9,7 @@ import typer
 from vit.cli.terminal import Device, Model, Precision, counted, print_left_out, print_unreadable, print_written
 
 if TYPE_CHECKING:
-    from vit.data.images.files import LeftOut
+    from vit.data.image_sources.files import LeftOut
     from vit.inference import Predictor, TextPredictor
 
 

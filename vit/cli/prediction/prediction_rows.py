@@ -15,7 +15,7 @@ from vit.cli.prediction.options import STDIN, Format, Request
 
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
-    from vit.data.images.files import LeftOut
+    from vit.data.image_sources.files import LeftOut
     from vit.generation import Generation
     from vit.inference import (
         BadInput,

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.signal_handling import _remove_worker_pids
 
+from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
-from vit.data.images.decode import BadImage
 from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
 from vit.files.processes import STOP_SIGNALS, stop_signals_blocked, unblock_stop_signals
 from vit.files.resources import available_cores

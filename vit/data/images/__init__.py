@@ -1,1 +1,1 @@
-"""Image files, decoding and preprocessing; labelled and unlabelled image data sets."""
+"""Preprocessing of images, and data sets of images as batches of tensors."""

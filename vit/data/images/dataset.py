@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vit.data.augment.random_crop import Box, Sizing
-from vit.data.images.bit_depth import FULL, has_unknown_depth
-from vit.data.images.decode import BadImage, open_image
+from vit.data.decoding.bit_depth import FULL, has_unknown_depth
+from vit.data.decoding.decode import BadImage, open_image
+from vit.data.decoding.jpeg_decoders import select
 from vit.data.images.image_cache import DiskCache, MemoryCache, default_folder
-from vit.data.images.jpeg_decoders import select
 from vit.data.images.prepared import Prepared, read_sample
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import LIBRARIES, resize_box
@@ -47,8 +47,8 @@ class ImageDataset(Dataset):
     in memory are cached as with "auto".
     `on_bad_sample`: "error", or "skip", which leaves an unreadable image out of its batch and lists it under "bad".
     With `fill=False` the cache holds no images before `fill()`, except those passed to `keep`.
-    `decoder` (vit.data.images.jpeg_decoders) does not change the pixels. `resampling`: the library that resizes random
-    crops, "torch" or "pillow", with nearly the same pixels; without `sizing` it is always Pillow.
+    `decoder` (vit.data.decoding.jpeg_decoders) does not change the pixels. `resampling`: the library that resizes
+    random crops, "torch" or "pillow", with nearly the same pixels; without `sizing` it is always Pillow.
 
     Raises:
         DataError: the decoder is not installed, or its pixels differ from Pillow's.

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
-from vit.data.images.decode import BadImage
 from vit.data.images.prepared import Prepared
 from vit.data.progress import StageProgress, reported
 from vit.data.splits.split import content_of

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vit.data.images.bit_depth import FULL, Range, check_range
+from vit.data.decoding.bit_depth import FULL, Range, check_range
 from vit.data.images.preprocessing import (
     INTERPOLATIONS,
     ImageLike,

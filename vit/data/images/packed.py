@@ -13,8 +13,8 @@ from torch import Tensor
 from vit.counters import uniform
 from vit.data.augment.random_crop import Box, RandomResizedCrop
 from vit.data.augment.steps import Augment
+from vit.data.decoding.decode import BadImage
 from vit.data.images.dataset import ImageDataset
-from vit.data.images.decode import BadImage
 from vit.data.images.prepared import read_sample
 from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, as_size
 from vit.data.images.resampling import resize_box

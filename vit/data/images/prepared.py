@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from vit.data.augment.random_crop import RandomResizedCrop, Sizing
-from vit.data.images.decode import BadImage
+from vit.data.decoding.decode import BadImage
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import resize_box
 from vit.data.splits.split import Raw, Split

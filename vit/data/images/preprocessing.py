@@ -12,10 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from vit.data.augment.image_ops import at_once
-from vit.data.formats.zip_archives import ArchivedFile
-from vit.data.images import jpeg_decoders
-from vit.data.images.bit_depth import FULL, Range, check_range, is_high_bit_depth, stored_values
-from vit.data.images.decode import (
+from vit.data.decoding import jpeg_decoders
+from vit.data.decoding.bit_depth import FULL, Range, check_range, is_high_bit_depth, stored_values
+from vit.data.decoding.decode import (
     MAX_PIXELS_LIMIT,
     ORIENTATION,
     BadImage,
@@ -24,6 +23,7 @@ from vit.data.images.decode import (
     open_image,
     to_eight_bits,
 )
+from vit.data.formats.zip_archives import ArchivedFile
 from vit.files.untrusted import read_bytes
 
 RESIZES = ("shorter", "squash", "pad", "none")
@@ -171,7 +171,7 @@ class Preprocessing(StoredPreprocessing):
         self, raw: ImageLike, name: str = "", min_scale: MinScale | None = None, decoder: str = "auto"
     ) -> np.ndarray:
         """The pixels of `decode` as (H,W) or (H,W,3) uint8; plain JPEGs are decoded by `decoder` of
-        `vit.data.images.jpeg_decoders`.
+        `vit.data.decoding.jpeg_decoders`.
 
         Raises:
             BadImage: the image cannot be decoded.

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vit.data.augment.steps import Augment
+from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
-from vit.data.images.decode import BadImage
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.pairs.line_widths import line_size
 from vit.data.pairs.source import PairSplit

@@ -7,7 +7,7 @@ import numpy as np
 
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns
-from vit.data.images.file_names import resolve_files
+from vit.data.image_sources.file_names import resolve_files
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
 from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vit.counters import permutation
-from vit.data.images.decode import BadImage, open_image
+from vit.data.decoding.decode import BadImage, open_image
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import upright_size
 from vit.data.pairs.source import PairSplit

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
 from vit.data.identity import fingerprint
-from vit.data.images.decode import BadImage
 from vit.data.sample_names import ConcatSequence, SelectedStrings
 from vit.data.splits.names import SPLIT_NAMES
 from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys

@@ -16,9 +16,9 @@ import numpy as np
 from torch import Tensor
 
 from vit.counters import permutation
+from vit.data.decoding.decode import BadImage
+from vit.data.decoding.image_header import read_header
 from vit.data.errors import printable
-from vit.data.images.decode import BadImage
-from vit.data.images.image_header import read_header
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.progress import StageProgress
 from vit.data.quality.audit_report import AuditReport, BadSample

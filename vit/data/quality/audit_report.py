@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from vit.data.decoding.bit_depth import FULL, Range
 from vit.data.errors import printable
-from vit.data.images.bit_depth import FULL, Range
-from vit.data.images.files import summary
+from vit.data.image_sources.files import summary
 
 
 @dataclass(frozen=True)

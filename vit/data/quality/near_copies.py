@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from vit.data.decoding.decode import BadImage
 from vit.data.errors import printable
-from vit.data.images.decode import BadImage
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.progress import StageProgress, reported
 from vit.data.source import Source

@@ -15,7 +15,7 @@ import numpy as np
 
 from vit.data.class_names import encode_labels
 from vit.data.errors import DataError
-from vit.data.images.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS
+from vit.data.image_sources.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
 from vit.data.splits.names import SPLIT_NAMES, match_splits, warn_without_effect

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vit.bundle import Calibration, load_bundle, save_bundle
 from vit.data import BadImage, DataError, ImageDataset, Mixup, Preprocessing, Source, Split
 from vit.data.errors import printable
-from vit.data.images.files import summary
+from vit.data.image_sources.files import summary
 from vit.data.progress import StageProgress
 from vit.data.quality.audit import audit
 from vit.data.quality.audit_report import AuditReport

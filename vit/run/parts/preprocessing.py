@@ -13,7 +13,7 @@ from vit.data import (
     Split,
     estimate,
 )
-from vit.data.images.bit_depth import FULL, RULES, has_unknown_depth
+from vit.data.decoding.bit_depth import FULL, RULES, has_unknown_depth
 from vit.data.images.preprocessing import as_size
 from vit.data.pairs.line_widths import fitting_width
 from vit.data.statistics import array_type, resolve_range

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from vit.data.errors import printable
 from vit.data.identity import to_nfc
-from vit.data.images.files import is_image_name
+from vit.data.image_sources.files import is_image_name
 
 log = logging.getLogger("vit")
 

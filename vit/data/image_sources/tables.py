@@ -14,12 +14,12 @@ from vit.data.class_names import clean_label, encode_labels, parse_class_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, check_header, find_column, numbered_rows
 from vit.data.formats.parquet import read_parquet
-from vit.data.images.annotations import annotation_rows
-from vit.data.images.file_names import resolve_files
-from vit.data.images.files import is_image_name
-from vit.data.images.npz import npz
-from vit.data.images.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS, distinct, select_column, to_list
-from vit.data.images.table_labels import table_labels
+from vit.data.image_sources.coco_label_studio import annotation_rows
+from vit.data.image_sources.file_names import resolve_files
+from vit.data.image_sources.files import is_image_name
+from vit.data.image_sources.npz import npz
+from vit.data.image_sources.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS, distinct, select_column, to_list
+from vit.data.image_sources.table_labels import table_labels
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
 from vit.data.splits.groups import group_column

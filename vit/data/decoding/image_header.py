@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from vit.data.images.decode import ORIENTATION, open_image
-from vit.data.images.quiet_decoding import quiet_decoding
+from vit.data.decoding.decode import ORIENTATION, open_image
+from vit.data.decoding.quiet_decoding import quiet_decoding
 
 START, SCAN, QUANTIZATION, HUFFMAN, JFIF = 0xD8, 0xDA, 0xDB, 0xC4, 0xE0  # markers, ITU-T T.81, table B.1
 FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from vit.data import Preprocessing
-from vit.data.images.quiet_decoding import FILTER, quiet_decoding
+from vit.data.decoding.quiet_decoding import FILTER, quiet_decoding
 
 PREPROCESSING = Preprocessing(size=(8, 8), mean=(0.5,) * 3, std=(0.5,) * 3)
 

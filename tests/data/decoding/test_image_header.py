@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from vit.data import BadImage
-from vit.data.images.decode import open_image
-from vit.data.images.image_header import HEADER_BYTES, ordinary_jpeg_size, read_header
+from vit.data.decoding.decode import open_image
+from vit.data.decoding.image_header import HEADER_BYTES, ordinary_jpeg_size, read_header
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (19, 23, 3), dtype=np.uint8)
 ORDINARY = {

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from vit.data.errors import DataError
 from vit.data.formats.zip_archives import Archive, read_entry
-from vit.data.images.annotations import annotation_format, annotation_rows
-from vit.data.images.file_names import served_files
-from vit.data.images.files import ImageFiles
-from vit.data.images.table_columns import IMAGE_COLUMNS
+from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
+from vit.data.image_sources.file_names import served_files
+from vit.data.image_sources.files import ImageFiles
+from vit.data.image_sources.table_columns import IMAGE_COLUMNS
 from vit.files.untrusted import LimitError, parse_json
 
 MOST = 20  # JSON files that are read

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from vit.data.errors import printable
-from vit.data.images.bit_depth import (
+from vit.data.decoding.bit_depth import (
     FULL,
     Range,
     explain_unsupported_tiff,
@@ -25,7 +24,8 @@ from vit.data.images.bit_depth import (
     open_low_bytes,
     values_by_tags,
 )
-from vit.data.images.quiet_decoding import quiet_decoding
+from vit.data.decoding.quiet_decoding import quiet_decoding
+from vit.data.errors import printable
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
 EXTENSIONS = frozenset(

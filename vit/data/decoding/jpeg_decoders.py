@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
+from vit.data.decoding.bit_depth import FULL
+from vit.data.decoding.decode import load_image
 from vit.data.errors import DataError
-from vit.data.images.bit_depth import FULL
-from vit.data.images.decode import load_image
 
 DECODERS = ("auto", "pillow", "simplejpeg", "torchcodec")
 EXTRAS = {"simplejpeg": "jpeg", "torchcodec": "torchcodec"}

@@ -13,9 +13,9 @@ from vit.data.errors import DataError, printable
 from vit.data.formats.lines import lone_surrogate
 from vit.data.formats.zip_archives import Archive, ReadMember, is_archive, is_hidden, open_archive
 from vit.data.identity import to_nfc
-from vit.data.images.annotation_folders import check_no_annotations
-from vit.data.images.files import ImageFiles, image_files, summary
-from vit.data.images.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
+from vit.data.image_sources.annotation_folders import check_no_annotations
+from vit.data.image_sources.files import ImageFiles, image_files, summary
+from vit.data.image_sources.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.names import match_splits, similar_splits
@@ -29,8 +29,8 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     Without split folders the images are split by `fractions` (train, val, test; stratified); with train but no val, val
     is split off train. Classes of val and test are matched by name with those of train. The validation images of
     TinyImageNet and ImageNet, which are not in class folders, have the classes that a file states
-    (vit.data.images.stated_labels). `left_out` of the source lists the entries that `image_files` leaves out, images
-    outside any class folder, and what is beside the split folders.
+    (vit.data.image_sources.stated_labels). `left_out` of the source lists the entries that `image_files` leaves out,
+    images outside any class folder, and what is beside the split folders.
 
     Raises:
         DataError: there are no class folders, a split is empty, val or test has a class that train lacks, or folders

@@ -13,7 +13,7 @@ import numpy as np
 
 from vit.data.errors import DataError, printable
 from vit.data.formats.zip_archives import Archive, is_hidden, read_entry
-from vit.data.images.files import is_image_name
+from vit.data.image_sources.files import is_image_name
 from vit.data.splits.names import match_splits
 from vit.files.untrusted import LimitError
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vit.data.decoding.decode import EXTENSIONS
 from vit.data.formats.zip_archives import Archive, is_hidden, is_safe
-from vit.data.images.decode import EXTENSIONS
 
 LeftOut = tuple[str, str]  # (name, reason)
 _Folder = tuple[str, tuple[str, ...]]  # path below the root, real paths of the folders above it

@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from vit.data import DataError, Preprocessing, folder, pictures
-from vit.data.images.files import image_files, summary
+from vit.data.image_sources.files import image_files, summary
 from vit.data.quality.audit import audit
 from vit.inference import named_images
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.decoding.decode import EXTENSIONS
 from vit.data.errors import DataError
-from vit.data.images.decode import EXTENSIONS
-from vit.data.images.files import image_files
-from vit.data.images.folders import file_samples, open_folder
+from vit.data.image_sources.files import image_files
+from vit.data.image_sources.folders import file_samples, open_folder
 from vit.data.source import Source
 from vit.data.splits.names import match_splits
 from vit.data.splits.split import Split

@@ -11,8 +11,8 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import pil_to_tensor, resized_crop
 
 from vit.data import BadImage, DataError, ImageDataset, Preprocessing, RandomResizedCrop, folder
-from vit.data.images import jpeg_decoders
-from vit.data.images.jpeg_decoders import draft_factor, equals_pillow, select
+from vit.data.decoding import jpeg_decoders
+from vit.data.decoding.jpeg_decoders import draft_factor, equals_pillow, select
 from vit.data.images.resampling import resize_box
 
 OTHERS = ("simplejpeg", "torchcodec")

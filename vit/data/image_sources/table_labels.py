@@ -13,7 +13,7 @@ from vit.data.class_names import clean_label, encode_labels, labels_are_class_na
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
-from vit.data.images.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
+from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
 from vit.messages import did_you_mean, nearest_names
 
 log = logging.getLogger("vit")

@@ -10,7 +10,7 @@ from PIL import Image
 
 from vit.bundle.timm_folder import unsupported_preprocessing
 from vit.data import BadImage, DataError, ImageDataset, LinePreprocessing, Preprocessing, folder
-from vit.data.images.bit_depth import measure_range
+from vit.data.decoding.bit_depth import measure_range
 from vit.data.splits.split import ReadArray, Split
 from vit.data.statistics import resolve_range
 from vit.exchange.preprocessing import to_transformers

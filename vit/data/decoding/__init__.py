@@ -1,0 +1,1 @@
+"""Image files of every supported format → upright 8-bit Pillow images."""

@@ -1,0 +1,1 @@
+"""Images and their labels on disk: folders of classes, tables, arrays, annotations of other tools."""
