@@ -51,12 +51,7 @@ def load_weights(
             `source_grid`.
     """
     target = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(parts)}
-    found = source if isinstance(source, DetectedWeights) else detect_format(source)
-    if found is not None and found.format.with_heads is not None:
-        found = replace(found, num_heads=first_num_heads(model))
-    state = dict(source) if found is None else found.converted
-    if is_vit(state) and not is_vit(target):
-        state = best_match(target, found.state, to_timm(state)) if found else to_timm(state)
+    found, state = convert_source(model, target, source)
     rows, fitting = [], {}
     for name, own in target.items():
         tensor, reason = state.get(name), ""
@@ -75,6 +70,18 @@ def load_weights(
     notes = found.notes() if found else []
     reordered = [row.name for row in rows if row.how == REORDERED]
     return KeyReport(rows, [*notes, f"{', '.join(reordered)}: {REORDERED}"] if reordered else notes)
+
+
+def convert_source(model: nn.Module, target: State,
+                   source: State | DetectedWeights) -> tuple[DetectedWeights | None, dict[str, Tensor]]:
+    """The format of the source, None if it is unknown, and its tensors by the names of the model."""
+    found = source if isinstance(source, DetectedWeights) else detect_format(source)
+    if found is not None and found.format.with_heads is not None:
+        found = replace(found, num_heads=first_num_heads(model))
+    state = dict(source) if found is None else found.converted
+    if is_vit(state) and not is_vit(target):
+        state = best_match(target, found.state, to_timm(state)) if found else to_timm(state)
+    return found, state
 
 
 def first_num_heads(model: nn.Module) -> int | None:
