@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.generation.beam import beam_search
+from vit.generation.cast_weights import with_cast_weights
 from vit.generation.ctc import rescore_with_ctc
 from vit.generation.ensemble import Ensemble
 from vit.generation.sampling import sample
@@ -59,7 +60,8 @@ def generate(
         return []
     with torch.inference_mode(), evaluating(*models):
         sources = augmented_images(source, source_mask, settings.tta) * len(models)
-        models = [model for model in map(stepping, models) for _ in range(settings.tta)]
+        models = [stepping(model, source.device.type) for model in models]
+        models = [model for model in models for _ in range(settings.tta)]
         capacity = first.shape[1] + settings.beam * min(longest, CAPACITY)
         ensemble = Ensemble(models, sources, source_mask, capacity, utf8)
         if settings.ctc:
@@ -122,6 +124,6 @@ def max_tokens(models: Sequence[nn.Module], forced: int, max_len: int) -> int:
     return longest
 
 
-def stepping(model: nn.Module) -> nn.Module:
-    """The fastest equivalent form of a model for step-by-step generation."""
-    return Uncached(model) if bypassed(model) else fast_call(model)
+def stepping(model: nn.Module, device: str) -> nn.Module:
+    """The fastest equivalent form of a model for step-by-step generation on a type of device."""
+    return Uncached(model) if bypassed(model) else fast_call(with_cast_weights(model, device))
