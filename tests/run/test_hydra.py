@@ -124,7 +124,27 @@ def test_the_config_is_composed_once_for_the_check_and_the_run(started, monkeypa
     assert [config["recipe"]["epochs"] for config in started] == [3, 4]
 
 
+@pytest.mark.parametrize("overrides", [["~experiment"], ["experiment=[]"], ["~augment"], ["~logger"], ["~finetune"],
+                                       ["experiment=[digits,_short_text]"], ["experiment=paper/first"]])
+def test_groups_are_removed_listed_and_nested_as_in_hydra(own, capsys, overrides):
+    file = own / "experiment" / "paper" / "first.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("# @package _global_\nseed: 11\n")
+    overrides = [f"hydra.searchpath=['{own}']", *overrides]
+    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+        expected = OmegaConf.to_container(hydra_compose("train", overrides=overrides))
+    assert printed(capsys, "--cfg", "job", *overrides) == expected
+
+
+@pytest.mark.parametrize("override", ["~data", "~logger=default", "~callbacks", "~trainer", "~model"])
+def test_a_run_needs_its_groups(override, capsys):
+    assert main([override]) == 2
+    assert f"the config has no {override.strip('~').partition('=')[0]};" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("overrides", "texts"), [
+    (["experiment=[digits,mnits]"], ["experiment=mnits: no such experiment", "did you mean mnist?"]),
+    (["experiment=../data/digits"], ["no such experiment"]),
     (["data=mine"], ["no such data", "folder"]),
     (["--config-dir", "my conf", "data=mien"], ["did you mean mine?"]),
     (["--config-dir", "nowhere", "data=digits"], ["there is no folder", "nowhere"]),

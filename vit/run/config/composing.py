@@ -38,6 +38,9 @@ log = logging.getLogger("vit")
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
               "callbacks")
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
+OPTIONAL_GROUPS = ("augment", "experiment")  # whose files set keys of other nodes
+NEEDED = ("task", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "data", "name", "seed", "runs",
+          "run_dir", "resume", "init_from", "precision", "calibrate", "report", "compile", "debug", "compare")
 
 RUN_FOLDER, MODE = "hydra.run.dir", "hydra.mode"
 
@@ -192,26 +195,30 @@ def options(group: str, search: tuple[str, ...] = ()) -> list[str]:
     Args:
         search: overrides of the search path.
     """
-    return _options(group, search, config_folder())
+    return sorted(name for name in _files(group, search, config_folder())
+                  if not name.startswith("_") and name not in FORMER_OPTIONS.get(group, ()))
 
 
 @functools.cache
-def _options(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[str]:
+def _files(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[str]:
+    """All files of a group, also those of former names and those that only other files include."""
     loader = hydra_over(folder).config_loader
     try:  # with overrides the loader copies its repository
-        found = (loader.get_group_options(group, overrides=list(search)) if search
-                 else loader.repository.get_group_options(group))
+        return (loader.get_group_options(group, overrides=list(search)) if search
+                else loader.repository.get_group_options(group))
     except CONFIG_ERRORS as error:
         raise ConfigError(one_line(error)) from None
-    return sorted(name for name in found if not name.startswith("_") and name not in FORMER_OPTIONS.get(group, ()))
 
 
 def resolve(config: DictConfig) -> dict:
     """The config as plain dicts, lists, strings and numbers, with all interpolations resolved.
 
     Raises:
-        ConfigError: a missing or invalid value, or one that has no effect.
+        ConfigError: a missing key, a missing or invalid value, or one that has no effect.
     """
+    if missing := [key for key in NEEDED if key not in config.keys()]:  # noqa: SIM118 - `in` is false for ??? too
+        raise ConfigError(f"the config has no {', '.join(missing)}; do not remove it with ~, and list train in the "
+                          "defaults of a primary config of your own")
     try:
         found = with_current_keys(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except OmegaConfBaseException as error:
@@ -232,12 +239,22 @@ def _check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
         if not _is_group(group, search):
             continue
         known = options(group, search)
+        if override.is_delete() or chosen == [] and group in OPTIONAL_GROUPS:
+            continue
         if not chosen or not isinstance(chosen, str | list | dict):
             raise ConfigError(f"{override.input_line}: must be one of {', '.join(known)}; leave it out for the default")
-        if isinstance(chosen, str) and chosen not in known and chosen not in FORMER_OPTIONS.get(group, ()):
-            raise ConfigError(
-                f"{group}={chosen}: no such {group}{nearest(chosen, known)} ({group} may be {', '.join(known)})"
-            )
+        if not isinstance(chosen, dict):
+            for each in chosen if isinstance(chosen, list) else [chosen]:
+                _check_option(group, str(each), known, search, listed=isinstance(chosen, list))
+
+
+def _check_option(group: str, chosen: str, known: list[str], search: tuple[str, ...], listed: bool) -> None:
+    """Checks one option of a group, which may lie in a folder of it, such as `experiment=paper/first`."""
+    *folders, name = chosen.split("/")
+    inside = not {"", ".", ".."} & {*folders}
+    if inside and name in _files("/".join([group, *folders]), search, config_folder()) and (listed or name[:1] != "_"):
+        return
+    raise ConfigError(f"{group}={chosen}: no such {group}{nearest(chosen, known)} ({group} may be {', '.join(known)})")
 
 
 def _added(override: Override, known: dict) -> str:
