@@ -6,7 +6,7 @@ import yaml
 from vit.run.config.composing import ConfigError, compose, options, resolve
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.valid_values import VALID_VALUES, nodes, valid_values
-from vit.run.config.value_kinds import Number
+from vit.run.config.value_kinds import Boolean, Number
 
 GLOBAL = ("train.yaml", "finetune", "experiment")  # whose files name keys from the top
 
@@ -129,3 +129,25 @@ def test_the_table_names_no_key_that_does_not_exist():
 ])
 def test_a_range_in_a_sentence(number, text):
     assert str(number) == text
+
+
+def test_interpolations_are_checked_when_they_are_resolved(monkeypatch):
+    monkeypatch.setenv("VIT_NUMBER", "5")
+    monkeypatch.setenv("VIT_FLAG", "false")
+    config = resolve(compose(["recipe.epochs=${seed}", 'seed="${oc.decode:${oc.env:VIT_NUMBER}}"', "report=${debug}",
+                              "compile=${oc.env:NONE,auto}", "recipe.mixup=${recipe.crop}"]))
+    assert (config["recipe"]["epochs"], config["seed"], config["report"], config["compile"]) == (5, 5, False, "auto")
+    for overrides, message in (
+        (["recipe.epochs=${name}"], "recipe.epochs=digits: must be a whole number, 1 or more, or auto$"),
+        (["seed=${oc.env:VIT_NUMBER}"], r"seed=5: must be a whole number.*; '5' is a string, of which \${oc.decode:"),
+        (["report=${oc.env:VIT_FLAG}"], "report=false: must be true or false; 'false' is a string"),
+        (["compile=${oc.env:VIT_FLAG}"], "compile=false: must be true, false or auto; 'false' is a string"),
+        (["data.tokenizer=${seed}", "data=corpus"], "data.tokenizer=0: must be a node"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            resolve(compose(overrides))
+
+
+def test_booleans_of_a_file_may_be_1_0_or_null():
+    assert all(Boolean().accepts(value) for value in (True, False, 1, 0, None))
+    assert not any(Boolean().accepts(value) for value in ("true", "auto", 2, [], {}))

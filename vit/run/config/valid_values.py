@@ -9,11 +9,12 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.types import Override
 
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, yaml_text
-from vit.run.config.value_kinds import Choice, Node, Number, Text
+from vit.run.config.value_kinds import Boolean, Choice, Node, Number, Text
 
 AUTO = ("auto",)
 BOOLEAN_OR_AUTO = ("compile",)
@@ -40,11 +41,15 @@ def or_list(number: Number) -> Number:
 
 SIZE = or_list(or_null(COUNT))  # of images and patches: one number, or height and width
 SAMPLES = or_list(replace(or_null(AT_LEAST_0), names=None))  # a number, a fraction, or the name of a file
-VALID_VALUES: dict[str, Number | Choice | Text | Node] = {  # key -> its valid values; * matches any name
+Kind = Boolean | Choice | Node | Number | Text
+VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
+    "compile": Boolean(names=AUTO),
     "compile_mode": Choice(("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")),
     "calibrate": Choice(("full", "temperature", "none"), null=True, any_case=True),
     "precision": Choice(("auto", "32-true", "bf16-mixed", "bf16-residual", "16-mixed")),
+    "debug": Boolean(),
     "name": Text(),
+    "report": Boolean(),
     "runs": Text(),
     "seed": SEED,
     "callbacks.every_steps": or_null(COUNT),
@@ -72,10 +77,13 @@ VALID_VALUES: dict[str, Number | Choice | Text | Node] = {  # key -> its valid v
     "data.name": Text(),
     "data.on_bad_sample": Choice(("error", "skip")),
     "data.on_long": Choice(("error", "skip", "cut")),
+    "data.pack": Boolean(),
     "data.patch_size": SIZE,
     "data.preprocessing": Node(),
     "data.preprocessing.background": BYTE,
     "data.preprocessing.crop_pct": or_null(FRACTION_ABOVE_0),
+    "data.preprocessing.draft": Boolean(),
+    "data.preprocessing.enlarge": Boolean(),
     "data.preprocessing.height": or_null(COUNT),
     "data.preprocessing.max_pixels": or_null(COUNT),
     "data.preprocessing.max_width": or_null(COUNT),
@@ -86,7 +94,9 @@ VALID_VALUES: dict[str, Number | Choice | Text | Node] = {  # key -> its valid v
     "data.split_seed": SEED,
     "data.test": SAMPLES,
     "data.tokenizer": Node(),
+    "data.tokenizer.lower": Boolean(),
     "data.tokenizer.min_frequency": COUNT,
+    "data.tokenizer.shared": Boolean(),
     "data.tokenizer.vocab_size": COUNT,
     "data.train": SAMPLES,
     "data.val": SAMPLES,
@@ -183,6 +193,7 @@ VALID_VALUES: dict[str, Number | Choice | Text | Node] = {  # key -> its valid v
     "task.pair_loss": AT_LEAST_0,
     "task.token_loss": AT_LEAST_0,
     "trainer.accelerator": Choice(("auto", "cpu", "gpu", "cuda", "mps")),
+    "trainer.deterministic": Boolean(),
     "trainer.devices": replace(Number(-1, whole=True), names=("auto",)),  # -1: all devices
     "trainer.log_every_n_steps": COUNT,
     "trainer.num_nodes": COUNT,
@@ -190,7 +201,7 @@ VALID_VALUES: dict[str, Number | Choice | Text | Node] = {  # key -> its valid v
 }
 
 
-def valid_values(key: str) -> Number | Choice | Text | Node | None:
+def valid_values(key: str) -> Kind | None:
     """The valid values of a dotted key; None for a key that may have any value, or that is checked where it is read."""
     if key in VALID_VALUES:
         return VALID_VALUES[key]
@@ -204,8 +215,18 @@ def invalid_value(config: dict) -> str | None:
         valid = valid_values(key)
         if valid is not None and not valid.accepts(value):
             hint = nearest(str(value), list(valid.names)) if isinstance(valid, Choice) else ""
+            if isinstance(valid, Number | Boolean) and isinstance(value, str) and not isinstance(as_yaml(value), str):
+                hint = f"; '{value}' is a string, of which ${{oc.decode:...}} makes the value"
             return f"{key}={yaml_text(value)}: must be {valid}{hint}"
     return None
+
+
+def as_yaml(text: str) -> Any:
+    """What YAML reads as the text, such as a number that an environment variable holds; the text if it is none."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
 
 
 def value_without_effect(config: dict) -> str | None:
@@ -224,6 +245,8 @@ def check_type(override: Override, default: object) -> None:
         ConfigError: a scalar in place of a node, or a string in place of a number or boolean.
     """
     value = override.value()
+    if isinstance(value, str) and "${" in value:  # an interpolation, which `invalid_value` checks when it is resolved
+        return
     if isinstance(default, dict) and default and value is not None and not isinstance(value, dict):
         inner = f"{override.key_or_group}.{'name' if 'name' in default else next(iter(default))}"
         raise ConfigError(f"{override.key_or_group}={value}: it is a node; set one of its keys, such as {inner}")

@@ -1,4 +1,5 @@
-"""The kinds of valid values of a config key: a number in a range, one of several names, any string, or a node.
+"""The kinds of valid values of a config key: a number in a range, true or false, one of several names, any string,
+or a node.
 
 `accepts(value)` checks a value; `str()` describes the valid ones in an error message.
 """
@@ -52,6 +53,24 @@ class Number:
             parts.append(f"below {self.high:g}" if self.below else f"{self.high:g} or less")
         others = [*(self.names or ()), *(["null"] if self.null else [])]
         return ", ".join(parts) + (f", or {' or '.join(others)}" if others else "")
+
+
+@dataclass(frozen=True)
+class Boolean:
+    """True or false; also 1, 0 and null, which a YAML file may have.
+
+    Args:
+        names: strings that are valid too.
+    """
+
+    names: tuple[str, ...] = ()
+
+    def accepts(self, value: Any) -> bool:
+        return value in self.names if isinstance(value, str) else value is None or value in (0, 1)
+
+    def __str__(self) -> str:
+        """`true, false or auto`"""
+        return " or ".join([", ".join(["true", "false", *self.names][:-1]), ["true", "false", *self.names][-1]])
 
 
 @dataclass(frozen=True)
