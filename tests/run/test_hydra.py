@@ -76,7 +76,18 @@ def test_folders_and_primary_configs_of_the_user(own, capsys):
     assert found["data"]["name"] == "mine" and found["model"]["depth"] == 1
     found = printed(capsys, "-cd", own.name, "--config-name", "own", "model=flat", "--cfg", "job", "--resolve")
     assert (found["seed"], found["name"], found["recipe"]["epochs"]) == (7, "mine", 1)
+    assert printed(capsys, "-cd", own, "-cn", "own.yaml", "--cfg", "job")["seed"] == 7
     assert printed(capsys, "-cn", "own", f"hydra.searchpath=['file://{own}']", "--cfg", "job")["seed"] == 7
+
+
+def test_the_search_path_of_a_primary_config_of_the_user(own, capsys, tmp_path, monkeypatch):
+    folder = tmp_path / "primary"
+    folder.mkdir()
+    monkeypatch.setenv("OWN_CONFIGS", str(own))
+    hydra = {"searchpath": ["file://${oc.env:OWN_CONFIGS}"]}
+    (folder / "far.yaml").write_text(yaml.safe_dump({"defaults": ["own", "_self_"], "hydra": hydra}))
+    found = printed(capsys, "-cd", folder, "-cn", "far", "model=flat", "--cfg", "job")
+    assert (found["seed"], found["data"]["name"], found["model"]["depth"]) == (7, "mine", 1)
 
 
 @pytest.fixture
@@ -136,6 +147,14 @@ def test_groups_are_removed_listed_and_nested_as_in_hydra(own, capsys, overrides
     assert printed(capsys, "--cfg", "job", *overrides) == expected
 
 
+@pytest.mark.parametrize(("content", "text"), [("a: [1\nb: 2", "broken.yaml"), ("- 1", "model=[1]: must be a node")])
+def test_a_broken_file_of_the_user_is_one_sentence(own, capsys, content, text):
+    (own / "model" / "broken.yaml").write_text(content)
+    assert main(["--config-dir", str(own), "model=broken"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and text in printed, printed
+
+
 @pytest.mark.parametrize("override", ["~data", "~logger=default", "~callbacks", "~trainer", "~model"])
 def test_a_run_needs_its_groups(override, capsys):
     assert main([override]) == 2
@@ -149,6 +168,9 @@ def test_a_run_needs_its_groups(override, capsys):
     (["--config-dir", "my conf", "data=mien"], ["did you mean mine?"]),
     (["--config-dir", "nowhere", "data=digits"], ["there is no folder", "nowhere"]),
     (["--config-name", "onw"], ["onw"]),
+    (["hydra.searchpath=my"], ["hydra.searchpath=my: must be a list, such as hydra.searchpath=['my']"]),
+    (["model.dim=${oc.env:NOWHERE}"], ["model.dim: ", "Environment variable 'NOWHERE' not found"]),
+    (["model.dim=${nowhere}"], ["model.dim: Interpolation key 'nowhere' not found"]),
     (["hydra.jobs.num=1"], ["hydra.jobs"]),
     (["hydra/launcher=jolib"], ["hydra/launcher/jolib", "basic"]),
     (["hydra/launcher=submitit_slurm"], ["is not installed: pip install hydra-submitit-launcher"]),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue, OmegaConfBaseException
 
 from vit.exchange.private_paths import PATH_KEYS
 from vit.messages import one_line
@@ -25,8 +25,8 @@ from vit.run.config.hydra_interface import (
     detach_hydra,
     hydra_over,
     is_hydra_key,
-    search_folders,
     value_of,
+    with_search_path_of_primary,
 )
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, parse, with_current_key, with_current_keys
@@ -127,12 +127,9 @@ def prepare_overrides(parsed: list[Override]) -> Prepared:
     for override in parsed:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
-    name = str(value_of(parsed, PRIMARY) or "train")
+    name = str(value_of(parsed, PRIMARY) or "train").removesuffix(".yaml")
+    parsed = with_search_path_of_primary([each for each in parsed if each.key_or_group != PRIMARY], name)
     search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
-    for folder in search_folders(parsed) if search else ():
-        if not folder.is_dir():
-            raise ConfigError(f"{SEARCH_PATH} (--config-dir): there is no folder {folder}")
-    parsed = [override for override in parsed if override.key_or_group != PRIMARY]
     _check_groups(parsed, search)
     groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
     found = groups_of([*search, *groups], name)
@@ -223,7 +220,9 @@ def resolve(config: DictConfig) -> dict:
         found = with_current_keys(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "a value"
-        raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
+        if isinstance(error, MissingMandatoryValue | InterpolationToMissingValueError):
+            raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
+        raise ConfigError(f"{key}: {one_line(error).partition(' full_key:')[0]}") from None
     if problem := invalid_value(found) or value_without_effect(found):
         raise ConfigError(problem)
     return found

@@ -16,8 +16,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from vit.exchange.private_paths import quoted
 from vit.messages import one_line
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 PRIMARY, SEARCH_PATH = "hydra.job.config_name", "hydra.searchpath"
 INITIALIZING = threading.Lock()  # Hydra has its current configs in a global: one thread at a time
-CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises while it composes
+CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError)  # what Hydra raises while it composes
 PLUGINS = {  # launchers and sweepers of Hydra's manual -> what pip installs
     "hydra/launcher/joblib": "'vitwright[sweep]'",
     "hydra/launcher/submitit_local": "hydra-submitit-launcher",
@@ -119,11 +120,41 @@ def located(overrides: list[str], name: str) -> tuple[pathlib.Path, list[str]]:
     if not search:
         return config_folder(), overrides
     parsed = parse(search)
-    home = next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
+    home = home_of(parsed, name)
     if home is None:
         return config_folder(), overrides
     others = [*(value_of(parsed, SEARCH_PATH) or []), config_folder()]
     return home, [*(each for each in overrides if each not in search), search_path(others)]
+
+
+def home_of(parsed: Sequence[Override], name: str) -> pathlib.Path | None:
+    """The first of the user's own folders that has this primary config; None if none of them has it."""
+    return next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
+
+
+def with_search_path_of_primary(parsed: list[Override], name: str) -> list[Override]:
+    """The overrides; those of the search path in one, with the folders that `hydra.searchpath` in a primary config of
+    the user adds to them.
+
+    Raises:
+        ConfigError: the search path is not a list or names no folder, or the primary config is no valid YAML.
+    """
+    stated = value_of(parsed, SEARCH_PATH)
+    if stated is None:
+        return parsed
+    home = home_of(parsed, name) if isinstance(stated, list) else None
+    try:
+        own = (OmegaConf.select(OmegaConf.load(home / f"{name}.yaml"), SEARCH_PATH) if home else None) or []
+    except CONFIG_ERRORS as error:
+        raise ConfigError(one_line(error)) from None
+    for found in (stated, own):
+        if not isinstance(found, Sequence) or isinstance(found, str):
+            raise ConfigError(f"{SEARCH_PATH}={found}: must be a list, such as {search_path([found])}")
+    search = parse([search_path([*stated, *(each for each in own if each not in stated)])])
+    for folder in search_folders(search):
+        if not folder.is_dir():
+            raise ConfigError(f"{SEARCH_PATH} (--config-dir): there is no folder {folder}")
+    return [*search, *(each for each in parsed if each.key_or_group != SEARCH_PATH)]
 
 
 def search_path(folders: Sequence[object]) -> str:
@@ -141,7 +172,8 @@ def with_config_dir(overrides: list[str], folder: str | pathlib.Path | None) -> 
     if not folder:
         return overrides
     earlier = [each for each in overrides if each.startswith(SEARCH_PATH)]
-    folders = [*search_folders(parse(earlier)), os.path.abspath(os.path.expanduser(folder))]
+    stated = value_of(parse(earlier), SEARCH_PATH) or []
+    folders = [*(stated if isinstance(stated, list) else [stated]), os.path.abspath(os.path.expanduser(folder))]
     return [*(each for each in overrides if each not in earlier), search_path(folders)]
 
 
