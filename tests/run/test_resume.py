@@ -17,6 +17,8 @@ import vit
 from tests import commands
 from tests.run.conftest import SMALL, start, table, write_photos, write_questions
 from vit.run.config.composing import ConfigError
+from vit.run.records.reading import read_stored
+from vit.run.resume import adjusted
 
 DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64", "model.depth=1"]
 STEPS = 19  # in an epoch of DIGITS
@@ -177,10 +179,14 @@ def test_no_whole_checkpoint_is_an_error(tmp_path, monkeypatch):
 
 
 def test_a_changed_override_is_logged_and_recorded(tmp_path, monkeypatch, capsys):
-    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 30, ["recipe.epochs=2", "recipe.ema=0.99"])
+    changed = ["recipe.epochs=2", "recipe.ema=0.99", "name=2026", "callbacks.patience=${recipe.epochs}"]
+    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 30, changed)
     printed = capsys.readouterr().out
     assert "changed on resuming: recipe.epochs from 5 to 2" in printed and "recipe.ema" not in printed
+    assert "changed on resuming: callbacks.patience from null to 2" in printed
     assert run.metrics["epochs"] == 2
+    stored = read_stored(tmp_path / "config.yaml")
+    assert stored["name"] == "2026" and stored["callbacks"]["patience"] == 2  # an interpolation is stored resolved
     (tmp_path / "metrics.json").unlink()
     with pytest.raises(ConfigError, match=r"recipe.epochs=1, but .*last.ckpt has completed 2 epochs"):
         vit.train([f"resume={tmp_path}", "recipe.epochs=1"])
@@ -217,6 +223,11 @@ def test_what_cannot_change_on_resuming(tmp_path, monkeypatch):
     vit.train([f"resume={tmp_path}", "recipe.epochs=1"])
     with pytest.raises(ConfigError, match="that run is finished; start from its model with init_from="):
         vit.train([f"resume={tmp_path}"])
+
+
+def test_a_key_of_a_node_that_the_run_has_dropped_cannot_change():
+    with pytest.raises(ConfigError, match=r"recipe.mixup.prob=0.5 cannot change in a resumed run"):
+        adjusted({"recipe": {"mixup": None}, "overrides": ["data.pack=true"]}, ["recipe.mixup.prob=0.5"])
 
 
 def test_a_run_that_was_killed_while_it_was_tested_only_finishes(tmp_path, whole, monkeypatch):

@@ -2,8 +2,9 @@
 
 import os
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from hydra.core.override_parser.types import Override
@@ -11,7 +12,7 @@ from torch import nn
 
 from vit.files.checkpoints import verify
 from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
-from vit.run.config.overrides import ConfigError, override_text, parse, shown
+from vit.run.config.overrides import ConfigError, override_text, parse, shown, yaml_text
 from vit.run.config.without_effect import without_effect
 from vit.run.parts.data_source import LOADING
 from vit.run.processes.launcher import RUN_DIR
@@ -79,12 +80,13 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
         changes = {"strategy": (stored["strategy"]["name"], config["strategy"]["name"])}
         stored["strategy"] = config["strategy"]
     others = [each for each in overrides if not each.startswith("strategy=")]
-    stored, more = adjusted(stored, others, config["allow_change"])
+    stored, more = adjusted(stored, others, config["allow_change"], config)
     changes |= more
     check_time(RunFolder(folder, main=False), stored, changes)
     checkpoint, skipped = find_checkpoint(path)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
-    changed = (f"changed on resuming: {key} from {old} to {new}" for key, (old, new) in changes.items() if old != new)
+    changed = (f"changed on resuming: {from_to(key, *values)}" for key, values in changes.items()
+               if values[0] != values[1])
     remarks = (*skipped, f"resuming {folder} {point}", *changed)
     return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
 
@@ -219,8 +221,13 @@ def without_weights(checkpoint: pathlib.Path) -> dict:
     return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
 
 
-def adjusted(config: dict, overrides: list[str], allowed: Collection[str] = ()) -> tuple[dict, dict[str, tuple]]:
+def adjusted(
+    config: dict, overrides: list[str], allowed: Collection[str] = (), composed: Mapping[str, Any] | None = None
+) -> tuple[dict, dict[str, tuple]]:
     """A stored config with the overrides of this command applied, and key -> (old, new) of each change.
+
+    Args:
+        composed: the config of this command, in which interpolations are resolved, and names and paths are strings.
 
     Raises:
         ConfigError: an override changes a group, or changes the results, and `allowed` does not contain its key.
@@ -232,32 +239,46 @@ def adjusted(config: dict, overrides: list[str], allowed: Collection[str] = ()) 
             continue
         node = config
         for name in nodes:
-            node = node.get(name, {})
+            node = node.get(name) or {}  # null where the run has dropped a node, such as mixup with data.pack
         if leaf not in node or isinstance(node[leaf], dict):
             if override.input_line not in config["overrides"]:
                 raise ConfigError(
                     f"{override.input_line} cannot change in a resumed run; start a new one with init_from="
                 )
             continue
-        settled = not is_free(key) or key == "compile" and override.value() == "auto"  # auto has been decided
-        if node[leaf] == override.value() or settled and repeats(override, recorded):
+        value = value_of(composed or {}, key, override.value())
+        settled = not is_free(key) or key == "compile" and value == "auto"  # auto has been decided
+        if node[leaf] == value or settled and repeats(override, recorded):
             continue
         if nodes[:1] == ["finetune"]:
             raise ConfigError(
                 f"{override.input_line}: a resumed run cannot change which weights are trained; start a new one with "
                 "init_from="
             )
-        changes[key] = node[leaf], override.value()
-        node[leaf] = override.value()
+        changes[key] = node[leaf], value
+        node[leaf] = value
         if not is_free(key):
             refused += [key] * (key not in allowed)
             config["overrides"] = [
                 each for each in config["overrides"] if each.partition("=")[0] != key] + [override.input_line]
     if refused:
-        listed = ", ".join(f"{key} from {changes[key][0]} to {changes[key][1]}" for key in refused)
+        listed = ", ".join(from_to(key, *changes[key]) for key in refused)
         raise ConfigError(f"this command changes {listed}, and with it the results of the resumed run; leave that out, "
                           f"or add allow_change={','.join(refused)}")
     return config, changes
+
+
+def from_to(key: str, old: object, new: object) -> str:
+    """A change for a message: `recipe.mixup from null to 0.2`."""
+    return f"{key} from {yaml_text(old)} to {yaml_text(new)}"
+
+
+def value_of(config: Mapping[str, Any], key: str, default: object) -> object:
+    """The value of a dotted key; the default where the config does not have it."""
+    *nodes, leaf = key.split(".")
+    for name in nodes:
+        config = config.get(name) or {}
+    return config.get(leaf, default)
 
 
 def last_of_each_key(overrides: list[str]) -> dict[str, Override]:
