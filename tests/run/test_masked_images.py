@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import signal
 
 import numpy as np
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import vit
-from tests.run.conftest import run, write_photos
+from tests.run.conftest import QUICK, run, write_photos
 from vit.bundle import load_bundle
 from vit.cli import main
 from vit.run.config.composing import ConfigError
@@ -172,6 +173,21 @@ def test_unlabelled_photos(tmp_path):
     assert sum(len(file.read_text().splitlines()) for file in (found.path / "splits").iterdir()) == 40
     with pytest.raises(ConfigError, match="its images have no labels, which task=classification needs"):
         vit.train(["data=unlabelled_images", "task=classification", "model=micro", f"data.root={photos}"])
+
+
+def test_the_next_command_reads_the_same_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    photos = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20})
+    rows = [f"{file.relative_to(tmp_path)},{file.parent.name}\n" for file in sorted(photos.glob("*/*"))]
+    (tmp_path / "photos.csv").write_text("".join(["file,animal\n", *rows]))
+    named = ["data.image=file", "data.label=animal", "data.patch_size=4"]
+    overrides = [*QUIET, "data=table", "data.path=photos.csv", *named, "recipe.batch_size=8", "run_dir=run"]
+    vit.train([*overrides, "recipe.epochs=1"])
+    command = shlex.split(next(line for line in capsys.readouterr().out.splitlines() if "Next:" in line))
+    own = command[command.index("train") + 1:]
+    assert own == ["data=table", *named[:2], f"data.path={tmp_path / 'photos.csv'}", "data.image_size=16",
+                   "init_from=run"]
+    assert vit.train([*own, *QUICK, "finetune=head", "run_dir=next"]).metrics["test/images"] > 0
 
 
 @pytest.mark.parametrize(("overrides", "message"), [

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from vit.cli import main
 from vit.data import DataError
 from vit.generation import Generation
 from vit.run.config.composing import ConfigError
+from vit.run.jobs.masked_texts import MaskedTextJob
 from vit.tasks import Seq2Seq
 
 QUICK = ["recipe.epochs=2", "recipe.batch_size=32", "precision=32-true", "logger=csv", "report=false"]
@@ -233,6 +235,13 @@ def test_one_task_of_bert_alone(task, weights, tmp_path, capfdbinary):
     assert float(row["val/loss"]) == pytest.approx(metrics["test/loss"], rel=0.3) and float(row["val/loss"]) > 0
     assert main(["evaluate", str(run.path), "--json", str(tmp_path / "again.json")]) == 0
     assert json.loads((tmp_path / "again.json").read_text())["test/loss"] == metrics["test/loss"]
+
+
+@pytest.mark.parametrize(("root", "table"), [(None, []), ("stories", ["data.path=TABLE"])])
+def test_the_command_after_pre_training_on_a_corpus_of_ones_own_asks_for_a_table(root, table):
+    job = SimpleNamespace(config={"data": {"root": root}})
+    command = MaskedTextJob.next_command(job, SimpleNamespace(path="run"), None)
+    assert command == ("train", "data=text_table", *table, "init_from=run")
 
 
 def test_no_task_of_bert_is_an_error(tmp_path):

@@ -16,6 +16,7 @@ from vit.run.film import ReconstructionFilm
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageJob
 from vit.run.parts.batches import build_augment
+from vit.run.parts.data_source import data_overrides
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model
 from vit.run.reconstructions import Reconstructions, reconstruct, select_images
@@ -103,10 +104,12 @@ class MaskedImageJob(ImageJob):
         data, init_from = self.config["data"], override_text("init_from", str(folder.path))
         if not self.source.classes:
             return ("train", "experiment=finetune", "data.root=PHOTOS", init_from)
-        root = [override_text("data.root", data["root"])] if data.get("root") else []
+        # `data.image_size` follows, and the patch size is that of the model
+        own = [each for each in data_overrides(self.config) if each.lstrip("+").startswith("data.")
+               and not each.startswith(("data.image_size=", "data.patch_size="))]
         height, width = self.preprocessing.size
         size = str(height) if height == width else f"[{height},{width}]"
-        return ("train", f"data={data['name']}", *root, f"data.image_size={size}", init_from)
+        return ("train", f"data={data['name']}", *own, f"data.image_size={size}", init_from)
 
     def headline(self, metrics: dict) -> dict[str, str]:
         return {f"{self.split} loss": f"{metrics[f'{self.split}/loss']:.4f} per masked patch"}

@@ -103,7 +103,8 @@ class MaskedTextJob(TextJob):
                                              weights=loss_weights(self.config)))
 
     def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:
-        return ("train", "data=text_table", override_text("init_from", str(folder.path)))
+        table = ["data.path=TABLE"] if self.config["data"].get("root") else []  # else the generated questions
+        return ("train", "data=text_table", *table, override_text("init_from", str(folder.path)))
 
     def headline(self, metrics: dict) -> dict[str, str]:
         named = {"masked tokens": "token_accuracy", "sentence pairs": "pair_accuracy"}
