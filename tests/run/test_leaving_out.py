@@ -1,6 +1,7 @@
 """Unusable samples are an error, or are left out, counted and listed; evaluation covers whole splits."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_capitals_that_a_tokenizer_loses_count_as_wrong_in_validation_and_test(t
     assert "should be: Cat" in log
 
 
-def test_unreadable_test_images_are_left_out_named_and_counted(tmp_path):
+def test_unreadable_test_images_are_left_out_named_and_counted(tmp_path, capsys):
     rows = ["file,text,split"]
     for i in range(60):
         Image.fromarray(np.random.default_rng(i).integers(0, 255, (32, 48, 3), dtype=np.uint8)).save(
@@ -74,7 +75,8 @@ def test_unreadable_test_images_are_left_out_named_and_counted(tmp_path):
     overrides = ["data=image_text", f"data.path={file}", "data.on_bad_sample=skip", "model.decoder_depth=1"]
     run = vit.train([*SMALL, *overrides, "data.split=split", f"run_dir={tmp_path / 'run'}"])
     log = (run.path / "log.txt").read_text()
-    assert run.metrics["skipped_images"] == 2
+    assert run.metrics["skipped_images"] == 2 and run.metrics["test/images"] == 8
+    assert re.search(r"test exact match +\d+\.\d+% of 8 images", capsys.readouterr().out)
     assert log.count("left out 50.png") == log.count("left out 51.png") == 1
     predicted = table(run.path / "predictions.csv")
     assert [row["name"] for row in predicted] == [f"{i}.png" for i in range(52, 60)]

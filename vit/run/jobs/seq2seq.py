@@ -224,7 +224,7 @@ class Seq2SeqJob(Job):
         return target
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        pairs = f"of {self.count:,} {self.task.unit}"
+        pairs = f"of {metrics[f'{self.split}/{self.task.unit}']:,} {self.task.unit}"
         return {
             f"{self.split} exact match": f"{metrics[f'{self.split}/exact_match']:.2%} {pairs}",
             "character errors": f"{metrics[f'{self.split}/cer']:.2%}",
