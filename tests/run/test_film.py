@@ -18,7 +18,7 @@ from vit.data.text.tokenizers import BOS, EOS
 from vit.report.attention.recording import image_attention, teacher_forced_attention
 from vit.report.figures.film import GAP, SIDE, TOP, WIDEST, Shot, film_frame, stacked_frame, write_film
 from vit.run.config.composing import ConfigError
-from vit.run.film import ImageFilm, MultiLabelFilm, Seq2SeqFilm, TextFilm
+from vit.run.film import Film, ImageFilm, MultiLabelFilm, Seq2SeqFilm, TextFilm
 from vit.run.jobs.seq2seq import Seq2SeqJob
 from vit.run.records.folder import RunFolder
 
@@ -49,6 +49,25 @@ def test_a_film_changes_nothing_and_is_the_same_after_resuming(tmp_path):
     assert sorted(path.name for path in (resumed.path / "film").iterdir()) == sorted(frames)
     with Image.open(resumed.path / "film.gif") as film:
         assert film.n_frames == 2
+
+
+def test_a_film_has_one_number_of_samples_and_no_epochs_after_the_last(tmp_path):
+    film = SilentFilm(tmp_path, "val/loss")
+    assert film.frames() == []
+    for epoch, width in {1: 8, 2: 16, 9999: 16, 10000: 16, 10001: 16}.items():
+        (tmp_path / "film").mkdir(exist_ok=True)
+        Image.new("RGB", (width, 8)).save(tmp_path / "film" / f"epoch_{epoch:04d}.png")
+    assert [path.stem for path in film.frames()][-2:] == ["epoch_10000", "epoch_10001"]
+    film.last = tmp_path / "film" / "epoch_10000.png"
+    assert [path.stem for path in film.frames()] == ["epoch_0002", "epoch_9999", "epoch_10000"]
+
+
+class SilentFilm(Film):
+    def record(self, task):
+        return ()
+
+    def draw(self, recorded, title):
+        raise AssertionError
 
 
 def test_shots_are_the_predictions_and_the_rollout_of_the_model(tmp_path):

@@ -37,8 +37,9 @@ from vit.tasks import Seq2Seq
 class Film(pl.Callback, ABC):
     """After each epoch a frame `film/epoch_NNNN.png` of the same validation samples, and at the end `film.gif`.
 
-    A resumed run keeps the frames of earlier epochs. Computed with the weights that validation uses; every
-    process records, because gathering sharded weights needs all of them, and the first one draws and writes.
+    A resumed run keeps the frames of earlier epochs, unless it films another number of samples. Computed with the
+    weights that validation uses; every process records, because gathering sharded weights needs all of them, and the
+    first one draws and writes.
 
     Args:
         folder: of the run.
@@ -47,6 +48,7 @@ class Film(pl.Callback, ABC):
 
     def __init__(self, folder: Path, metric: str) -> None:
         self.folder, self.metric = folder, metric
+        self.last: Path | None = None  # frame of this session
 
     @abstractmethod
     def record(self, task: pl.LightningModule) -> Sequence[Any]:
@@ -65,12 +67,23 @@ class Film(pl.Callback, ABC):
             epoch, found = trainer.current_epoch + 1, trainer.callback_metrics.get(self.metric)
             frame = self.draw(recorded, f"epoch {epoch}" + ("" if found is None else
                                                             f"   {self.metric} {float(found):.4f}"))
-            write_atomically(self.folder / "film" / f"epoch_{epoch:04d}.png", lambda file: frame.save(file, "PNG"))
+            self.last = self.folder / "film" / f"epoch_{epoch:04d}.png"
+            write_atomically(self.last, lambda file: frame.save(file, "PNG"))
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        frames = sorted((self.folder / "film").glob("epoch_*.png"))
-        if trainer.is_global_zero and frames:
+        if trainer.is_global_zero and (frames := self.frames()):
             write_film(self.folder / "film.gif", frames)
+
+    def frames(self) -> list[Path]:
+        """The frames up to the last one of this session that have its size; all of the folder if it has none.
+
+        Others are of a number of samples before a stop, or of later epochs than the checkpoint that was resumed.
+        """
+        found = sorted((self.folder / "film").glob("epoch_*.png"), key=epoch_of)
+        if self.last is None:
+            return found
+        size = picture_size(self.last)
+        return [path for path in found if epoch_of(path) <= epoch_of(self.last) and picture_size(path) == size]
 
 
 class ImageFilm(Film):
@@ -230,6 +243,15 @@ class ReconstructionFilm(Film):
     def draw(self, recorded: Sequence[list[np.ndarray]], title: str) -> Image.Image:
         with TemporaryDirectory() as folder:
             return load_picture(reconstructions_picture(Path(folder) / "frame.png", *recorded, title))
+
+
+def epoch_of(frame: Path) -> int:
+    return int(frame.stem.rpartition("_")[2])
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    with Image.open(path) as picture:
+        return picture.size
 
 
 def load_picture(path: Path) -> Image.Image:
