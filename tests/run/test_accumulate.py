@@ -8,6 +8,7 @@ import torch
 from tests.run.conftest import write_photos
 from tests.run.test_multi_label import write_shapes
 from vit.run.config.composing import compose, resolve
+from vit.run.finish import batch_of_test
 from vit.run.jobs import build_job
 from vit.run.parts.devices import Devices
 from vit.tasks import Distillation
@@ -123,3 +124,11 @@ def test_a_filler_changes_neither_weights_nor_running_statistics(data):
     assert loss == 0 and all((p.grad == 0).all() for p in job.model.parameters())
     assert all(torch.equal(before[name], tensor) for name, tensor in job.model.state_dict().items())
     assert job.model.training and all(module.training for module in job.model.modules())
+
+
+@pytest.mark.parametrize(("batch_size", "accumulate", "world", "expected"), [
+    (64, 1, 1, 64), (64, 4, 2, 8), (3, 4, 1, 1), (None, 1, 1, None),
+])
+def test_a_batch_of_the_test_is_one_of_a_device_in_training(batch_size, accumulate, world, expected):
+    config = {"recipe": {"batch_size": batch_size, "accumulate": accumulate}}
+    assert batch_of_test(SimpleNamespace(config=config, devices=Devices("cpu", world, 1))) == expected

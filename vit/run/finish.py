@@ -36,7 +36,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     """Save and test the best weights, write the results of the run, and return its final metrics."""
     numbers = speed(job, trainer)
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
-    settings = {"batch_size": job.config["recipe"]["batch_size"], "precision": trainer.precision}
+    settings = {"batch_size": batch_of_test(job), "precision": trainer.precision}
     weights, score, epoch = checkpoints.final_weights()
     why, text = find_ending(trainer, job.config)
     log.info("ended: %s", text)
@@ -67,11 +67,21 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     return metrics
 
 
+def batch_of_test(job: Job) -> int | None:
+    """Samples of a batch of the test, which one device computes: those of a micro-batch on one device, which fit into
+    its memory. None where `recipe.batch_size` is.
+    """
+    recipe = job.config["recipe"]
+    size = recipe["batch_size"]
+    return size and max(1, size // (recipe["accumulate"] * job.devices.world))
+
+
 def bundle_extra(config: dict, evaluation: dict) -> dict:
     """What the bundle stores beside the model: how to load the data set again, and the settings of the evaluation."""
     extra = {"data": data_overrides(config), "evaluation": evaluation, "name": config["name"], "split_rule": SPLIT_RULE}
     pixels = {key: config["data"][key] for key in PIXEL_KEYS if key in config["data"]}
     return {**extra, "training_pixels": pixels} if pixels else extra
+
 
 def find_ending(trainer: Trainer, config: dict) -> tuple[str, str]:
     """(`epochs`, `max_time`, `patience` or `callback`; a description for the log and the summary)."""
