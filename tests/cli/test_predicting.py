@@ -249,3 +249,28 @@ def test_the_ending_of_the_output_determines_the_format(models, tmp_path, capfd)
         assert main([*classify, str(tmp_path / options[0]), *options[1:]]) == 2
         assert message in " ".join(capfd.readouterr().err.replace("│", "").split())
         assert not (tmp_path / options[0]).exists()
+
+
+def test_an_output_that_is_an_input_is_refused(models, tmp_path, capfd):
+    (tmp_path / "photos").mkdir()
+    image, lines, link = tmp_path / "photos" / "a.png", tmp_path / "lines.txt", tmp_path / "link.txt"
+    Image.fromarray(np.zeros((8, 12), np.uint8)).save(image)
+    lines.write_text("ab\n")
+    link.symlink_to(lines)
+    reader, translator = str(models / "image_to_text"), str(models / "translator")
+    for command in (["predict", reader, image, "-o", image], ["predict", reader, image.parent, "-o", image],
+                    ["predict", translator, lines, "-o", lines], ["predict", translator, lines, "-o", link],
+                    ["attention", reader, image, "-o", image]):
+        assert main([*map(str, command)]) == 1
+        assert "would overwrite an input; choose another file" in capfd.readouterr().err
+    assert lines.read_text() == "ab\n" and Image.open(image).size == (12, 8)
+
+
+def test_an_invalid_option_leaves_an_existing_output_as_it_is(tmp_path, capfd):
+    model = vit.create_model("vit_tiny", image_size=16, patch_size=8, num_classes=3, depth=1)
+    save_bundle(tmp_path / "model", model, ["a", "b", "c"], Preprocessing(size=16))
+    Image.new("RGB", (16, 16)).save(tmp_path / "a.png")
+    (tmp_path / "out.csv").write_text("earlier")
+    command = ["predict", tmp_path / "model", tmp_path / "a.png", "-o", tmp_path / "out.csv", "--tta", "3"]
+    assert main([*map(str, command)]) == 1
+    assert "use tta=2" in capfd.readouterr().err and (tmp_path / "out.csv").read_text() == "earlier"

@@ -2,8 +2,8 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,6 +71,20 @@ def check_writable(file: Path | None) -> None:
         raise ValueError(f"{file.parent} is not a folder; create it, or choose another path for {file.name}")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise ValueError(f"{file} cannot be written: no permission; choose another path")
+
+
+def check_not_an_input(output: Path | None, inputs: Iterable[str | Path]) -> None:
+    """Check that the output would not overwrite an input.
+
+    Raises:
+        ValueError: it would.
+    """
+    if output is None or not output.is_file():
+        return
+    for each in inputs:
+        with suppress(OSError):  # an input that is missing, or no path at all
+            if os.path.samefile(os.path.expanduser(each), output):
+                raise ValueError(f"--output {output} would overwrite an input; choose another file")
 
 
 def write_json(values: dict, file: Path | None) -> None:

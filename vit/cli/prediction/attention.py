@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import Device, Model, check_writable, print_written
+from vit.cli.terminal import Device, Model, check_not_an_input, check_writable, print_written
 
 Source = Annotated[str | None, typer.Argument(help="An image file, or a text for a model of texts.",
                                               show_default=False)]
@@ -37,6 +37,7 @@ def attention(
     if source is None and not positions:
         raise typer.BadParameter("pass an image or a text, or add --positions")
     check_writable(output)
+    check_not_an_input(output, [] if source is None else [source])
     from vit.inference import load
     from vit.report.attention.report import write_attention
 

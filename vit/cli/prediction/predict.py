@@ -9,7 +9,16 @@ from vit.cli.option_groups import with_option_groups
 from vit.cli.prediction.options import ExplanationOptions, Format, GenerationOptions, LoadingOptions, Request
 from vit.cli.prediction.prediction_rows import Rows, generated_rows, image_rows, masked_rows, text_rows
 from vit.cli.prediction.search_trees import show_searches
-from vit.cli.terminal import Model, check_writable, counted, print_left_out, print_unreadable, print_written, stderr
+from vit.cli.terminal import (
+    Model,
+    check_not_an_input,
+    check_writable,
+    counted,
+    print_left_out,
+    print_unreadable,
+    print_written,
+    stderr,
+)
 
 if TYPE_CHECKING:
     from vit.inference import BadInput, MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor
@@ -37,6 +46,7 @@ def predict(
     request.check()
     explanation.check()
     check_writable(request.output)
+    check_not_an_input(request.output, request.inputs or [])
     predictor = loading.load(model)
     check_calibrated_outputs(predictor, request)
     if explanation.explain:

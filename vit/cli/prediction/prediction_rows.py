@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from vit.cli.prediction.options import STDIN, Format, Request
+from vit.cli.terminal import check_not_an_input
 
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
@@ -52,8 +53,10 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
     Raises:
         BadParameter: there are no inputs, or the format is text.
         FileNotFoundError: a folder has no image.
+        ValueError: another number of augmentations than 1 or 2.
     """
     from vit.inference import MultiLabelPredictor
+    from vit.inference.tta import check_tta
     from vit.report.tables import prediction_columns
 
     if not request.inputs:
@@ -74,6 +77,7 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
         stated = statement_columns(predictor, request)
         columns = [*prediction_columns(min(top_k, len(predictor.classes))), *stated]
     tta = request.augmentations or 1
+    check_tta(tta)
     predictions = predictor.stream(paths, top_k, request.batch_size, **request.calibrated_outputs, tta=tta)
     return Rows(predictions, ["file", *columns], row, format, "files", len(paths), left_out)
 
@@ -241,6 +245,7 @@ def image_paths(request: Request) -> "tuple[list[File | bytes], list[LeftOut]]":
     Raises:
         BadParameter: an input is a URL.
         FileNotFoundError: a folder has no image.
+        ValueError: the output is one of the images.
     """
     from vit.inference import named_images
 
@@ -249,7 +254,9 @@ def image_paths(request: Request) -> "tuple[list[File | bytes], list[LeftOut]]":
                                  f"curl -s {shlex.quote(url)} | vit predict MODEL -")
     inputs = [sys.stdin.buffer.read() if str(path) == STDIN else path for path in request.paths]
     left_out = []
-    return [path for _, path in named_images(inputs, left_out)], left_out
+    paths = [path for _, path in named_images(inputs, left_out)]
+    check_not_an_input(request.output, (path for path in paths if isinstance(path, Path)))  # those in folders, too
+    return paths, left_out
 
 
 def read_lines(request: Request) -> Iterator["Line"]:
