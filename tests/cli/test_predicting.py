@@ -274,3 +274,10 @@ def test_an_invalid_option_leaves_an_existing_output_as_it_is(tmp_path, capfd):
     command = ["predict", tmp_path / "model", tmp_path / "a.png", "-o", tmp_path / "out.csv", "--tta", "3"]
     assert main([*map(str, command)]) == 1
     assert "use tta=2" in capfd.readouterr().err and (tmp_path / "out.csv").read_text() == "earlier"
+
+
+def test_standard_input_may_be_one_of_several_files(models, typed, tmp_path, capfd):
+    (tmp_path / "lines.txt").write_text("ab\ncd\n")
+    typed(b"e\n")
+    assert main(["predict", str(models / "classifier"), str(tmp_path / "lines.txt"), "-"]) == 0
+    assert [row["text"] for row in csv.DictReader(capfd.readouterr().out.splitlines())] == ["ab", "cd", "e"]

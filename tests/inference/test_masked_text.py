@@ -1,5 +1,8 @@
 """Masked words: probabilities against a plain forward pass, tokens of texts with masks, errors."""
 
+import csv
+import io
+
 import pytest
 import torch
 
@@ -8,7 +11,7 @@ from tests.inference.tiny_models import BYTES, save_masked
 from vit.cli import main
 from vit.data import BPETokenizer
 from vit.data.formats.lines import BadText
-from vit.data.text.tokenizers import BOS, EOS, MASK
+from vit.data.text.tokenizers import BOS, EOS, MASK, SPECIALS
 
 
 @pytest.fixture(scope="module")
@@ -62,5 +65,10 @@ def test_errors_name_the_text(predictor, capsys):
     assert main(["predict", folder, "a[MASK]", "--format", "text"]) == 2
     assert main(["predict", folder, "a[MASK]", "--beam", "2"]) == 2
     capsys.readouterr()
+    assert main(["predict", folder, "[MASK][MASK]a[MASK]", "b" * 40 + "[MASK]", "--top-k", "9999"]) == 3
+    printed = capsys.readouterr()
+    assert "1 of 2 lines could not be read" in printed.err  # texts, not masks
+    header, first = csv.reader(io.StringIO(printed.out).readlines()[:2])
+    assert header[-3] == f"probability_{BYTES.vocab_size - len(SPECIALS)}" and first[-3]  # no empty columns
     assert main(["calibrate", folder, "--output", f"{folder}-calibrated"]) == 1
     assert "predicts masked words; calibration is for classifiers" in capsys.readouterr().err

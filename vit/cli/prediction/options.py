@@ -87,10 +87,6 @@ class Request:
         current_value(self.tta, self.views, "--tta", "--views")
 
     @property
-    def paths(self) -> list[Path]:
-        return [Path(each) for each in self.inputs or []]
-
-    @property
     def is_stdin(self) -> bool:
         return self.inputs in (None, [], [STDIN])
 

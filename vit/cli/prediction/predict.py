@@ -124,7 +124,7 @@ def check_calibrated_outputs(predictor: "Predictor | TextPredictor | Seq2SeqPred
 
 
 def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
-    """Write each row as soon as it is predicted; return the numbers of predictions and of unreadable inputs.
+    """Write each row as soon as it is predicted; return the numbers of readable and of unreadable inputs.
 
     The row of an unreadable input has the reason in the column error. In --format text it is an empty line, so that
     outputs stay aligned with input lines.
@@ -132,7 +132,7 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
     from vit.inference import BadInput
     from vit.report.tables import TABLES, open_table
 
-    unreadable, predicted = [], 0
+    unreadable, inputs, predicted = [], 0, 0
     with open_table(output, [*rows.columns, "error"], TABLES[rows.format]) as table, \
             counted("predict", rows.total) as progress:
         for prediction in rows.predictions:
@@ -141,13 +141,14 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
                 table.write({"text": ""} if rows.format is Format.text else error_row(prediction))
             else:
                 predicted += 1
+                inputs += rows.is_first(prediction)
                 table.write(rows.row(prediction))
             progress(1)
-    print_unreadable(unreadable, predicted + len(unreadable), rows.unit)
-    print_left_out(rows.left_out, predicted + len(unreadable))
+    print_unreadable(unreadable, inputs + len(unreadable), rows.unit)
+    print_left_out(rows.left_out, inputs + len(unreadable))
     if output is not None:
         print_written(f"{predicted} predictions{f' and {len(unreadable)} errors' if unreadable else ''} to {output}")
-    return predicted, len(unreadable)
+    return inputs, len(unreadable)
 
 
 def error_row(error: "BadInput") -> dict[str, str]:

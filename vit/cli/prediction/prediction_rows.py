@@ -36,7 +36,11 @@ Prediction = TypeVar("Prediction")
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of predictions: the predictions in order, the columns, and the row of one prediction."""
+    """A table of predictions: the predictions in order, the columns, and the row of one prediction.
+
+    Args:
+        is_first: whether a prediction is the first one of its input; an input may have several.
+    """
 
     predictions: Iterable
     columns: list[str]
@@ -45,6 +49,7 @@ class Rows:
     unit: str = "lines"
     total: int | None = None
     left_out: "list[LeftOut] | tuple" = ()
+    is_first: Callable[[Prediction], bool] = lambda prediction: True
 
 
 def image_rows(predictor: "Predictor", request: Request) -> Rows:
@@ -158,10 +163,12 @@ def masked_rows(predictor: "MaskedTextPredictor", request: Request) -> Rows:
         BadParameter: the format is text.
         FileNotFoundError: an input file does not exist.
     """
+    from vit.data.text.tokenizers import SPECIALS
     from vit.inference import BadInput
     from vit.report.tables import prediction_cells, prediction_columns
 
-    format, top_k = table_format(request), request.top_k or 5
+    format, words_in_all = table_format(request), predictor.tokenizer.vocab_size - len(SPECIALS)
+    top_k = min(request.top_k or 5, words_in_all)
     texts = [[each] if is_masked_text(each) else read_lines(replace(request, inputs=[each]))
              for each in request.inputs or []]
     found = predictor.stream(chain.from_iterable(texts or [read_lines(request)]), top_k, request.line_batch_size)
@@ -176,7 +183,7 @@ def masked_rows(predictor: "MaskedTextPredictor", request: Request) -> Rows:
             yield from (text,) if isinstance(text, BadInput) else text.masks
 
     columns = [name.replace("label", "word") for name in prediction_columns(top_k)]
-    return Rows(words(), ["text", "mask", *columns, "next"], row, format)
+    return Rows(words(), ["text", "mask", *columns, "next"], row, format, is_first=lambda word: word.mask == 1)
 
 
 def is_masked_text(argument: str) -> bool:
@@ -252,7 +259,7 @@ def image_paths(request: Request) -> "tuple[list[File | bytes], list[LeftOut]]":
     if url := next((each for each in request.inputs or [] if "://" in each), None):
         raise typer.BadParameter(f"{url} is a URL, but images are read from files or from standard input: "
                                  f"curl -s {shlex.quote(url)} | vit predict MODEL -")
-    inputs = [sys.stdin.buffer.read() if str(path) == STDIN else path for path in request.paths]
+    inputs = [sys.stdin.buffer.read() if each == STDIN else Path(each) for each in request.inputs or []]
     left_out = []
     paths = [path for _, path in named_images(inputs, left_out)]
     check_not_an_input(request.output, (path for path in paths if isinstance(path, Path)))  # those in folders, too
@@ -260,7 +267,7 @@ def image_paths(request: Request) -> "tuple[list[File | bytes], list[LeftOut]]":
 
 
 def read_lines(request: Request) -> Iterator["Line"]:
-    """The lines of the input files, or of standard input as they arrive.
+    """The lines of the input files, and of standard input as they arrive: for -, or without any input.
 
     Raises:
         FileNotFoundError: a file does not exist; before the first line is read.
@@ -270,8 +277,9 @@ def read_lines(request: Request) -> Iterator["Line"]:
 
     if request.is_stdin:
         return number_lines(sys.stdin.buffer)
-    for text in request.inputs or []:
-        if not os.path.exists(text) and not Path(text).suffix:
+    for text in request.inputs:
+        if text != STDIN and not os.path.exists(text) and not Path(text).suffix:
             raise FileNotFoundError(f"the file {text} does not exist; a text itself comes from standard input: echo "
                                     f"{shlex.quote(text)} | vit predict MODEL")
-    return chain.from_iterable([iterate_lines(path) for path in request.paths])
+    return chain.from_iterable([number_lines(sys.stdin.buffer) if each == STDIN else iterate_lines(Path(each))
+                                for each in request.inputs])
