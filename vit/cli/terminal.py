@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -71,6 +71,51 @@ def check_writable(file: Path | None) -> None:
         raise ValueError(f"{file.parent} is not a folder; create it, or choose another path for {file.name}")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise ValueError(f"{file} cannot be written: no permission; choose another path")
+
+
+def check_folder(folder: Path | None) -> None:
+    """Check before the computation that files can be written to a folder, which may be a new one.
+
+    Raises:
+        ValueError: it or a folder above it is a file, or there is no write permission.
+    """
+    if folder is None:
+        return
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise ValueError(f"--output {folder}: {there} is not a folder; choose another one")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"--output {folder} cannot be written: no permission for {there}; choose another one")
+
+
+def check_new_folder(folder: Path) -> None:
+    """Check before the computation that a new folder can be made.
+
+    Raises:
+        ValueError: it exists and is not empty, or cannot be written.
+    """
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise ValueError(f"{folder} exists and is not overwritten; choose another --output")
+    check_folder(folder)
+
+
+def check_different(files: Mapping[str, Path | None]) -> None:
+    """Check that no two options, the keys, name the same file.
+
+    Raises:
+        ValueError: two of them do.
+    """
+    options = {}
+    for option, file in files.items():
+        if file is None or (file.exists() and not file.is_file()):  # a device, such as /dev/null
+            continue
+        if (other := options.setdefault(os.path.realpath(file), option)) != option:
+            raise ValueError(f"{other} and {option} both name {file}; choose another path for one of them")
+
+
+def print_without_effect(text: str) -> None:
+    """Print that an option of the command changes nothing."""
+    stderr().print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def check_not_an_input(output: Path | None, inputs: Iterable[str | Path]) -> None:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.terminal import Device, Model, Precision, counted, print_left_out, print_unreadable, print_written
+from vit.cli.terminal import (
+    Device,
+    Model,
+    Precision,
+    check_new_folder,
+    counted,
+    print_left_out,
+    print_unreadable,
+    print_written,
+)
 
 if TYPE_CHECKING:
     from vit.data.image_sources.files import LeftOut
@@ -32,8 +41,7 @@ def choose_next(
     Writes next.csv, a page with the pictures, and label_studio.json with label_studio.xml, the import file and the
     labelling interface of Label Studio. Near copies of a chosen image are left out.
     """
-    if output.exists() and (output.is_file() or any(output.iterdir())):
-        raise ValueError(f"{output} exists and is not overwritten; choose another --output")
+    check_new_folder(output)
     known = {source for file in exclude or [] for source in earlier_choice(file)}
     from vit.evaluation.labelling.next_to_label import next_to_label
     from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Seq2SeqPredictor, TextPredictor, load

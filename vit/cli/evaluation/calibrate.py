@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import compose_data, evaluation_source
-from vit.cli.terminal import ConfigDir, Device, Model, Overrides, Precision, print_written
+from vit.cli.terminal import ConfigDir, Device, Model, Overrides, Precision, check_new_folder, print_written
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle, Calibration, LabelCalibration
@@ -35,8 +35,7 @@ def calibrate(
     Writes a copy with a temperature, prediction sets and an unknown score, or with a temperature per label where
     inputs have several labels; the model itself is unchanged.
     """
-    if output.exists() and (output.is_file() or any(output.iterdir())):
-        raise ValueError(f"{output} exists and is not overwritten; choose another --output")
+    check_new_folder(output)
     from vit.bundle import save_bundle
     from vit.bundle.label_calibration import calibrated_thresholds, raw_thresholds
     from vit.evaluation.calibration.fitting import FULL, TEMPERATURE

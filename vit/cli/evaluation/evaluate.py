@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import compose_data, evaluation_split
-from vit.cli.terminal import ConfigDir, Device, Model, Overrides, Precision, check_writable, write_json
+from vit.cli.terminal import (
+    ConfigDir,
+    Device,
+    Model,
+    Overrides,
+    Precision,
+    check_folder,
+    check_writable,
+    print_without_effect,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from vit.inference import Seq2SeqPredictor
@@ -33,9 +43,10 @@ def evaluate(
 ) -> None:
     """Evaluate a model on labelled data, by default on the test split of the data set that it was trained on."""
     check_writable(json_file)
+    check_folder(output)
     from vit.bundle import load_bundle, model_kind
     from vit.cli.evaluation.measurements import Measurement, measure, measure_reconstruction
-    from vit.inference import Seq2SeqPredictor, load
+    from vit.inference import MaskedTextPredictor, Seq2SeqPredictor, load
     from vit.run.config.hydra_interface import with_config_dir
 
     overrides = with_config_dir(overrides or [], config_dir)
@@ -52,6 +63,9 @@ def evaluate(
     precision = str(precision or tested.get("precision", "32-true"))
     batch_size = batch_size or tested.get("batch_size") or 64
     task = Measurement(source, split, config["data"], batch_size, precision, output, tta)
+    if output is not None and (masked_autoencoder or isinstance(predictor, MaskedTextPredictor)):
+        print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
+                             "writes the metrics")
     write_json(measure_reconstruction(bundle, task, device) if masked_autoencoder else measure(predictor, task),
                json_file)
 

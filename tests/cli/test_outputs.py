@@ -1,0 +1,49 @@
+"""Outputs of commands are checked before the computation, and an option without effect is named."""
+
+import os
+
+import pytest
+
+import vit
+from tests.inference.tiny_models import save_masked
+from vit.bundle import save_bundle
+from vit.cli import main
+from vit.data import Preprocessing
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A classifier of digits that is not calibrated."""
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=10, depth=1)
+    save_bundle(folder, network, list("0123456789"), Preprocessing(size=8), extra={"data": ["data=digits"]})
+    return folder
+
+
+@pytest.mark.parametrize("command", [
+    ["evaluate", "{model}", "--output", "{file}"],
+    ["evaluate", "{model}", "--output", "{file}/new"],
+    ["calibrate", "{model}", "--output", "{file}/new"],
+    ["next", "{model}", "{photos}", "--output", "{file}/new"],
+])
+def test_a_folder_that_cannot_be_made_is_reported_before_the_computation(model, tmp_path, capfd, command):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert main([each.format(model=model, file=file, photos=tmp_path) for each in command]) == 1
+    printed = capfd.readouterr()
+    assert f"{file} is not a folder; choose another one" in printed.err and not printed.out
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_without_permission_is_reported_before_the_computation(model, tmp_path, capfd):
+    (tmp_path / "locked").mkdir(mode=0o555)
+    assert main(["evaluate", str(model), "--output", str(tmp_path / "locked" / "new")]) == 1
+    assert "no permission for" in capfd.readouterr().err
+
+
+def test_an_output_that_a_masked_language_model_does_not_write_is_named(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("vit.cli.evaluation.measurements.measure", lambda predictor, task: {})
+    folder = save_masked(tmp_path / "masked")
+    command = ["evaluate", str(folder), "data=digits", "--output", str(tmp_path / "new")]
+    assert main(command) == 0
+    assert "--output writes nothing" in capfd.readouterr().err
