@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from PIL import Image
 
 import vit
 from tests.inference.tiny_models import save_masked
@@ -47,3 +48,31 @@ def test_an_output_that_a_masked_language_model_does_not_write_is_named(tmp_path
     command = ["evaluate", str(folder), "data=digits", "--output", str(tmp_path / "new")]
     assert main(command) == 0
     assert "--output writes nothing" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", [
+    ["probe", "{model}", "--save", "{file}.npz", "--json", "{folder}/./file.npz"],
+    ["audit", "--json", "{file}", "--near-copies", "--html", "{file}"],
+    ["audit", "--labels", "{model}", "--csv", "{file}", "--html", "{file}"],
+])
+def test_two_outputs_are_two_files(model, tmp_path, capfd, command):
+    assert main([each.format(model=model, folder=tmp_path, file=tmp_path / "file") for each in command]) == 1
+    assert "choose another path for one of them" in capfd.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_outputs_may_be_one_device(model, capfd):
+    assert main(["probe", str(model), "x=1", "--save", "/dev/null", "--json", "/dev/null"]) == 2
+    assert "features are saved as" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "message"), [
+    (["probe", "{model}", "{photos}", "--save", "{photos}/f.npz", "--json", "{photos}/f.json"],
+     "--json changes nothing"),
+    (["probe", "{model}", "{photos}", "--save", "{photos}/f.npz", "--k", "3"], "--k changes nothing"),
+    (["audit", "--device", "nope"], "--device changes nothing"),
+    (["audit", "--labels", "nowhere", "--seconds", "3"], "--seconds changes nothing"),
+])
+def test_an_option_without_effect_is_named(model, tmp_path, capfd, command, message):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    main([each.format(model=model, photos=tmp_path) for each in command])
+    assert message in capfd.readouterr().err and not (tmp_path / "f.json").exists()

@@ -172,3 +172,12 @@ def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, arguments, cod
 
 def test_overrides_may_repeat_the_preprocessing_of_the_model(tmp_path, capsys):
     assert main(["probe", str(saved(tmp_path)), "data.image_size=8", "data.preprocessing.resize=squash"]) == 0
+
+
+def test_repeated_numbers_of_neighbours_are_one(tmp_path, capsys):
+    model, numbers = saved(tmp_path), tmp_path / "numbers.json"
+    assert main(["probe", str(model), "--k", "3,1,3", "--json", str(numbers)]) == 0
+    probes = json.loads(numbers.read_text())["probes"]
+    assert [probe["setting"] for probe in probes][:-1] == ["k=3", "k=1"]
+    assert main(["probe", str(model), "--k", "²"]) == 2
+    assert "must be numbers of neighbours" in capsys.readouterr().err

@@ -9,7 +9,17 @@ import typer
 
 from vit.cli.data.data_sets import compose_data, open_source
 from vit.cli.option_groups import with_option_groups
-from vit.cli.terminal import ConfigDir, Device, Overrides, check_writable, print_written, staged, write_json
+from vit.cli.terminal import (
+    ConfigDir,
+    Device,
+    Overrides,
+    check_different,
+    check_writable,
+    print_without_effect,
+    print_written,
+    staged,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
@@ -87,8 +97,13 @@ def audit(
     label_errors.check(copies)
     check_writable(json_file)
     check_writable(label_errors.html)
+    check_different({"--json": json_file, "--html": label_errors.html, "--csv": label_errors.csv_file})
     from vit.run.config.hydra_interface import with_config_dir
 
+    if label_errors.labels is not None and seconds is not None:
+        print_without_effect("--seconds changes nothing here: --labels does not check the images")
+    if label_errors.labels is None and copies.model is None and copies.device is not None:
+        print_without_effect("--device changes nothing here: it is that of the model of --model or --labels")
     if label_errors.labels is not None:
         show_label_errors(label_errors, with_config_dir(overrides or [], config_dir), copies.device, json_file)
         return
@@ -175,6 +190,8 @@ def show_label_errors(options: LabelOptions, overrides: list[str], device: str |
         raise ValueError(f"{overrides[0]} changes nothing here: --labels reads the data that {options.labels} records; "
                          "leave it out")
     else:
+        if device is not None:
+            print_without_effect(f"--device changes nothing here: {options.labels} records its predictions")
         found = audit_labels(options.labels, options.csv_file, options.html, options.limit)
     typer.echo(f"{len(found.errors)} of {found.samples} samples have labels that are likely wrong; the held-out "
                f"predictions agree with {found.agreement:.1%} of the labels")

@@ -11,10 +11,12 @@ from vit.cli.terminal import (
     Device,
     Model,
     Precision,
+    check_different,
     check_writable,
     counted,
     print_left_out,
     print_unreadable,
+    print_without_effect,
     print_written,
     staged,
     write_json,
@@ -46,8 +48,10 @@ def probe(
 ) -> None:
     """Evaluate the frozen features of a model with k nearest neighbours and logistic regression."""
     check_outputs(save, json_file)
-    ks = [parse_k(text) for text in k.split(",")] if k else None
+    ks = list(dict.fromkeys(parse_k(text) for text in k.split(","))) if k else None
     paths = unlabelled_paths(arguments or [], save)
+    if paths and (option := "--json" if json_file is not None else "--k" if ks else None):
+        print_without_effect(f"{option} changes nothing here: images without labels have no accuracy")
     from vit.exchange import open_model
     from vit.inference import best_device
     from vit.inference.features import Featurizer
@@ -108,10 +112,11 @@ def check_outputs(save: Path | None, json_file: Path | None) -> None:
 
     Raises:
         BadParameter: the extension of `save` is neither .npz nor .parquet.
-        ValueError: a file cannot be written.
+        ValueError: a file cannot be written, or both are the same one.
     """
     check_writable(save)
     check_writable(json_file)
+    check_different({"--save": save, "--json": json_file})
     if save is not None and save.suffix not in (".npz", ".parquet"):
         raise typer.BadParameter(f"--save {save}: features are saved as .npz or .parquet")
 
@@ -122,7 +127,7 @@ def parse_k(text: str) -> int:
     Raises:
         BadParameter: the text is something else.
     """
-    if not text.strip().isdigit() or int(text) < 1:
+    if not text.strip().isdecimal() or int(text) < 1:
         raise typer.BadParameter(f"--k {text}: must be numbers of neighbours with commas, such as 1,5,20")
     return int(text)
 
