@@ -157,3 +157,15 @@ def test_the_command_of_a_recipe_runs_beside_the_data(tmp_path, monkeypatch):
     (command,) = bash_commands(model_card(load_bundle(run)))
     monkeypatch.chdir(tmp_path)
     assert main(command) == 0
+
+
+def test_the_name_on_the_hub_is_checked(tmp_path, capsys):
+    folder = saved(tmp_path / "model", "image")
+    for name, code in (("owner/name", 0), ("hub:owner/name", 0), ("name", 1), ("hub:", 1)):
+        card = tmp_path / f"{code}{name.count(':')}.md"
+        assert main(["card", str(folder), "--name", name, "--output", str(card), "--licence", "mit"]) == code
+        printed = capsys.readouterr().err
+        if code:
+            assert "this is not a name of the hub; write hub:OWNER/NAME" in printed and not card.exists()
+        else:
+            assert 'vit.load("hub:owner/name")' in card.read_text()

@@ -25,8 +25,12 @@ def card(
     check_writable(output)
     from vit.bundle import load_bundle
     from vit.exchange.card import MARK, model_card
-    from vit.exchange.sources import README
+    from vit.exchange.hub import parse_name
+    from vit.exchange.sources import HUB, README
 
+    if name is not None:
+        parse_name(name)
+        name = name.removeprefix(HUB)
     bundle = load_bundle(model)
     target = output or bundle.path / README
     if target.exists() and not overwrite and MARK not in target.read_text(encoding="utf-8", errors="replace"):
@@ -52,7 +56,8 @@ def push(
     from vit.exchange.hub import push as upload
     from vit.exchange.sources import README
 
-    if parse_name(name)[1]:
+    name, revision = parse_name(name)
+    if revision:
         raise typer.BadParameter("a push creates a new commit; remove the part after the @")
     bundle = load_bundle(model)
     readme = bundle.path / README
