@@ -84,6 +84,8 @@ def test_the_command_explains_saved_models_of_every_kind(tmp_path, capsys):
         assert main(["explain", str(tmp_path / name), "--tokens", "9", "--output", str(tmp_path / f"{name}.svg")]) == 0
         assert "encoder.blocks.0" in capsys.readouterr().out
         ElementTree.parse(tmp_path / f"{name}.svg")
+    assert main(["explain", str(tmp_path / "bert")]) == 0  # which reads at most 9 tokens
+    assert "for source 9" in capsys.readouterr().out
 
 
 def test_the_command_explains_names(capsys):

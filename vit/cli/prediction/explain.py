@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.terminal import check_writable, print_written
+from vit.cli.terminal import check_writable, print_without_effect, print_written
 
 if TYPE_CHECKING:
     from torch import nn
@@ -16,10 +16,13 @@ Model = Annotated[str, typer.Argument(
 Values = Annotated[list[str] | None, typer.Argument(
     metavar="[KEY=VALUE]...", help="Values of a model that is named, such as image_size=32.", show_default=False)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also draw it into this file (.svg).")]
-Tokens = Annotated[int, typer.Option(min=1, help="Length of the texts for which operations are counted.")]
+Tokens = Annotated[int | None, typer.Option(
+    min=1, help="Length of the texts for which operations are counted; by default 32, or the longest that the model "
+                "reads.", show_default=False)]
+TOKENS = 32
 
 
-def explain(model: Model, values: Values = None, output: Output = None, tokens: Tokens = 32) -> None:
+def explain(model: Model, values: Values = None, output: Output = None, tokens: Tokens = None) -> None:
     """Show the parts of a model with their output shapes, parameters and floating point operations."""
     from vit.report.figures.architecture import architecture_table, check_svg, write_architecture
 
@@ -29,7 +32,11 @@ def explain(model: Model, values: Values = None, output: Output = None, tokens: 
 
     from vit.models.explanation import explain as traced
 
-    found = traced(opened(model, values or []), tokens)
+    network = opened(model, values or [])
+    longest = getattr(network.config, "max_len", None)
+    if longest is None and tokens is not None:
+        print_without_effect(f"--tokens changes nothing here: {model} reads no texts")
+    found = traced(network, tokens or min(TOKENS, longest or TOKENS))
     console, table = Console(), architecture_table(found)
     if not console.is_terminal:  # a file or a pipe has no width
         console.width = console.measure(table, options=console.options.update(width=1000)).maximum
