@@ -70,9 +70,28 @@ def test_outputs_may_be_one_device(model, capfd):
      "--json changes nothing"),
     (["probe", "{model}", "{photos}", "--save", "{photos}/f.npz", "--k", "3"], "--k changes nothing"),
     (["audit", "--device", "nope"], "--device changes nothing"),
+    (["attention", "{model}", "--positions", "--layer", "0", "-o", "{photos}/f.png"], "--layer changes nothing"),
+    (["explain", "{model}", "--tokens", "4"], "--tokens changes nothing"),
     (["audit", "--labels", "nowhere", "--seconds", "3"], "--seconds changes nothing"),
 ])
 def test_an_option_without_effect_is_named(model, tmp_path, capfd, command, message):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     main([each.format(model=model, photos=tmp_path) for each in command])
     assert message in capfd.readouterr().err and not (tmp_path / "f.json").exists()
+
+
+@pytest.mark.parametrize("command", [
+    ["predict", "{model}", "{photo}"],
+    ["attention", "{model}", "{photo}", "-o", "{folder}/attention.png"],
+    ["next", "{model}", "{folder}", "-o", "{folder}/next"],
+    ["evaluate", "{model}", "data=digits"],
+    ["calibrate", "{model}", "data=digits", "-o", "{folder}/new"],
+    ["report", "{model}", "data=digits", "-o", "{folder}/report.html"],
+])
+def test_a_classifier_without_its_head_predicts_no_classes(tmp_path, capfd, command):
+    network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=0, depth=1)
+    save_bundle(tmp_path / "model", network, [], Preprocessing(size=8))
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    assert main([each.format(model=tmp_path / "model", folder=tmp_path, photo=tmp_path / "a.png")
+                 for each in command]) == 1
+    assert "has no head, so it predicts no classes; vit probe" in capfd.readouterr().err

@@ -113,6 +113,17 @@ def check_different(files: Mapping[str, Path | None]) -> None:
             raise ValueError(f"{other} and {option} both name {file}; choose another path for one of them")
 
 
+def check_classes(predictor: Any) -> None:
+    """Check that a classifier has classes, which one that was saved without its head has not.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if not getattr(predictor, "classes", True):
+        raise ValueError(f"{predictor.bundle.path} has no head, so it predicts no classes; vit probe evaluates and "
+                         "saves its features")
+
+
 def print_without_effect(text: str) -> None:
     """Print that an option of the command changes nothing."""
     stderr().print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from vit.cli.terminal import (
     Device,
     Model,
     Precision,
+    check_classes,
     check_new_folder,
     counted,
     print_left_out,
@@ -43,7 +44,7 @@ def choose_next(
     """
     check_new_folder(output)
     known = {source for file in exclude or [] for source in earlier_choice(file)}
-    from vit.evaluation.labelling.next_to_label import next_to_label
+    from vit.evaluation.labelling.next_to_label import next_to_label, remaining
     from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Seq2SeqPredictor, TextPredictor, load
     from vit.report.pages.next_to_label import save_next
 
@@ -51,11 +52,12 @@ def choose_next(
     if isinstance(predictor, Seq2SeqPredictor | MaskedTextPredictor):
         raise ValueError(f"{model} is no classifier, and vit next is for classifiers of images or texts; the least "
                          "certain texts of a translator have the lowest score in the table of vit predict -f csv")
+    check_classes(predictor)
     texts, left_out = isinstance(predictor, TextPredictor), []
     samples = listed(predictor, inputs, left_out)
-    with counted("predict", len(samples)) as advance:
-        found = next_to_label(predictor, samples, count, exclude=known, seed=seed, batch_size=batch_size,
-                              progress=advance)
+    unlabelled = remaining(samples, known)
+    with counted("predict", len(unlabelled)) as advance:
+        found = next_to_label(predictor, unlabelled, count, seed=seed, batch_size=batch_size, progress=advance)
     save_next(output, found, predictor.bundle.classes, str(model), isinstance(predictor, MultiLabelPredictor),
               None if texts else inputs.expanduser(),
               None if texts else lambda path: predictor.preprocessing.decode(Path(path), path))

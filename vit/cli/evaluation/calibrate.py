@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import compose_data, evaluation_source
-from vit.cli.terminal import ConfigDir, Device, Model, Overrides, Precision, check_new_folder, print_written
+from vit.cli.terminal import (
+    ConfigDir,
+    Device,
+    Model,
+    Overrides,
+    Precision,
+    check_classes,
+    check_new_folder,
+    print_written,
+)
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle, Calibration, LabelCalibration
@@ -62,7 +71,7 @@ def check_classifier(predictor: "AnyPredictor") -> "Bundle":
     """The bundle of a classifier.
 
     Raises:
-        ValueError: the model is of another kind.
+        ValueError: the model is of another kind, or has no head.
     """
     from vit.inference import MaskedTextPredictor, Seq2SeqPredictor
 
@@ -71,6 +80,7 @@ def check_classifier(predictor: "AnyPredictor") -> "Bundle":
         raise ValueError(f"{bundle.path} predicts masked words; calibration is for classifiers")
     if isinstance(predictor, Seq2SeqPredictor):
         raise ValueError(f"{bundle.path} generates text; calibration is for classifiers")
+    check_classes(predictor)
     return bundle
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit.cli.terminal import counted, print_unreadable
+from vit.cli.terminal import check_classes, counted, print_unreadable
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
@@ -72,8 +72,9 @@ def check_kind(predictor: "AnyPredictor", task: Measurement) -> str:
     """The kind of data that both the model and the source have.
 
     Raises:
-        ValueError: the data is not of the kind that the model reads.
+        ValueError: the data is not of the kind that the model reads, or a classifier has no head.
     """
+    check_classes(predictor)
     kind = kind_of_model(predictor)
     if (holds := kind_of_data(task.source)) != kind:
         raise ValueError(f"{task.source.name} holds {holds}, but the model is for {kind}; choose another data set with "

@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import Device, Model, check_not_an_input, check_writable, print_written
+from vit.cli.terminal import (
+    Device,
+    Model,
+    check_classes,
+    check_not_an_input,
+    check_writable,
+    print_without_effect,
+    print_written,
+)
 
 Source = Annotated[str | None, typer.Argument(help="An image file, or a text for a model of texts.",
                                               show_default=False)]
@@ -41,5 +49,10 @@ def attention(
     from vit.inference import load
     from vit.report.attention.report import write_attention
 
-    for file in write_attention(load(model, device), source, output, layer or [], positions, dark, similarity):
+    predictor = load(model, device)
+    if source is not None:
+        check_classes(predictor)  # the title is the prediction
+    elif layer:
+        print_without_effect("--layer changes nothing here: the layers shown are those of an image or a text")
+    for file in write_attention(predictor, source, output, layer or [], positions, dark, similarity):
         print_written(str(file))

@@ -11,6 +11,7 @@ from vit.cli.prediction.prediction_rows import Rows, generated_rows, image_rows,
 from vit.cli.prediction.search_trees import show_searches
 from vit.cli.terminal import (
     Model,
+    check_classes,
     check_not_an_input,
     check_writable,
     counted,
@@ -48,6 +49,7 @@ def predict(
     check_writable(request.output)
     check_not_an_input(request.output, request.inputs or [])
     predictor = loading.load(model)
+    check_classes(predictor)
     check_calibrated_outputs(predictor, request)
     if explanation.explain:
         show_searches(predictor, request, generation.settings(), explanation.dark)
