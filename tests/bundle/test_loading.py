@@ -104,6 +104,20 @@ def test_damage_is_named_on_one_line(folder, damage, message):
     assert "\n" not in str(caught.value)
 
 
+def test_an_ensemble_far_larger_than_its_weights_is_not_built(folder):
+    def more_members(config, depth, count):
+        member = config["vit"]["model"] | {"depth": depth}
+        numbers = {"means": [[0, 0, 0]] * count, "stds": [[1, 1, 1]] * count}
+        config["vit"]["model"] = {"kind": "ensemble", "member": member, **numbers}
+
+    edit(folder, lambda c: more_members(c, depth=20, count=2))
+    with pytest.raises(BundleError, match="depth is 20 in each of 2 members, but .*model.safetensors has 32 tensors"):
+        load_bundle(folder)
+    edit(folder, lambda c: c["vit"]["model"].update(means=[[0, 0, 0]] * 33))
+    with pytest.raises(BundleError, match="it has 33 members, but .*model.safetensors has 32 tensors"):
+        load_bundle(folder)
+
+
 def test_both_checksums_are_named(folder):
     promised = json.loads((folder / "config.json").read_text())["vit"]["sha256"]
     cut(folder)

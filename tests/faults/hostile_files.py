@@ -229,6 +229,11 @@ def bundle_config(change: Callable[[dict], None]) -> Callable[[Path], None]:
     return write
 
 
+def ensemble(member: dict, members: int = 1, **changes: int) -> dict:
+    """The config of an ensemble of changed members."""
+    return {"kind": "ensemble", "member": member | changes, "means": [[0.5]] * members, "stds": [[0.5]] * members}
+
+
 def bundle_file(name: str, write: Callable[[Path], None]) -> Callable[[Path], None]:
     """A bundle with one file replaced."""
 
@@ -273,6 +278,9 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "target in the preprocessing": bundle_config(lambda c: c["vit"]["preprocessing"].update(CALL)),
     "depth of 10^9": bundle_config(lambda c: c["vit"]["model"].update(depth=10**9)),
     "depth of 10^5": bundle_config(lambda c: c["vit"]["model"].update(depth=10**5)),
+    "depth of 10^9 in members": bundle_config(
+        lambda c: c["vit"].update(model=ensemble(c["vit"]["model"], depth=10**9))),
+    "10^5 members": bundle_config(lambda c: c["vit"].update(model=ensemble(c["vit"]["model"], 10**5))),
     "dim of 10^9": bundle_config(lambda c: c["vit"]["model"].update(dim=10**9)),
     "dim of 30,000": bundle_config(lambda c: c["vit"]["model"].update(dim=30_000)),
     "image of 10^6": bundle_config(lambda c: c["vit"]["model"].update(image_size=[10**6, 10**6])),

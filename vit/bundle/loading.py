@@ -186,9 +186,13 @@ def _check_size(config: dict[str, Any], weights: Path) -> None:
     """
     with safe_open(weights, framework="pt") as file:
         tensors = len(file.keys())
-    for key, value in config.items():
-        if "depth" in key and isinstance(value, int) and value > tensors:
-            raise BundleError(f"{key} is {value:,}, but {weights} has {tensors:,} tensors")
+    members, count = config.get("member", {}), len(config.get("means", [None]))  # of an ensemble
+    if count > tensors:
+        raise BundleError(f"it has {count:,} members, but {weights} has {tensors:,} tensors")
+    for key, value in (*config.items(), *members.items()):
+        if "depth" in key and isinstance(value, int) and value * count > tensors:
+            of_each = f" in each of {count:,} members" if members else ""
+            raise BundleError(f"{key} is {value:,}{of_each}, but {weights} has {tensors:,} tensors")
     if max(_numbers(config), default=0) <= LARGE:
         return
     with torch.device("meta"):
