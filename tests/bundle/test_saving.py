@@ -69,7 +69,8 @@ def test_numbers_that_json_cannot_express_are_omitted_with_a_log_line(tmp_path, 
     metrics, extra = {"val/loss": float("nan"), "val/accuracy": 0.5}, {"best": {"score": float("inf")}}
     bundle = load_bundle(save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING, metrics, extra))
     assert bundle.metrics == {"val/accuracy": 0.5} and bundle.extra == {"best": {"score": None}}
-    assert "val/loss is nan" in caplog.text and "best.score is inf" in caplog.text
+    assert [record.getMessage() for record in caplog.records] == [
+        "val/loss is nan and is saved as null", "extra.best.score is inf and is saved as null"]
 
 
 def test_a_folder_of_other_files_is_not_overwritten(tmp_path, model):
@@ -80,6 +81,16 @@ def test_a_folder_of_other_files_is_not_overwritten(tmp_path, model):
     (tmp_path / "file").write_text("")
     with pytest.raises(BundleError, match="is a file"):
         save_bundle(tmp_path / "file", model, CLASSES, PREPROCESSING)
+
+
+def test_a_model_of_another_program_is_not_overwritten_and_a_damaged_bundle_is(folder, model):
+    (folder / "config.json").write_text('{"model_type": "vit"}')
+    before = (folder / "model.safetensors").read_bytes()
+    with pytest.raises(BundleError, match="config.json was not written by this program; choose another folder"):
+        save_bundle(folder, model, ["a", "b", "c"], PREPROCESSING)
+    assert (folder / "model.safetensors").read_bytes() == before
+    (folder / "config.json").write_text('{"vit": ')
+    assert load_bundle(save_bundle(folder, model, ["a", "b", "c"], PREPROCESSING)).classes == ["a", "b", "c"]
 
 
 def test_classes_must_fit_the_model(tmp_path, model):

@@ -65,6 +65,10 @@ def _check_member(bundle: Bundle, first: Bundle) -> None:
     if isinstance(bundle.preprocessing, PackedPreprocessing):
         raise BundleError(f"{bundle.path} is for images that keep their aspect ratio (data.pack=true), and an ensemble "
                           "for images of one size; train its members with data.pack=false")
+    if bool(bundle.thresholds) != bool(first.thresholds):
+        several, one = (bundle, first) if bundle.thresholds else (first, bundle)
+        raise BundleError(f"{several.path} assigns several labels per image and {one.path} one; the members of an "
+                          "ensemble need the same")
     if bundle.classes != first.classes:
         raise BundleError(f"{bundle.path} has other classes than {first.path}: {bundle.classes[:3]} and "
                           f"{first.classes[:3]}; the members of an ensemble need the same")

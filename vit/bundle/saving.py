@@ -34,7 +34,7 @@ from vit.bundle.timm_folder import timm_folder
 from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
 from vit.files.strict_json import replace_nonfinite
-from vit.files.untrusted import file_sha256
+from vit.files.untrusted import file_sha256, read_json
 from vit.messages import one_line
 from vit.weights.formats.timm import to_timm
 
@@ -78,7 +78,7 @@ def save_bundle(
     is_classifier = isinstance(preprocessing, Preprocessing) and model.config.kind not in NOT_IN_TIMM
     timm_config = timm_folder(model, classes, preprocessing) if is_classifier else None
     state = state or model.state_dict()
-    record = {
+    record = replace_nonfinite({
         "format": FORMAT,
         "model": model.config.to_dict(),
         "names": "timm" if timm_config else "vit",
@@ -86,7 +86,7 @@ def save_bundle(
         "metrics": _finite_metrics(metrics or {}),
         "versions": _versions(),
         "extra": dict(extra or {}),
-    }
+    })
     weights = _weights_to_save(model, state, timm_names=bool(timm_config) and model.config.kind == "vit")
     config = _config_for_others(timm_config, classes, bool(thresholds))
     _write(path, weights, config, record, lambda folder: _check_loads(folder, model, state, record))
@@ -134,12 +134,23 @@ def _check_target(path: Path) -> None:
     """Checks that only a bundle is overwritten, and no other work.
 
     Raises:
-        BundleError: the path is a file, or a folder with other content.
+        BundleError: the path is a file, or a folder with other content, such as a model of another program.
     """
     if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
         raise BundleError(f"{path} is not empty and holds no {CONFIG}; choose another folder for the model")
+    if _is_of_another_program(path / CONFIG):
+        raise BundleError(f"{path / CONFIG} was not written by this program; choose another folder for the model")
     if path.exists() and not path.is_dir():
         raise BundleError(f"{path} is a file; choose a folder for the model")
+
+
+def _is_of_another_program(file: Path) -> bool:
+    """Whether a config.json is readable and lacks the key vit; a damaged one is taken for that of a bundle."""
+    try:
+        config = read_json(file)
+    except (OSError, ValueError):
+        return False
+    return not isinstance(config, dict) or "vit" not in config
 
 
 def _write(path: Path, weights: dict[str, Tensor], config: Mapping[str, Any], record: Mapping[str, Any],
@@ -169,7 +180,7 @@ def _check_loads(folder: Path, model: nn.Module, state: Mapping[str, Tensor], re
             raise BundleError(f"{name} does not load as it was saved; please report this with the model's config: "
                               f"{model.config}")
     for key, value in record.items():
-        if loaded.record.get(key) != json.loads(json.dumps(replace_nonfinite(value))):
+        if loaded.record.get(key) != json.loads(json.dumps(value)):
             raise BundleError(f"{key} does not load as it was saved; please report this")
 
 
