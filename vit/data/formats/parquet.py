@@ -1,12 +1,16 @@
 """Parquet tables, with the class names that Hugging Face datasets stores in them or that a classes.json states."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vit.data.errors import DataError
 from vit.files.resources import total_memory
-from vit.files.untrusted import LimitError, check_regular, megabytes, read_json, unpacked_limit
+from vit.files.untrusted import check_regular, megabytes, read_json, unpacked_limit
 
 
 def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
@@ -16,24 +20,23 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]
         DataError: a file cannot be read, or the files state different class names for a column.
     """
     import pyarrow
-    import pyarrow.parquet as parquet
 
-    try:
-        packed = sum(check_regular(p).st_size for p in paths)
-        size = sum(_uncompressed(parquet.ParquetFile(p).metadata) for p in paths)
-        if size > unpacked_limit(packed):
-            raise LimitError(f"{megabytes(packed)} would decompress to {megabytes(size)}")
-        memory = total_memory()
-        if size > memory // 2:
-            raise DataError(
-                f"{paths[0]}: the {len(paths)} Parquet files decompress to {size / 1e9:.1f} GB, over half of the "
-                f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
-            )
-        tables = [parquet.read_table(p, page_checksum_verification=True) for p in paths]
-        found = pyarrow.concat_tables(tables)
-        found.validate(full=True)  # offsets and UTF-8, which could make a later read fail or crash
-    except (pyarrow.ArrowException, OSError, UnicodeError, LimitError) as error:
-        raise DataError(f"{paths[0]}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
+    packed, size = np.sum([_sizes(path) for path in paths], axis=0).tolist()
+    if size > unpacked_limit(packed):
+        raise DataError(f"{paths[0]}: cannot be read as Parquet ({megabytes(packed)} would decompress to "
+                        f"{megabytes(size)})")
+    memory = total_memory()
+    if size > memory // 2:
+        raise DataError(
+            f"{paths[0]}: the {len(paths)} Parquet files decompress to {size / 1e9:.1f} GB, over half of the "
+            f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
+        )
+    tables = [_table(path) for path in paths]
+    for path, part in zip(paths, tables, strict=True):
+        if not part.schema.equals(tables[0].schema):
+            raise DataError(f"{path}: its columns are {_columns(part)}, but those of {paths[0].name} are "
+                            f"{_columns(tables[0])}; save all files with the same columns")
+    found = pyarrow.concat_tables(tables)
     names = {}
     for path, part in zip(paths, tables, strict=True):
         for column, stored in _stored_classes(path, part.schema.metadata).items():
@@ -45,8 +48,37 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]
     return {name: found.column(name) for name in found.column_names}, names
 
 
-def _uncompressed(metadata: Any) -> int:
-    return sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+def _sizes(path: Path) -> tuple[int, int]:
+    """The bytes of a file, and those to which it decompresses."""
+    import pyarrow.parquet as parquet
+
+    with _explained(path):
+        packed, metadata = check_regular(path).st_size, parquet.ParquetFile(path).metadata
+        return packed, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+
+
+def _table(path: Path) -> Any:
+    import pyarrow.parquet as parquet
+
+    with _explained(path):
+        found = parquet.read_table(path, page_checksum_verification=True)
+        found.validate(full=True)  # offsets and UTF-8, which could make a later read fail or crash
+        return found
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Converts the errors of reading a file to a DataError that names it."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, UnicodeError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
+
+
+def _columns(table: Any) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in table.schema)
 
 
 def _stored_classes(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
