@@ -225,3 +225,15 @@ def test_the_hub_by_commit_and_offline(tmp_path):
     assert "data.repo=me/pets: the hub cannot be reached" in log and "Retrying" not in log
     assert "data.repo=me/pets" in gone and "\n" not in gone
     assert "data.repo=me/other cannot be downloaded and is not in the cache" in text and "data.root=FOLDER" in text
+
+
+def test_a_row_without_an_image_among_paths_is_named_by_its_number(tmp_path, class_folders):
+    files = sorted((class_folders({"x": 3}) / "x").iterdir())
+    images = [{"bytes": None, "path": str(files[0])}, None, {"bytes": None, "path": str(files[2])}] * 2
+    kinds = {"image": datasets.Image(decode=False), "label": datasets.ClassLabel(names=["a", "b"])}
+    rows = datasets.Dataset.from_dict({"image": images, "label": [0, 1, 1] * 2}, datasets.Features(kinds))
+    (tmp_path / "set").mkdir()
+    rows.to_parquet(str(tmp_path / "set" / "train.parquet"))
+    train = hub(tmp_path / "set", fractions=(1, 0, 0)).splits["train"]
+    assert list(train.names)[:3] == [str(Path("x", files[0].name)), "train row 1", str(Path("x", files[2].name))]
+    assert train.read(1) == b""

@@ -269,7 +269,8 @@ def _make_split(rows: Any, column: str, labels: np.ndarray, key: str, root: Path
     first = rows[0][column] if len(rows) else None
     names: Sequence[str] = RowNames(key, np.arange(len(labels)))
     if isinstance(first, dict) and first["bytes"] is None and first["path"]:
-        names = PackedStrings([_short(value["path"] or "", root) for value in rows[column][:]])
+        paths = [value and value["path"] for value in rows[column][:]]
+        names = PackedStrings([_short(path, root) if path else names[i] for i, path in enumerate(paths)])
     return Split(labels, names, ReadRow(rows, column))
 
 
