@@ -4,7 +4,7 @@ import sys
 import numpy as np
 from sklearn.datasets import load_digits
 
-from vit.data import digits
+from vit.data import digits, imagenet
 from vit.data.sets import builtin
 
 
@@ -24,3 +24,10 @@ def test_a_run_on_digits_does_not_import_scikit_learn():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(digits().splits["train"]) == 1257
+
+
+def test_the_validation_images_of_imagenet_without_a_folder_of_them_are_the_requested_fraction(class_folders):
+    root = class_folders({f"{split}/{name}": 20 for split in ("train", "test") for name in "ab"})
+    sizes = {val: {key: len(split) for key, split in imagenet(root, val=val).splits.items()} for val in (0, 0.5)}
+    assert sizes[0] == {"train": 40, "test": 40}
+    assert 10 <= sizes[0.5].get("val") <= 30 and sizes[0.5]["test"] == 40

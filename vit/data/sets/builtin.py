@@ -10,6 +10,7 @@ from vit.data.formats.idx_cifar import cifar_batches, read_idx
 from vit.data.image_sources.folders import folder
 from vit.data.image_sources.tables import parquet_splits
 from vit.data.source import Source
+from vit.data.splits.names import match_splits
 from vit.data.splits.split import Split, array_split
 from vit.data.splits.splitting import hold_out, with_validation
 
@@ -68,7 +69,7 @@ def imagenet(root: str | Path, val: float = 0.02, split_seed: int = 0) -> Source
     """ImageNet-1k as class folders under train/ and val/ (torchvision's layout) or as Parquet; it cannot be downloaded.
 
     The 50,000 validation images are the test split, since the official test set has no labels; `val` is the fraction of
-    training images that are held out.
+    training images that are held out. With train/ alone, a ninth of its images are the test split.
 
     Raises:
         DataError: `val` is not a fraction.
@@ -77,11 +78,19 @@ def imagenet(root: str | Path, val: float = 0.02, split_seed: int = 0) -> Source
         raise DataError(f"data.val={val} must be a fraction of the training images, at least 0 and below 1")
     root = _existing(root, "imagenet")
     found = parquet_splits(root, None)
-    source = Source("imagenet", *found) if found else folder(root, split_seed=split_seed)
+    source = Source("imagenet", *found) if found else _class_folders(root, val, split_seed)
     splits = dict(source.splits)
     if "val" in splits and "test" not in splits:
         splits["test"] = splits.pop("val")
     return Source("imagenet", source.classes, with_validation(splits, None, val, split_seed), source.left_out)
+
+
+def _class_folders(root: Path, val: float, seed: int) -> Source:
+    """Class folders; of train/ and test/ without val/, the fraction `val` of the training images is held out."""
+    stated = match_splits(root, [entry.name for entry in root.iterdir() if entry.is_dir()])
+    if set(stated) == {"train", "test"}:
+        return folder(root, (1 - val, val, 0.0), seed)
+    return folder(root, split_seed=seed)
 
 
 def _named(
