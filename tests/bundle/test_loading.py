@@ -53,6 +53,16 @@ def test_a_bundle_whose_save_was_killed_between_two_renames_is_restored(folder, 
     assert [item.name for item in folder.parent.iterdir()] == ["model"]
 
 
+def test_a_bundle_whose_save_was_killed_is_restored_through_a_link_to_it(tmp_path, folder):
+    (tmp_path / "link").symlink_to(folder)
+    folder.rename(folder_replacement.temporary_sibling(folder, "old"))
+    assert load_bundle(tmp_path / "link").classes == CLASSES
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("link")
+    with pytest.raises(FileNotFoundError, match="link: there is no such model"):
+        load_bundle(tmp_path / "link")
+
+
 def test_a_run_folder_and_single_files_lead_to_the_bundle(tmp_path, folder):
     (tmp_path / "run").mkdir()
     run = shutil.copytree(folder, tmp_path / "run" / "model").parent

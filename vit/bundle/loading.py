@@ -233,7 +233,8 @@ def find_bundle(path: str | PathLike[str]) -> Path:
         BundleError: there is no bundle.
     """
     path = Path(path).expanduser()
-    if not path.exists() and not recover_folder(path):
+    real = Path(os.path.realpath(path))  # the name of a folder that is being replaced, of which `path` may be a link
+    if not path.exists() and not recover_folder(real):
         raise FileNotFoundError(f"{path}: there is no such model; give a run folder or one with {CONFIG} and {WEIGHTS}")
     if path.is_file():
         if path.name not in (CONFIG, WEIGHTS):
@@ -241,7 +242,7 @@ def find_bundle(path: str | PathLike[str]) -> Path:
                               "(in a run folder it is model/)")
         path = path.parent
     if not (path / CONFIG).exists():
-        recover_folder(path / "model")
+        recover_folder(Path(os.path.realpath(path / "model")))
     for folder in (path, path / "model"):
         if (folder / CONFIG).exists():
             return folder
