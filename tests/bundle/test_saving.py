@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -91,6 +92,34 @@ def test_a_model_of_another_program_is_not_overwritten_and_a_damaged_bundle_is(f
     assert (folder / "model.safetensors").read_bytes() == before
     (folder / "config.json").write_text('{"vit": ')
     assert load_bundle(save_bundle(folder, model, ["a", "b", "c"], PREPROCESSING)).classes == ["a", "b", "c"]
+
+
+def test_weights_that_do_not_load_are_reported_under_the_name_of_the_folder(tmp_path, model):
+    state = {**model.state_dict(), "other": torch.ones(1)}
+    with pytest.raises(BundleError) as caught:
+        save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING, state=state)
+    assert str(caught.value).startswith(f"{tmp_path / 'model'}: ") and "other" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_save_keeps_the_permissions_of_the_folder(folder, model):
+    folder.chmod(0o2770)
+    save_bundle(folder, model, CLASSES, PREPROCESSING)
+    assert folder.stat().st_mode & 0o7777 == 0o2770
+
+
+def test_a_folder_that_may_not_be_written_is_left_as_it_is(folder, model, monkeypatch):
+    monkeypatch.setattr("vit.bundle.folder_replacement.os.access", lambda path, mode: path != folder)
+    with pytest.raises(BundleError, match=r"could not be saved to .*model: \[Errno 13\] Permission denied"):
+        save_bundle(folder, model, ["a", "b", "c"], PREPROCESSING)
+    assert load_bundle(folder).classes == CLASSES
+    assert [item.name for item in folder.parent.iterdir()] == ["model"]
+
+
+def test_thresholds_may_be_an_array(tmp_path, model):
+    bundle = load_bundle(save_bundle(tmp_path / "model", model, np.array(CLASSES), PREPROCESSING,
+                                     thresholds=np.array([0.25, 0.5, 0.75])))
+    assert (bundle.classes, bundle.thresholds) == (CLASSES, (0.25, 0.5, 0.75))
 
 
 def test_classes_must_fit_the_model(tmp_path, model):

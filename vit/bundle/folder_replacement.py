@@ -28,13 +28,16 @@ def replace_folder(path: Path, own: tuple[str, ...]) -> Iterator[Path]:
     old or the new folder is there, if necessary after `recover_folder`.
 
     Args:
-        own: names of the files that the block writes; all others are copied from the old folder.
+        own: names of the files that the block writes; all others are copied from the old folder, as are its
+            permissions.
 
     Raises:
         OSError: the old folder is unchanged, unless the error occurred when it was removed at the end.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     recover_folder(path)
+    if path.exists() and not os.access(path, os.W_OK):  # it could be replaced, but not removed afterwards
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     remove_leftovers(path)
     part = temporary_sibling(path, "part")
     part.mkdir()
@@ -45,6 +48,8 @@ def replace_folder(path: Path, own: tuple[str, ...]) -> Iterator[Path]:
         with locked(path.parent):
             copy_other_files(path, part, own)
             sync_to_disk(part)
+            if path.exists():
+                shutil.copymode(path, part)
             old = put_in_place(part, path)
         sync_to_disk(path.parent)
     except BaseException:

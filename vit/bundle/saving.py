@@ -72,6 +72,7 @@ def save_bundle(
     """
     path = Path(path).expanduser().resolve()
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
+    classes, thresholds = list(classes), list(map(float, thresholds))
     check_classes(classes, num_outputs(model))
     check_thresholds(thresholds, classes)
     _check_target(path)
@@ -94,15 +95,15 @@ def save_bundle(
 
 
 def _inputs_and_outputs(
-    classes: Sequence[str], preprocessing: AnyPreprocessing | None, tokenizers: Mapping[str, Tokenizer],
-    thresholds: Sequence[float], calibration: Calibration | LabelCalibration | None,
+    classes: list[str], preprocessing: AnyPreprocessing | None, tokenizers: Mapping[str, Tokenizer],
+    thresholds: list[float], calibration: Calibration | LabelCalibration | None,
 ) -> dict[str, Any]:
     """The part of the record about inputs and outputs; thresholds and calibration only where there are any."""
     return {
-        "classes": list(classes),
+        "classes": classes,
         "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
         "tokenizers": {name: tokenizer.to_dict() for name, tokenizer in tokenizers.items()},
-        **({"thresholds": list(map(float, thresholds))} if thresholds else {}),
+        **({"thresholds": thresholds} if thresholds else {}),
         **({"calibration": calibration.to_dict()} if calibration else {}),
     }
 
@@ -161,7 +162,10 @@ def _write(path: Path, weights: dict[str, Tensor], config: Mapping[str, Any], re
             save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
             content = {**config, "vit": {**record, "sha256": file_sha256(folder / WEIGHTS)}}
             (folder / CONFIG).write_text(text_with_checksum(content), encoding="utf-8")
-            check(folder)
+            try:
+                check(folder)
+            except BundleError as error:  # which names the temporary folder
+                raise BundleError(str(error).replace(str(folder), str(path))) from error
     except (OSError, SafetensorError) as error:
         raise BundleError(f"the model could not be saved to {path}: {one_line(error)}") from error
 
