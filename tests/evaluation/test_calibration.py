@@ -1,6 +1,7 @@
 """Calibration of classifiers: against torchmetrics, scikit-learn and brute force, and properties of what is fitted."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -145,6 +146,12 @@ def test_too_few_samples_for_a_level_are_named_with_the_number_needed(level, nee
     if needed > 1:
         with pytest.raises(ValueError, match=f"needs {needed} validation samples or more.*calibrated on {needed - 1}"):
             Quantiles.of(np.arange(needed - 1)).at(level)
+
+
+@pytest.mark.parametrize("digits", range(1, 7))
+def test_the_number_needed_for_levels_near_one_is_exact(digits):
+    level = 1 - Fraction(1, 10**digits)
+    assert required_samples(float(level)) == level / (1 - level)
 
 
 @pytest.mark.parametrize("level", [0, 1, 1.5])

@@ -72,7 +72,7 @@ def required_rank(count: int, level: float) -> int:
 
 def required_samples(level: float) -> int:
     """The smallest n with ceil((n + 1) level) <= n."""
-    return math.ceil(level / (1 - level) - 1e-9)
+    return math.ceil(level / (1 - level) * (1 - 1e-9))  # 0.9999 / (1 - 0.9999) is above 9999
 
 
 @dataclass(frozen=True)
