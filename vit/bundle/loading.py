@@ -14,7 +14,7 @@ from safetensors import safe_open
 from torch import nn
 
 from vit.bundle.calibration import Calibration, calibration_from_dict
-from vit.bundle.files import read_file
+from vit.bundle.files import LFS, read_file
 from vit.bundle.folder_replacement import recover_folder
 from vit.bundle.label_calibration import LabelCalibration, label_calibration_from_dict
 from vit.bundle.record import (
@@ -31,7 +31,7 @@ from vit.bundle.record import (
 )
 from vit.data import AnyPreprocessing
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
-from vit.files.untrusted import file_sha256, megabytes, unpacked_limit
+from vit.files.untrusted import file_sha256, megabytes, open_regular, unpacked_limit
 from vit.messages import one_line
 from vit.models import model_from_config
 from vit.nn.init import SkipInit
@@ -144,6 +144,10 @@ def _load(folder: Path) -> Bundle:
 def _check_weights(folder: Path, record: Mapping[str, Any]) -> None:
     found = file_sha256(folder / WEIGHTS)
     if found != record["sha256"]:
+        with open_regular(folder / WEIGHTS) as file:
+            if file.read(len(LFS)) == LFS:
+                raise BundleError(f"{folder / WEIGHTS} is a Git LFS pointer and not the weights; fetch them with git "
+                                  "lfs pull")
         raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {found[:16]}…, "
                           f"but {CONFIG} expects {str(record['sha256'])[:16]}…; copy the folder again")
 

@@ -59,9 +59,9 @@ def check_record(record: Mapping[str, Any], file: Path) -> None:
     Raises:
         BundleError: it does not.
     """
-    if record.get("format") != FORMAT:
-        raise BundleError(f"{file} has bundle format {record.get('format')}, but vit {vit.__version__} reads {FORMAT}; "
-                          "update vit")
+    if (found := record.get("format")) != FORMAT:
+        fix = "update vit" if isinstance(found, int) and found > FORMAT else "copy the folder again"
+        raise BundleError(f"{file} has bundle format {found!r}, but vit {vit.__version__} reads {FORMAT}; {fix}")
     if missing := REQUIRED - set(record):
         raise BundleError(f"{file} is incomplete: vit.{sorted(missing)[0]} is missing")
     if CHECKSUM not in record and (unknown := set(record) - KEYS):
