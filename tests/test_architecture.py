@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LAYERS = (  # the layers of CONTRIBUTING.md, from below: package -> the packages of its own layer that it may import
+LAYERS = (  # the layers of README.md, from below: package -> the packages of its own layer that it may import
     {"files": ["messages"], "counters": [], "lazy_names": [], "low_precision": [], "messages": [], "moved_modules": [],
      "other_names": [], "packed_images": [], "nn": []},
     {"weights": [], "models": ["weights"], "generation": [], "data": []},
@@ -91,7 +91,13 @@ def cycles(graph):
 
 def test_every_package_has_a_layer():
     packages = {package_of(name_of(path)) for path in modules()}
-    assert packages == set(LAYER), "the table of this test and CONTRIBUTING.md list the packages"
+    assert packages == set(LAYER), "the tables of this test and of README.md list the packages"
+
+
+def test_the_table_of_the_readme_has_each_package_in_its_layer():
+    rows = re.findall(r"^\| (\d) \| ([^|]+) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    listed = {package: int(level) for level, names in rows for package in re.findall(r"`vit\.(\w+)`", names)}
+    assert listed == {package: level for package, level in LAYER.items() if package != "__main__"}
 
 
 def test_an_import_only_goes_down():
