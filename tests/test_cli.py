@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+import timm
 import torch
+import typer
 from PIL import Image
+from safetensors.torch import save_file
 
 import vit
 from tests import commands
 from vit.bundle import save_bundle
-from vit.cli import main
+from vit.cli import app, main
 from vit.cli.data.data_sets import recorded_overrides
 from vit.data import Preprocessing, digits
 from vit.evaluation import evaluate
@@ -296,3 +299,20 @@ def test_missing_permission_is_reported_before_the_computation(model, photos, tm
     (tmp_path / "locked").mkdir(mode=0o555)
     assert main(["predict", str(model), str(photos), "-o", str(tmp_path / "locked" / "a.csv")]) == 1
     assert "no permission" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "report", "calibrate", "attention", "probe", "next"])
+def test_the_help_names_the_sources_of_a_model(command):
+    parameters = {each.name: each for each in typer.main.get_command(app).commands[command].params}
+    sources = ("run folder", "weights", "timm:NAME", "hub:OWNER/NAME")
+    assert all(source in parameters["model"].help for source in sources)
+
+
+@pytest.mark.parametrize("command", ["predict", "attention"])
+def test_weights_of_another_library_are_a_model(command, tmp_path, capsys):
+    network = timm.create_model("vit_tiny_patch16_224", img_size=16, patch_size=8, num_classes=3)
+    save_file(network.state_dict(), tmp_path / "weights.safetensors")
+    Image.new("RGB", (20, 16)).save(tmp_path / "photo.png")
+    output = tmp_path / ("labels.csv" if command == "predict" else "attention.png")
+    assert main([command, str(tmp_path / "weights.safetensors"), str(tmp_path / "photo.png"), "-o", str(output)]) == 0
+    assert output.is_file() and "does not state its preprocessing" in capsys.readouterr().err

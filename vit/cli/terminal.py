@@ -26,7 +26,10 @@ class Precision(StrEnum):
     fp16 = "16-mixed"
 
 
-Model = Annotated[Path, typer.Argument(help="Folder of a saved model or of a run.", show_default=False)]
+Model = Annotated[Path, typer.Argument(
+    help="A run folder, a model folder, weights that vit convert reads, timm:NAME or hub:OWNER/NAME.",
+    show_default=False)]
+ModelFolder = Annotated[Path, typer.Argument(help="Folder of a saved model or of a run.", show_default=False)]
 Overrides = Annotated[list[str] | None, typer.Argument(
     metavar="[KEY=VALUE]...", help="Config overrides, such as data=folder data.root=photos.", show_default=False)]
 ConfigDir = Annotated[str | None, typer.Option(

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import Model, check_writable, print_written, stderr
+from vit.cli.terminal import ModelFolder, check_writable, print_written, stderr
 
 Licence = Annotated[str | None, typer.Option(
     "--licence", "--license", help="Identifier of the hub: apache-2.0, mit, cc-by-4.0, other, ...", show_default=False)]
 
 
 def card(
-    model: Model,
+    model: ModelFolder,
     licence: Licence = None,
     name: Annotated[str | None, typer.Option(help="OWNER/NAME on the hub, for the code example that loads the model.",
                                              show_default=False)] = None,
@@ -42,7 +42,7 @@ def card(
 
 
 def push(
-    model: Model,
+    model: ModelFolder,
     name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository on the Hugging Face hub.",
                                         show_default=False)],
     private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
