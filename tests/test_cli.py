@@ -316,3 +316,13 @@ def test_weights_of_another_library_are_a_model(command, tmp_path, capsys):
     output = tmp_path / ("labels.csv" if command == "predict" else "attention.png")
     assert main([command, str(tmp_path / "weights.safetensors"), str(tmp_path / "photo.png"), "-o", str(output)]) == 0
     assert output.is_file() and "does not state its preprocessing" in capsys.readouterr().err
+
+
+def test_a_model_without_classes_has_attention_and_no_predictions(photos, tmp_path, capsys):
+    network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=0, depth=1)
+    folder = str(save_bundle(tmp_path / "features", network, [], Preprocessing(size=(8, 8))))
+    image = str(photos / "0.png")
+    assert main(["predict", folder, image]) == 1
+    assert f"error: {folder} has no classes, so that there is nothing to predict; init_from=" in capsys.readouterr().err
+    assert main(["attention", folder, image, "-o", str(tmp_path / "attention.png")]) == 0
+    assert (tmp_path / "attention.png").is_file()

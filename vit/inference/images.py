@@ -121,8 +121,8 @@ class Predictor:
             BadImage: an image cannot be read; the message has its name and the reason.
             FileNotFoundError: a folder or archive has no image.
             TypeError: an item is not an image.
-            ValueError: `top_k` or `batch_size` is below 1, `on_error` is unknown, `tta` is neither 1 nor 2, or the
-                model is not calibrated for `set` or `abstain`.
+            ValueError: `top_k` or `batch_size` is below 1, `on_error` is unknown, `tta` is neither 1 nor 2, the
+                model is not calibrated for `set` or `abstain`, or it has no classes.
         """
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error={on_error!r} is not one of raise, skip")
@@ -151,6 +151,9 @@ class Predictor:
             TypeError: an item is not an image.
             ValueError: as `predict`.
         """
+        if not self.classes:
+            raise ValueError(f"{self.bundle.path} has no classes, so that there is nothing to predict; "
+                             f"init_from={self.bundle.path} trains a head, and vit probe uses its features")
         top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
         if tta != 1:

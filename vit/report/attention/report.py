@@ -95,7 +95,8 @@ def check_has_attention(predictor: AnyPredictor, source: str | None) -> None:
 def write_source_attention(
     predictor: AnyPredictor, source: str, output: Path, layers: Sequence[int], dark: bool = False
 ) -> list[Path]:
-    """Write the attention for one input, in the form that fits the kind of model; the title is its prediction.
+    """Write the attention for one input, in the form that fits the kind of model; the title is its prediction,
+    or only its name for a model without classes.
 
     Raises:
         BadImage, BadText, ValueError: as `write_attention`.
@@ -112,7 +113,8 @@ def write_source_attention(
         title = class_title(source, predictor.predict([texts[0] if len(texts) == 1 else texts])[0])
         return write_tokens(output, {"text": maps}, layers, title, dark)
     side = PAGE_SIDE if output.suffix == ".html" else FIGURE_SIDE
-    title = class_title(Path(source).name, predictor.predict([source])[0])
+    name = Path(source).name
+    title = class_title(name, predictor.predict([source])[0]) if predictor.classes else name
     return [write_image(output, image_attention(predictor, source, side=side), layers, title, dark)]
 
 
