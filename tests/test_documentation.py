@@ -1,5 +1,6 @@
 """The documentation is true: its commands parse and compose, its Python blocks run, its links lead somewhere."""
 
+import ast
 import io
 import os
 import re
@@ -229,6 +230,22 @@ def test_links_lead_to_files(page):
 def test_named_files_of_the_project_exist(page):
     for path in re.findall(r"`((?:vit|conf|tests|benchmarks)/[\w/.-]*)`", page.read_text(encoding="utf-8")):
         assert (ROOT / path).exists(), f"{page.relative_to(ROOT)}: {path}"
+
+
+def longest_part(message: str) -> str:
+    """The longest part of a documented message between its values, which are in capitals."""
+    return max((part.strip(" ;:") for part in re.split(r"\b[A-Z]+(?:x[A-Z])?\b|\.\.\.|[(),]", message)), key=len)
+
+
+def test_the_messages_of_troubleshooting_are_those_of_the_code():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "vit").rglob("*.py")]
+    texts = "\n".join(node.value for tree in trees for node in ast.walk(tree)
+                      if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").partition("## Overrides")[2]
+    cells = re.findall(r"^\| (.+?) \|", page, re.M)
+    messages = [message for cell in cells for message in re.findall(r"`([^`]+)`", cell)]
+    assert len(messages) > 35
+    assert [message for message in messages if longest_part(message) not in texts] == []
 
 
 def test_the_site_builds_without_warnings(tmp_path):
