@@ -22,6 +22,7 @@ from vit.run.config.value_kinds import Choice
 from vit.run.jobs.selection import JOBS
 from vit.run.multirun.compare_finetuning import METHODS
 from vit.run.parts.recipe import LOSSES
+from vit.run.records.leakage import ERROR, WARN
 from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
 from vit.training.finetuning.finetune import KINDS as TRAINABLE
 from vit.training.optimization.schedule import build_schedule
@@ -37,8 +38,9 @@ TABLES = {
     "compile_mode": VALID_VALUES["compile_mode"].names, "decoder": DECODERS, "distill": options("distill"),
     "finetune": options("finetune"),
     "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"), "on_bad_sample": SKIPPING, "on_empty": SKIPPING,
-    "on_long": ON_LONG, "on_unknown_split": SKIPPING, "pool": TextClassifierConfig.choices["pool"],
-    "positions": TEXT_POSITIONS, "precision": VALID_VALUES["precision"].names, "range": RULES, "resampling": LIBRARIES,
+    "on_leakage": (ERROR, WARN), "on_long": ON_LONG, "on_unknown_split": SKIPPING,
+    "pool": TextClassifierConfig.choices["pool"], "positions": TEXT_POSITIONS,
+    "precision": VALID_VALUES["precision"].names, "range": RULES, "resampling": LIBRARIES,
     "resize": RESIZES, "trainable": TRAINABLE,
 }
 NOT_CHOICES = {"resume", "train"}  # a path, names of files

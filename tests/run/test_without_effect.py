@@ -82,6 +82,7 @@ TRAINED = [
     (DIGITS, ["finetune.head_init=fit"], ["init_from=x"]),
     (DIGITS, ["finetune.always_trainable=[embed]"], ["finetune=head"]),
     (DIGITS, ["callbacks.start_margin=2"], ["init_from=x"]),
+    (DIGITS, ["on_leakage=warn"], ["init_from=x"]),
     (DIGITS, ["callbacks.patience=1"], ["recipe.epochs=2"]),
     (DIGITS, ["trainer.log_every_n_steps=1"], ["logger=default"]),
     (DIGITS, ["model.window=3"], ["model.attention=local"]),

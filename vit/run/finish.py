@@ -22,7 +22,7 @@ from vit.run.parts.data_source import data_overrides
 from vit.run.parts.finetuning import whole_size
 from vit.run.records.folder import RunFolder
 from vit.run.records.splits import SPLIT_RULE, read_record
-from vit.run.reporting import NO_TEST_SPLIT, finish_with_report
+from vit.run.reporting import NO_TEST_SPLIT, finish_with_report, leakage_note
 from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, trained_weights
 
 log = logging.getLogger("vit")
@@ -55,6 +55,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     metrics |= {f"{job.split}/{name}": value for name, value in tested.metrics.items()}
     metrics[f"{job.split}/{job.task.unit}"] = job.count - len(tested.unreadable)
     metrics |= numbers | left_out(job, tested.unreadable) | {"measured_on": job.split}
+    metrics |= {f"{split}/leakage": count for split, count in (job.config.get("leakage") or {}).items()}
     if job.split != "test":
         log.warning("%s", NO_TEST_SPLIT)
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"], loss_note(job.config))
@@ -163,6 +164,7 @@ def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path |
     facts = {
         **job.headline(metrics),
         **({} if job.split == "test" else {"note": NO_TEST_SPLIT}),
+        **({"leakage": leakage_note(job.config["leakage"])} if job.config.get("leakage") else {}),
         **({"trained": f"{trained:,} of {parameters:,} parameters"} if trained < parameters else {}),
         "time": duration(metrics["seconds"]),
         f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",

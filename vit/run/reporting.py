@@ -1,6 +1,7 @@
 """The report at the end of a run: the page of `vit report`, from the results of its test."""
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,12 +60,19 @@ def run_subject(job: "Job", folder: RunFolder, tested: "Tested", settings: dict)
     batch_size = settings["batch_size"] or 64  # as in the test, where batches of training have a number of tokens
     facts = header_facts(command("report", folder.path), settings["precision"], batch_size)
     facts |= {} if job.split == "test" else {"note": NO_TEST_SPLIT}
+    facts |= {"leakage": leakage_note(job.config["leakage"])} if job.config.get("leakage") else {}
     audit = getattr(job, "audit", None)
     seconds = AUDIT_SECONDS if audit is None else job.config["data"]["audit_seconds"]
     return Subject(
         tested.predictor, tested.evaluation, job.evaluated(job.split), job.source, job.split,
         f"{job.source.name}, {job.split}", facts, read_run(folder.path), batch_size, seconds, ATTENTION, audit=audit,
         drawn=folder.path)
+
+
+def leakage_note(leakage: Mapping[str, int]) -> str:
+    """The numbers of samples that the initial weights or the teacher were trained on, by split."""
+    counts = " and ".join(f"{count:,} samples of {split}" for split, count in leakage.items())
+    return f"the initial weights or the teacher were trained on {counts}: results on new samples may be worse"
 
 
 def header_facts(line: str, precision: str, batch_size: int) -> dict[str, str]:

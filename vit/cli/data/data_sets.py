@@ -134,6 +134,9 @@ def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) ->
         return source
     if record.is_of(data, source):
         record.check_splits(data)
+        if leaked := record.leakage.get(split or record.default_split()):
+            log.warning("the initial weights or the teacher of %s were trained on %d samples of %s: results on new "
+                        "samples may be worse", bundle.path, leaked, split or record.default_split())
         return record.apply(source, list(record.splits) if split is None else [split])
     evaluated = split or record.default_split()
     if evaluated in source.splits and evaluated != "train" and (count := record.known(source, evaluated)):

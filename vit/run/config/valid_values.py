@@ -49,6 +49,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "precision": Choice(("auto", "32-true", "bf16-mixed", "bf16-residual", "16-mixed")),
     "debug": Boolean(),
     "name": Text(),
+    "on_leakage": Choice(("error", "warn"), null=True),
     "report": Boolean(),
     "runs": Text(),
     "seed": SEED,

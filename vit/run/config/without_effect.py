@@ -223,6 +223,8 @@ RULES = (  # the first one that applies to a key is reported
     Rule(("trainer.log_every_n_steps",), "logger", is_empty, "add logger=default", why="without a logger"),
     Rule(("callbacks.patience",), "recipe.epochs", is_reached, "lower it"),
     Rule(("callbacks.start_margin",), "init_from", (None,), "add init_from=MODEL"),
+    Rule(("on_leakage",), "init_from", (None,), "add init_from=MODEL", where={"distill.kind": ("none",)},
+         off=("error",)),
 )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
-from vit.data.splits.recorded import NEW
+from vit.data.splits.recorded import NEW, Entry
 from vit.data.splits.split import evenly_spaced
 from vit.evaluation.progress import Progress
 from vit.run.config.composing import ConfigError
@@ -76,6 +76,10 @@ class Job(ABC):
         if config["init_from"] and checkpoint is None:  # the checkpoint of a resumed run holds all weights
             initial = load_initial(config["init_from"], self.stated_model())
         self.build_inputs(initial)
+        self.earlier: list[Entry] = []  # samples that the initial weights or a teacher were trained on
+        if initial is not None:
+            checkpoint = initial.checkpoint
+            self.check_leakage("init_from", checkpoint.name, checkpoint.extra, (initial.model or {}).get("kind", ""))
         if not self.tokenizes:
             self.complete_recipe()  # first, so that an error of the model can name the batch size
         self.model: nn.Module = self.build_model(initial)
@@ -119,6 +123,23 @@ class Job(ABC):
             if key not in known:
                 raise ConfigError(f"this recipe has no key {key}, so it is not for task={self.config['task']['name']}; "
                                   "choose another one with recipe=")
+
+    def check_leakage(self, key: str, path: str, extra: Mapping[str, Any], kind: str) -> None:
+        """Checks that the model that a key names was not trained on samples of val or test, and records which samples
+        it was trained on.
+
+        Raises:
+            ConfigError: it was, and `on_leakage` is "error".
+        """
+        from vit.run.records.leakage import check_leakage
+        from vit.run.records.members import Origin
+
+        counts, trained = check_leakage(key, Origin(Path(path).expanduser(), extra, kind), self.source, self.config)
+        self.earlier += trained
+        former = self.config.get("leakage") or {}
+        if counts:
+            self.config = {**self.config, "leakage": {**former, **{split: max(count, former.get(split, 0))
+                                                                  for split, count in counts.items()}}}
 
     def stated_model(self) -> dict | None:
         """The values of the `model` node that complete an architecture inferred from the tensors of `init_from`."""
@@ -248,7 +269,7 @@ class Job(ABC):
     def record_data(self, folder: RunFolder) -> None:
         """Writes the samples of each split, and those that are left out."""
         folder.log_left_out(self.omitted())
-        write_record(folder, self.source, self.omitted())
+        write_record(folder, self.source, self.omitted(), self.earlier)
 
     def omitted(self) -> list[tuple[str, str]]:
         """(name, reason) of the samples that are left out from the start because they cannot be used."""

@@ -138,7 +138,7 @@ class ImageJob(Job):
         return replace(self.source, splits={**self.source.splits, **splits, "val": self.limit(splits["val"])})
 
     def record_data(self, folder: RunFolder) -> None:
-        write_record(folder, self.source, self.omitted())
+        write_record(folder, self.source, self.omitted(), self.earlier)
         if self.audit is not None:
             folder.write("audit.json", self.audit.to_dict())
 

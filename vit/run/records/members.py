@@ -1,8 +1,9 @@
 """The samples of the members of a combined model: an ensemble, or the mean of the weights of several runs."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from vit.bundle import CONFIG as CONFIG_FILE
 from vit.bundle import MEMBER_PATHS, Bundle, BundleError
@@ -21,12 +22,20 @@ CROSS_VALIDATION = "cross_validation.json"
 CHOOSING = "val"  # split by which each member chose its best epoch
 
 
+class Origin(NamedTuple):
+    """A trained model without its weights: its path, what it records about its use, and the kind of its model."""
+
+    path: Path
+    extra: Mapping[str, Any]
+    kind: str
+
+
 def is_combined(bundle: Bundle) -> bool:
     """Whether the members of a bundle are recorded, or those of an older one are beside it."""
     return MEMBER_PATHS in bundle.extra or bool(_older_members(bundle))
 
 
-def members_record(bundle: Bundle) -> DataRecord | None:
+def members_record(bundle: Bundle | Origin) -> DataRecord | None:
     """All training and all validation samples of the members, each as one split; None where a run is missing.
 
     Raises:
@@ -36,7 +45,8 @@ def members_record(bundle: Bundle) -> DataRecord | None:
     if not found or None in found or not all(record.splits for record in found):
         return None
     splits = {key: _union(record.splits.get(key, ()) for record in found) for key in ("train", CHOOSING)}
-    return DataRecord(bundle.path, found[0].data, found[0].classes, splits, {})
+    earlier = _union(record.earlier for record in found)
+    return DataRecord(bundle.path, found[0].data, found[0].classes, splits, {}, earlier=earlier)
 
 
 def check_unseen(bundle: Bundle, source: Source, data: dict, split: str, recorded_location: bool) -> None:
@@ -93,7 +103,7 @@ def _message(bundle: Bundle, number: str, split: str, unseen: Sequence[str]) -> 
             "data.root=FOLDER")
 
 
-def _texts(bundle: Bundle, key: str) -> list[str]:
+def _texts(bundle: Bundle | Origin, key: str) -> list[str]:
     found = bundle.extra.get(key, [])
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise BundleError(f"{bundle.path / CONFIG_FILE}: vit.extra.{key} must be a list of strings; copy the folder "
@@ -101,7 +111,7 @@ def _texts(bundle: Bundle, key: str) -> list[str]:
     return found
 
 
-def _member(bundle: Bundle, path: str) -> DataRecord | None:
+def _member(bundle: Bundle | Origin, path: str) -> DataRecord | None:
     """The record of a member, at its path or beside the bundle, where the folder of all was moved."""
     own = Path(path)
     stated = (own, own.parent) if own.is_absolute() else ()
@@ -118,9 +128,10 @@ def _union(parts: Iterable[Iterable[Entry]]) -> list[Entry]:
     return list({entry.name: entry for entries in parts for entry in entries}.values())
 
 
-def _older_members(bundle: Bundle) -> list[str]:
+def _older_members(bundle: Bundle | Origin) -> list[str]:
     """The names of the runs of a cross-validation whose ensemble, of an earlier version, does not record them."""
-    if bundle.model.config.kind != "ensemble" or MEMBER_PATHS in bundle.extra:
+    kind = bundle.kind if isinstance(bundle, Origin) else bundle.model.config.kind
+    if kind != "ensemble" or MEMBER_PATHS in bundle.extra:
         return []
     try:
         runs = read_object(bundle.path.parent / CROSS_VALIDATION).get("runs")

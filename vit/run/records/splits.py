@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,19 +19,38 @@ log = logging.getLogger("vit")
 
 AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
 LEFT_OUT, CORRECTED = "left_out", "corrected"
+EARLIER = "trained_earlier"  # the file of samples that `init_from` or a teacher was trained on
+SPLIT_KEYS = ("split_seed", "fractions", "val", "fold", "group")  # keys of a data node that assign samples to splits
 LOCATION = ("_target_", "root", "path", "repo")  # keys of a data node that identify the data
 SPLIT_RULE = "hash"  # how fractions assign samples to splits; bundles without it were split by position
 
 
 @dataclass(frozen=True)
 class DataRecord:
-    """The recorded data of a run; `classes` are empty where it has none."""
+    """The recorded data of a run; `classes` are empty where it has none.
+
+    Args:
+        left_out: name -> reason.
+        labelled: whether the training used labels or targets, which masked pre-training does not.
+        earlier: samples that the initial weights or a teacher were trained on; the label is "" where it was not used.
+        leakage: split -> its number of such samples, where there are any.
+    """
 
     path: Path
     data: dict
     classes: list[str]
     splits: dict[str, list[Entry]]
-    left_out: dict[str, str]  # name -> reason
+    left_out: dict[str, str]
+    labelled: bool = True
+    earlier: list[Entry] = field(default_factory=list)
+    leakage: dict[str, int] = field(default_factory=dict)
+
+    def lineage(self) -> list[Entry]:
+        """All samples that the weights were trained on, with those of the runs that they come from. The label is ""
+        where it was not used.
+        """
+        own = self.splits.get("train", [])
+        return [*self.earlier, *(own if self.labelled else [entry._replace(label="") for entry in own])]
 
     def apply(self, source: AnySource, compared: Collection[str] | None = None) -> AnySource:
         """The source with the recorded samples in the recorded splits; new ones are left out and logged.
@@ -61,11 +80,15 @@ class DataRecord:
 
     def is_of(self, data: dict, source: AnySource) -> bool:
         """Whether this is the recorded data: at the same location, or with more than half of the recorded samples."""
-        if all(_real_path(self.data.get(key)) == _real_path(data.get(key)) for key in LOCATION):
+        if self.is_at(data):
             return True
         names = {name for rows in source.split_lists().values() for name, _ in rows}
         recorded = [entry.name for rows in self.splits.values() for entry in rows]
         return data["_target_"] == self.data.get("_target_") and 2 * sum(n in names for n in recorded) > len(recorded)
+
+    def is_at(self, data: dict) -> bool:
+        """Whether a data node names the location of the recorded data."""
+        return all(_real_path(self.data.get(key)) == _real_path(data.get(key)) for key in LOCATION)
 
     def check_splits(self, data: dict) -> None:
         """Checks that a data node does not split the recorded samples differently.
@@ -73,7 +96,7 @@ class DataRecord:
         Raises:
             ConfigError: names the key.
         """
-        for key in ("split_seed", "fractions", "val", "fold", "group"):
+        for key in SPLIT_KEYS:
             if key in data and key in self.data and data[key] != self.data[key]:
                 raise ConfigError(f"data.{key}={data[key]} would evaluate on training samples of {self.path}, which "
                                   f"has {self.data[key]}; leave it out, and the recorded splits are used")
@@ -82,8 +105,8 @@ class DataRecord:
         return "test" if "test" in self.splits else "val"
 
     def known(self, source: AnySource, split: str) -> int:
-        """The number of samples of a split that have the content of a recorded training sample."""
-        trained = {entry.fingerprint for entry in self.splits.get("train", ())} - {""}
+        """The number of samples of a split that have the content of a sample that the weights were trained on."""
+        trained = {entry.fingerprint for entry in self.lineage()} - {""}
         return sum(entry.fingerprint in trained for entry in list_entries(source, [split])[split])
 
     def _check_classes(self, source: AnySource) -> None:
@@ -98,14 +121,19 @@ class DataRecord:
                         f"{shown('init_from', self.path)}")
 
 
-def write_record(folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]]) -> None:
-    """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), the left-out samples, and
-    the labels that data.corrections changed (name, former label, new label). Repeated samples are logged.
+def write_record(
+    folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]], earlier: Sequence[Entry] = ()
+) -> None:
+    """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), the left-out samples, the
+    labels that data.corrections changed (name, former label, new label), and the samples that the initial weights or a
+    teacher were trained on and the run itself is not. Repeated samples are logged.
     """
     corrected, entries = getattr(source, "corrected", []), list_entries(source)
     warn_about_repeats(entries, isinstance(source, Source))
+    own = {(entry.name, entry.fingerprint) for entry in entries["train"]} if earlier else set()
+    others = [entry for entry in dict.fromkeys(earlier) if (entry.name, entry.fingerprint) not in own]
     lists = {**entries, **({LEFT_OUT: left_out} if left_out else {}),
-             **({CORRECTED: corrected} if corrected else {})}
+             **({CORRECTED: corrected} if corrected else {}), **({EARLIER: others} if others else {})}
     for split, rows in lists.items():
         folder.write_text(f"splits/{split}.tsv", format_rows(rows))
 
@@ -119,7 +147,10 @@ def read_record(path: Path) -> DataRecord:
     splits = splits if "train" in splits else {}
     escaped = any(entry.fingerprint for entries in splits.values() for entry in entries)
     left_out = {row[0]: row[-1] for row in read_rows(files[LEFT_OUT], escaped)} if LEFT_OUT in files else {}
-    return DataRecord(path, config.get("data") or {}, config.get("classes") or [], splits, left_out)
+    earlier = [Entry(*row) for row in read_rows(files[EARLIER])] if EARLIER in files else []
+    labelled = not str((config.get("task") or {}).get("name")).startswith("masked_")
+    return DataRecord(path, config.get("data") or {}, config.get("classes") or [], splits, left_out, labelled, earlier,
+                      config.get("leakage") or {})
 
 
 def record_beside(model: Path) -> DataRecord | None:

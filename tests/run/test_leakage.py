@@ -1,0 +1,116 @@
+"""Samples of val and test that the initial weights were trained on: an error or a warning, and in the results."""
+
+import json
+import logging
+import re
+import shutil
+
+import pytest
+
+import vit
+from tests.run.conftest import SMALL, write_photos
+from vit.bundle import load_bundle
+from vit.cli import main
+from vit.run.config.composing import ConfigError
+from vit.run.records.splits import read_record
+
+SHORT = [*SMALL, "recipe.epochs=1", "report=false", "logger=csv", "precision=32-true", "trainer.accelerator=cpu",
+         "calibrate=none"]
+OTHER = "data.split_seed=1"
+TRAINED = "are samples that it was trained on"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = write_photos(tmp_path_factory.mktemp("data") / "photos", {"cat": 30, "dog": 30})
+    return ["data=folder", f"data.root={root}", "data.fractions=[0.6,0.2,0.2]"]
+
+
+@pytest.fixture(scope="module")
+def first(data, tmp_path_factory):
+    """A run of the splits of seed 0."""
+    return vit.train([*data, *SHORT, f"run_dir={tmp_path_factory.mktemp('runs') / 'first'}"]).path
+
+
+@pytest.fixture(scope="module")
+def second(data, first, tmp_path_factory):
+    """A run of the splits of seed 1 from those weights."""
+    run = tmp_path_factory.mktemp("runs") / "second"
+    return vit.train([*data, *SHORT, OTHER, f"init_from={first}", "on_leakage=warn", f"run_dir={run}"])
+
+
+def names(run, split):
+    return {entry.name for entry in read_record(run).splits[split]}
+
+
+def test_another_split_of_the_same_samples_is_an_error(data, first, second, tmp_path):
+    counts = {key: len(names(second.path, key) & names(first, "train")) for key in ("val", "test")}
+    with pytest.raises(ConfigError, match=re.escape(
+            f"init_from={first}: {counts['val']} of the {len(names(second.path, 'val'))} samples of val and "
+            f"{counts['test']} of the {len(names(second.path, 'test'))} samples of test {TRAINED}")) as found:
+        vit.train([*data, *SHORT, OTHER, f"init_from={first}", f"run_dir={tmp_path / 'run'}"])
+    assert "use its splits with data.split_seed=0, or on_leakage=warn" in str(found.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_numbers_are_recorded_with_the_results(second, first, capsys, caplog):
+    counts = {key: len(names(second.path, key) & names(first, "train")) for key in ("val", "test")}
+    metrics = json.loads((second.path / "metrics.json").read_text())
+    assert {key: metrics[f"{key}/leakage"] for key in counts} == counts and min(counts.values()) > 0
+    assert f"{counts['test']} of the" in (second.path / "log.txt").read_text()
+    with caplog.at_level(logging.WARNING):
+        assert main(["evaluate", str(second.path)]) == 0
+    assert f"were trained on {counts['test']} samples of test" in caplog.text + capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", ["", "model", "checkpoints/last.ckpt"])
+def test_the_same_splits_are_silent(data, first, tmp_path, source):
+    run = vit.train([*data, *SHORT, f"init_from={first / source}", f"run_dir={tmp_path / 'run'}"])
+    assert TRAINED not in (run.path / "log.txt").read_text()
+    assert not any("leakage" in key for key in run.metrics)
+    assert not (run.path / "splits" / "trained_earlier.tsv").exists()
+
+
+def test_the_runs_before_the_first_one_count_too(data, first, second, tmp_path):
+    """The weights of `second` were trained on the training samples of `first`, which may be gone."""
+    moved = tmp_path / "second"
+    shutil.copytree(second.path, moved)
+    held = names(second.path, "test") | names(second.path, "val")
+    third = vit.train([*data, *SHORT, OTHER, f"init_from={moved}", "on_leakage=warn", f"run_dir={tmp_path / 'third'}"])
+    assert third.metrics["test/leakage"] == len(names(third.path, "test") & names(first, "train"))
+    with pytest.raises(ConfigError, match=TRAINED):
+        vit.train([*data, *SHORT, OTHER, f"init_from={moved}", f"run_dir={tmp_path / 'other'}"])
+    earlier = {entry.name for entry in read_record(third.path).earlier}
+    assert earlier == names(first, "train") - names(third.path, "train") and earlier <= held
+
+
+def test_equal_images_of_other_data_are_a_warning(data, first, tmp_path):
+    root = tmp_path / "other"
+    photos = next(each for each in data if each.startswith("data.root=")).partition("=")[2]
+    for index, name in enumerate(sorted(names(first, "train"))):
+        label = name.split("/")[0]
+        (root / label).mkdir(parents=True, exist_ok=True)
+        shutil.copy(f"{photos}/{name}", root / label / f"copy{index}.png")
+    run = vit.train(["data=folder", f"data.root={root}", *SHORT, f"init_from={first}", f"run_dir={tmp_path / 'run'}"])
+    assert run.metrics["test/leakage"] == len(names(run.path, "test"))
+
+
+def test_pre_training_without_labels_is_a_warning(data, tmp_path):
+    mae = ["task=masked_image", "model=mae", *[each for each in SHORT if each not in ("model=micro", "calibrate=none")],
+           "model.dim=32", "model.depth=1", "model.num_heads=2"]
+    run = vit.train([*data, *mae, f"run_dir={tmp_path / 'mae'}"])
+    fine = [*data, *[each for each in SHORT if each != "model=micro"], f"init_from={run.path}"]
+    same = vit.train([*fine, f"run_dir={tmp_path / 'same'}"])
+    assert "test/leakage" not in same.metrics
+    other = vit.train([*fine, OTHER, f"run_dir={tmp_path / 'other'}"])
+    assert other.metrics["test/leakage"] == len(names(other.path, "test") & names(run.path, "train"))
+
+
+def test_a_model_without_its_run_is_a_warning_where_the_splits_differ(data, first, tmp_path):
+    shutil.copytree(first / "model", tmp_path / "copy")
+    assert "data" in load_bundle(tmp_path / "copy").extra
+    start = [*data, *SHORT, f"init_from={tmp_path / 'copy'}"]
+    other = vit.train([*start, OTHER, f"run_dir={tmp_path / 'other'}"])
+    assert "its run is missing, and it was trained on photos with other splits" in (other.path / "log.txt").read_text()
+    same = vit.train([*start, f"run_dir={tmp_path / 'same'}"])
+    assert "its run is missing" not in (same.path / "log.txt").read_text()
