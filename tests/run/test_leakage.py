@@ -12,6 +12,7 @@ from tests.run.conftest import SMALL, write_photos
 from vit.bundle import load_bundle
 from vit.cli import main
 from vit.run.config.composing import ConfigError
+from vit.run.multirun.cross_validation import cross_validate
 from vit.run.records.splits import read_record
 
 SHORT = [*SMALL, "recipe.epochs=1", "report=false", "logger=csv", "precision=32-true", "trainer.accelerator=cpu",
@@ -114,3 +115,33 @@ def test_a_model_without_its_run_is_a_warning_where_the_splits_differ(data, firs
     assert "its run is missing, and it was trained on photos with other splits" in (other.path / "log.txt").read_text()
     same = vit.train([*start, f"run_dir={tmp_path / 'same'}"])
     assert "its run is missing" not in (same.path / "log.txt").read_text()
+
+
+def test_a_teacher_of_another_split_is_an_error(data, first, tmp_path):
+    distill = [*data, *SHORT, OTHER, "distill=soft", f"distill.teacher={first}"]
+    with pytest.raises(ConfigError, match=f"distill.teacher={first}: .* samples of test {TRAINED}"):
+        vit.train([*distill, f"run_dir={tmp_path / 'run'}"])
+    student = vit.train([*distill, "on_leakage=warn", f"run_dir={tmp_path / 'student'}"])
+    assert student.metrics["test/leakage"] == len(names(student.path, "test") & names(first, "train"))
+    assert names(first, "train") & names(student.path, "test") <= {e.name for e in read_record(student.path).earlier}
+    same = vit.train([*[each for each in distill if each != OTHER], f"run_dir={tmp_path / 'same'}"])
+    assert "test/leakage" not in same.metrics and TRAINED not in (same.path / "log.txt").read_text()
+
+
+def test_the_ensemble_of_a_cross_validation_as_teacher_has_seen_the_test_samples(data, tmp_path):
+    base = [each for each in data if "fractions" not in each]
+    folds = cross_validate([*base, *SHORT, "folds=2", f"run_dir={tmp_path / 'cv'}"]).path
+    distill = [*base, *SHORT, "distill=soft", f"distill.teacher={folds / 'ensemble'}"]
+    with pytest.raises(ConfigError, match=rf"(\d+) of the \1 samples of test {TRAINED}.*; use other data"):
+        vit.train([*distill, f"run_dir={tmp_path / 'run'}"])
+
+
+def test_a_teacher_that_has_only_seen_val_is_a_warning(tmp_path):
+    """Such as an ensemble of folds of data with a test split of its own."""
+    root = write_photos(tmp_path / "photos", {f"{split}/{name}": count for name in ("cat", "dog")
+                                              for split, count in (("train", 20), ("val", 4), ("test", 5))})
+    base = ["data=folder", f"data.root={root}", *SHORT]
+    folds = cross_validate([*base, "folds=2", f"run_dir={tmp_path / 'cv'}"]).path
+    run = vit.train([*base, "distill=soft", f"distill.teacher={folds / 'ensemble'}", f"run_dir={tmp_path / 'run'}"])
+    seen = set.union(*(names(folds / f"fold{k}", "train") for k in (1, 2)))
+    assert run.metrics["val/leakage"] == len(seen & names(run.path, "val")) and "test/leakage" not in run.metrics

@@ -134,7 +134,9 @@ class Job(ABC):
         from vit.run.records.leakage import check_leakage
         from vit.run.records.members import Origin
 
-        counts, trained = check_leakage(key, Origin(Path(path).expanduser(), extra, kind), self.source, self.config)
+        decisive = ("val", "test") if key == "init_from" else (self.split,)
+        origin = Origin(Path(path).expanduser(), extra, kind)
+        counts, trained = check_leakage(key, origin, self.source, self.config, decisive)
         self.earlier += trained
         former = self.config.get("leakage") or {}
         if counts:

@@ -203,9 +203,12 @@ class ImageClassificationJob(ImageJob):
         return start_head(self.model, self.source, self.preprocessing, self.devices, on_bad_sample)
 
     def build_task(self) -> Classification:
-        config, recipe, mixup, distillation = self.config, self.config["recipe"], None, None
-        if config["distill"]["kind"] != "none":
-            distillation = build_distillation(config["distill"], self.model, self.source, self.preprocessing)
+        recipe, mixup, distillation = self.config["recipe"], None, None
+        if self.config["distill"]["kind"] != "none":
+            check = None if self.checkpoint else self.check_leakage
+            distillation = build_distillation(self.config["distill"], self.model, self.source, self.preprocessing,
+                                              check)
+        config = self.config  # with the leakage of the teacher
         if recipe["mixup"]:
             mixup = checked("recipe.mixup", partial(Mixup, self.source.num_classes), recipe["mixup"], unpack=True)
         return self.task_class(

@@ -2,10 +2,11 @@
 
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -27,11 +28,18 @@ log = logging.getLogger("vit")
 
 @dataclass(frozen=True)
 class TeacherModel:
-    """A trained classifier with its preprocessing and class names, as far as its source states them."""
+    """A trained classifier with its preprocessing and class names, as far as its source states them.
+
+    Args:
+        extra: what a bundle of this project records about the use of its model.
+        kind: of the model's config.
+    """
 
     model: nn.Module
     preprocessing: Preprocessing | None
     classes: Sequence[str]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = ""
 
 
 def with_token(model: dict) -> dict:
@@ -41,8 +49,14 @@ def with_token(model: dict) -> dict:
     return model if model.get("kind") or model.get("library") == "timm" else {"dist_token": True, **model}
 
 
-def build_distillation(node: dict, model: nn.Module, source: Source, preprocessing: Preprocessing) -> Distillation:
+def build_distillation(
+    node: dict, model: nn.Module, source: Source, preprocessing: Preprocessing,
+    check_leakage: Callable[[str, str, Mapping[str, Any], str], None] | None = None,
+) -> Distillation:
     """The loss with its teacher.
+
+    Args:
+        check_leakage: called with the key, path, record and kind of the teacher; None in a resumed run.
 
     Raises:
         ConfigError: no teacher, one that lacks classes of the data, or a student without a distillation token.
@@ -63,6 +77,8 @@ def build_distillation(node: dict, model: nn.Module, source: Source, preprocessi
     except ValueError as error:
         raise source_error("distill.teacher", name, error) from None
     columns = match_classes(loaded, source.classes, name)
+    if check_leakage is not None:
+        check_leakage("distill.teacher", name, loaded.extra, loaded.kind)
     prepared = check_preprocessing(loaded.preprocessing, preprocessing, name)
     teacher = Teacher(loaded.model, prepared, preprocessing, columns)
     parameters = sum(parameter.numel() for parameter in loaded.model.parameters())
@@ -90,7 +106,8 @@ def load_teacher(name: str) -> TeacherModel:
     if checkpoint.thresholds:
         raise checkpoint.error("it predicts several labels per image, and distillation is for one")
     if kind == EnsembleConfig.kind:
-        return TeacherModel(load_bundle(name).model, checkpoint.preprocessing, checkpoint.class_names)
+        model, preprocessing = load_bundle(name).model, checkpoint.preprocessing
+        return TeacherModel(model, preprocessing, checkpoint.class_names, checkpoint.extra, kind)
     model, _ = import_checkpoint(checkpoint)
     preprocessing, classes = checkpoint.preprocessing, checkpoint.class_names
     if of_timm:
@@ -99,7 +116,7 @@ def load_teacher(name: str) -> TeacherModel:
         classes = classes or imagenet_synsets(config.num_classes)
     if preprocessing is not None:
         preprocessing = preprocessing.replace(size=tuple(model.config.image_size))
-    return TeacherModel(model, preprocessing, classes)
+    return TeacherModel(model, preprocessing, classes, checkpoint.extra, kind)
 
 
 def timm_folder_teacher(folder: Path) -> TeacherModel:

@@ -1,7 +1,7 @@
 """Leakage: samples of val and test that the initial weights, or a teacher, were trained on."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from vit.bundle import CONFIG as CONFIG_FILE
@@ -38,7 +38,8 @@ class Leaked(NamedTuple):
 
 
 def check_leakage(
-    key: str, origin: Origin, source: Source | PairSource | CorpusSource, config: Mapping[str, Any]
+    key: str, origin: Origin, source: Source | PairSource | CorpusSource, config: Mapping[str, Any],
+    decisive: Collection[str] = CHECKED,
 ) -> tuple[dict[str, int], list[Entry]]:
     """Checks that a model was not trained on samples of val or test, itself or through its own initial weights.
 
@@ -47,6 +48,7 @@ def check_leakage(
 
     Args:
         key: of the config, which names the model.
+        decisive: splits whose samples are an error; those of the others are a warning.
 
     Returns:
         The number of such samples by split, without splits that have none, and all samples that the model was trained
@@ -66,7 +68,8 @@ def check_leakage(
     if not found:
         return {}, record.lineage()
     text = f"{key}={origin.path}: {_counts(found)} are samples that it was trained on"
-    if any(each.certain for each in found.values()) and (config.get("on_leakage") or ERROR) == ERROR:
+    certain = any(each.certain for split, each in found.items() if split in decisive)
+    if certain and (config.get("on_leakage") or ERROR) == ERROR:
         fix = _same_splits(record, config["data"], is_ensemble(origin))
         raise ConfigError(f"{text}, so results on them would not hold for new ones; {fix}, or on_leakage={WARN}, which "
                           "records these numbers with the results")
