@@ -207,3 +207,16 @@ def test_the_lowest_limit_of_an_ensemble_holds(folder, translator, image_to_text
     narrow = save_image_to_text(folder / "narrow", max_width=16)
     ensemble = vit.load(image_to_text.bundle.path, "cpu", ensemble=[narrow])
     assert ensemble.encode(np.zeros((8, 24), np.uint8), "wide").shape == (1, 8, 16)
+
+
+def test_white_space_around_a_text_is_removed_as_in_training(folder):
+    """Bundles that do not record the rule read texts as they are."""
+    predictor = vit.load(save_translator(folder / "strip", extra={"strip": True}), device="cpu")
+    plain, padded = predictor.predict(["ab", "\t ab\u00a0 "])
+    assert (padded.texts, padded.scores) == (plain.texts, pytest.approx(plain.scores, abs=1e-5))
+    assert predictor.search(" ab ").generated.texts == plain.texts
+    assert not isinstance(next(predictor.stream(["  12345678  "])), BadText)  # 8 bytes and EOS
+    older = vit.load(save_translator(folder / "older"), device="cpu")
+    assert older.encode(" ab", "it").tolist() != older.encode("ab", "it").tolist()
+    with pytest.raises(ValueError, match=r"was trained with data\.strip=true and the other was not"):
+        vit.load(folder / "strip", ensemble=[folder / "older"])

@@ -436,6 +436,7 @@ def test_the_next_command_of_a_run_that_cut_its_texts_works(tmp_path, capfd):
         if name == "pairs":  # each side has a limit of its own
             translator = vit.load(made.path / "model", device="cpu")
             assert (translator.max_source_len, translator.settings.max_len) == (16, 12)
+            assert translator.strip  # data.strip of the training
             assert translator.model.config.max_len == 16
         assert all(made.metrics[key] == again[key] for key in again if key.startswith("test/"))
         copy = tmp_path / f"{name} of the checkpoint"

@@ -107,6 +107,7 @@ class Seq2SeqPredictor:
             narrowest = min(each.preprocessing.max_width for each in self.bundles)
             self.preprocessing = self.preprocessing.replace(max_width=narrowest)
         self.truncate = bundle.extra.get("cuts", False)  # texts over the limit: truncate as in training, or reject
+        self.strip = bundle.extra.get("strip", False)  # white space around texts; older bundles do not record it
         self.max_source_len = min(each.extra.get("max_source_len", each.model.config.max_len)
                                   for each in self.bundles)  # tokens
         self.tokenizer = bundle.tokenizer("target")
@@ -193,12 +194,13 @@ class Seq2SeqPredictor:
         """
         if self.is_image_to_text:
             return self.preprocessing.image(item, name)
-        ids = [*self.bundle.tokenizer("source").encode(item), EOS]
+        text = item.strip() if self.strip else item
+        ids = [*self.bundle.tokenizer("source").encode(text), EOS]
         if len(ids) <= self.max_source_len:
             return torch.tensor(ids)
         if not self.truncate:
             raise BadText(name, f"has {len(ids)} tokens, but the model reads at most {self.max_source_len}; split it "
-                                f"up: {printable(item[:60])}…")
+                                f"up: {printable(text[:60])}…")
         if truncated is not None:
             truncated.append(name)
         return torch.tensor([*ids[: self.max_source_len - 1], EOS])
@@ -332,6 +334,9 @@ def check_ensemble(bundle: Bundle, other: Bundle) -> None:
         if other.tokenizer(side).to_dict() != bundle.tokenizer(side).to_dict():
             raise ValueError(f"{other.path} and {bundle.path} have different {side} tokenizers; the models of an "
                              "ensemble need the same one")
+    if first == "text" and other.extra.get("strip", False) != bundle.extra.get("strip", False):
+        raise ValueError(f"one of {other.path} and {bundle.path} was trained with data.strip=true and the other was "
+                         "not; the models of an ensemble need the same texts")
     if first == "image":
         found, expected = other.preprocessing.to_dict(), bundle.preprocessing.to_dict()
         differing = [key for key in expected if found[key] != expected[key] and key not in LIMITS]

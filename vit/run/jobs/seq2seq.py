@@ -158,6 +158,7 @@ class Seq2SeqJob(Job):
         use = {"generation": asdict(generation), "cuts": truncates(data), "ctc_loss": recipe["loss"].get("ctc", 0.0)}
         if preprocessing is None:
             use["max_source_len"] = data["max_source_len"] or self.model.config.max_len
+            use["strip"] = bool(data.get("strip"))
         rows = 0 if config["strategy"]["name"] == "fsdp" else task["decode_rows"]
         if rows < task["decode_rows"]:
             log.info("strategy=fsdp: no texts are generated in validation, because sharded weights are gathered for "
