@@ -35,6 +35,12 @@ def test_the_search_of_a_text_is_printed_and_drawn(models, tmp_path, capfd):
     assert printed.err == f"wrote {output}\n" and "<svg" in output.read_text()
 
 
+def test_an_empty_text_has_a_tree_without_steps(models, tmp_path, capfd):
+    output = tmp_path / "tree.png"
+    assert main(["predict", str(models / "translator"), "", "--explain", "-o", str(output)]) == 0
+    assert "0 steps, 0 hypotheses" in capfd.readouterr().out and output.stat().st_size > 1000
+
+
 def test_lines_of_files_and_images_have_trees(models, line, tmp_path, capfd):
     lines = tmp_path / "lines.txt"
     lines.write_text("ab\ncd\n")

@@ -220,3 +220,12 @@ def test_white_space_around_a_text_is_removed_as_in_training(folder):
     assert older.encode(" ab", "it").tolist() != older.encode("ab", "it").tolist()
     with pytest.raises(ValueError, match=r"was trained with data\.strip=true and the other was not"):
         vit.load(folder / "strip", ensemble=[folder / "older"])
+
+
+@pytest.mark.parametrize("text", ["", " \t"])
+def test_the_search_of_an_empty_text_is_its_prediction(translator, text):
+    search = translator.search(text)
+    assert [search.generated] == translator.predict([text])
+    assert len(search.tree.nodes) == len(search.tokens) == 1 and search.nodes == [0] and search.chosen == {0}
+    with pytest.raises(ValueError, match="is for models of images"):
+        translator.search(text, translator.changed_settings(tta=3))

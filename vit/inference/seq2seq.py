@@ -173,7 +173,7 @@ class Seq2SeqPredictor:
         """The encoded source; an empty text for an empty line; the error of a source that cannot be read."""
         try:
             source = item if self.is_image_to_text else text_of(item, name)
-            if isinstance(source, str) and not source.strip():
+            if is_empty(source):
                 return GeneratedText(source, ("",), (0.0,))
             encoded = self.encode(source, name, truncated)
             if self.is_image_to_text and encoded.shape[2] == self.preprocessing.max_width:
@@ -280,7 +280,8 @@ class Seq2SeqPredictor:
             return self.fast_mode.generate(lambda models: generate(models, source, mask, settings, rows, self.utf8))
 
     def search(self, source: object, settings: Generation | None = None, name: str = "the source") -> RecordedSearch:
-        """The generated texts of one source with the tree of their search, greedy or by beams.
+        """The generated texts of one source with the tree of their search, greedy or by beams. As in `stream`, an empty
+        text yields an empty text; nothing is searched, and the tree has only its root.
 
         Args:
             name: of an image in memory, for errors.
@@ -292,6 +293,10 @@ class Seq2SeqPredictor:
         """
         record: list[SearchTree] = []
         source = source if self.is_image_to_text else text_of(source, name)
+        if is_empty(source):
+            settings = settings or self.settings
+            self.check_settings(settings)
+            return RecordedSearch(GeneratedText(source, ("",), (0.0,)), SearchTree(settings), [""], [0])
         encoded = self.encode(source, name, truncated := [])
         if truncated:
             warnings.warn(f"{name} is longer than the model's limit of {self.max_source_len} tokens and was truncated",
@@ -316,6 +321,11 @@ class Seq2SeqPredictor:
             logits = self.model(source, target[:, :-1], mask).float()  # (B,T-1,V)
         labels = target[:, 1:]
         return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none"), logits.argmax(-1) == labels
+
+
+def is_empty(source: object) -> bool:
+    """Whether a source is a text without anything but white space."""
+    return isinstance(source, str) and not source.strip()
 
 
 def check_ensemble(bundle: Bundle, other: Bundle) -> None:
