@@ -25,7 +25,7 @@ from vit.evaluation.calibration.outputs import image_outputs, text_outputs
 from vit.evaluation.calibration.reliability import calibration_error, certainty
 from vit.evaluation.calibration.temperature import fit_temperature
 from vit.evaluation.classification import RunOptions
-from vit.inference.conformal import row_draws, set_sizes, true_scores
+from vit.inference.conformal import set_sizes, true_scores
 
 RESPLITS = 100
 
@@ -48,9 +48,11 @@ def before_and_after(test: Outputs, temperature: float) -> dict:
     return found
 
 
-def resplits(logits: torch.Tensor, labels: torch.Tensor, count: int, method: str, level: float) -> dict:
+def resplits(
+    logits: torch.Tensor, labels: torch.Tensor, draws: torch.Tensor, count: int, method: str, level: float
+) -> dict:
     """Coverage and mean set size of the samples beyond the first `count`, over random orders."""
-    draws, coverage, sizes, empty = row_draws(torch.arange(len(labels))), [], [], []
+    coverage, sizes, empty = [], [], []
     for seed in range(RESPLITS):
         order = torch.from_numpy(np.random.default_rng(seed).permutation(len(labels)))
         val, test = order[:count], order[count:]
@@ -74,7 +76,8 @@ def main() -> None:
     temperature = predictor.bundle.calibration.temperature
     found = {"temperature": temperature, "test": before_and_after(test, temperature)}
     logits, labels = torch.cat([val.logits, test.logits]), torch.cat([val.labels, test.labels])
-    found["resplits"] = [resplits(logits, labels, len(val.labels), method, level)
+    draws = torch.cat([val.draws, test.draws])
+    found["resplits"] = [resplits(logits, labels, draws, len(val.labels), method, level)
                          for method in ("aps", "raps") for level in (0.9, 0.95)]
     print(f"temperature {temperature:.3f}")
     for name, row in found["test"].items():

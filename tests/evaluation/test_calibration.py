@@ -15,7 +15,7 @@ from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.evaluation.calibration.reliability import calibration_error, certainty, risks
 from vit.evaluation.calibration.temperature import fit_temperature
 from vit.inference.abstention import fewest_samples, may_exceed, probability_threshold, selective_risks
-from vit.inference.conformal import content_draws, label_scores, row_draws, set_sizes, true_scores
+from vit.inference.conformal import content_draws, label_scores, set_sizes, true_scores
 from vit.inference.unknown import unknown_scores
 
 CLASSES = ["a", "b", "c", "d", "e"]
@@ -32,7 +32,11 @@ def simulated(count, sharpness=1.0, seed=0, classes=5):
 def outputs(count, sharpness=1.0, seed=0, width=8):
     logits, labels = simulated(count, sharpness, seed)
     features = torch.randn(count, width, generator=torch.Generator().manual_seed(seed)) + 3 * F.one_hot(labels, width)
-    return Outputs(logits, labels, torch.arange(count), features)
+    return Outputs(logits, labels, draws_of(count), features)
+
+
+def draws_of(count):
+    return content_draws(str(i).encode() for i in range(count))
 
 
 def test_the_expected_calibration_error_is_that_of_torchmetrics():
@@ -89,7 +93,7 @@ def brute_force_set(probabilities, draw, limit, penalty, free):
 @pytest.mark.parametrize(("method", "penalty", "free"), [("aps", 0.0, 0), ("raps", 0.1, 1)])
 def test_sets_are_those_of_the_definition(method, penalty, free):
     logits, labels = simulated(200)
-    probabilities, draws = logits.softmax(-1).double(), row_draws(torch.arange(200))
+    probabilities, draws = logits.softmax(-1).double(), draws_of(200)
     for limit in (0.2, 0.7, 0.95):
         sizes = set_sizes(probabilities, draws, limit, method)
         for row, draw, size in zip(probabilities.tolist(), draws.tolist(), sizes.tolist(), strict=True):
@@ -107,7 +111,7 @@ def test_sets_are_those_of_the_definition(method, penalty, free):
 def test_coverage_over_resplits_is_the_level(method, level):
     """Of a badly calibrated model too: the level does not depend on the model."""
     logits, labels = simulated(1000, sharpness=3.0)
-    scores = true_scores(logits.softmax(-1), row_draws(torch.arange(1000)), labels, method).numpy()
+    scores = true_scores(logits.softmax(-1), draws_of(1000), labels, method).numpy()
     covered = []
     for seed in range(200):
         order = np.random.default_rng(seed).permutation(1000)
@@ -232,7 +236,7 @@ def test_a_damaged_record_is_refused(key, value, message):
 
 
 def test_choices_and_absent_classes(caplog):
-    few = Outputs(*(each[:6] for each in (simulated(50)[0], torch.zeros(50, dtype=torch.int64), torch.arange(50))))
+    few = Outputs(*(each[:6] for each in (simulated(50)[0], torch.zeros(50, dtype=torch.int64), draws_of(50))))
     assert fit_calibration(CLASSES, few, choice="none") is None
     with caplog.at_level("WARNING", "vit"):
         found = fit_calibration(CLASSES, few, choice="temperature")

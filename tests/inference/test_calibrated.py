@@ -31,7 +31,7 @@ def calibration(width=WIDTH, classes=CLASSES, count=300, choice="full"):
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(count, len(classes), generator=generator)
     labels = torch.multinomial((3 * logits).softmax(-1), 1, generator=generator)[:, 0]
-    found = Outputs(logits, labels, torch.arange(count), torch.randn(count, width, generator=generator))
+    found = Outputs(logits, labels, torch.arange(count) / count, torch.randn(count, width, generator=generator))
     return fit_calibration(classes, found, found, choice)
 
 

@@ -4,17 +4,23 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import vit
 from tests.run.conftest import QUICK, SMALL, table, write_photos
 from vit.bundle import load_bundle
 from vit.cli import main
+from vit.data import digits as digits_source
 from vit.data.splits import split
+from vit.evaluation.calibration import outputs
+from vit.evaluation.classification import RunOptions
 from vit.files.untrusted import read_bytes
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.images import ImageClassificationJob
+from vit.run.parts.calibration import calibrate_images
 
 DIGITS = ["data=digits", *QUICK]
 
@@ -33,6 +39,28 @@ def test_a_run_ends_with_a_calibrated_model(digits):
     assert 0.8 < metrics["test/set_coverage"] <= 1 and metrics["test/set_size"] > 0.5
     assert (digits.path / "reliability.png").is_file()
     assert "calibration on 180 validation samples" in (digits.path / "log.txt").read_text()
+
+
+def test_the_calibration_does_not_depend_on_the_order_of_the_samples(digits):
+    bundle, source = load_bundle(digits.path), digits_source()
+    found = []
+    for order in (1, -1):
+        splits = {key: each.take(np.arange(len(each))[::order]) for key, each in source.splits.items()}
+        options, source = RunOptions(64, "32-true", "error", "cpu", None), replace(source, splits=splits)
+        found.append(calibrate_images(bundle.model, bundle.preprocessing, source, "full", options))
+    one, other = found
+    assert one.temperature == pytest.approx(other.temperature, rel=1e-4)
+    assert one.unknown.means == pytest.approx(np.array(other.unknown.means), abs=1e-4)
+    for name in one.sets:
+        assert one.sets[name].values == pytest.approx(other.sets[name].values, abs=1e-4)
+
+
+def test_few_training_samples_of_many_are_the_same_ones_in_any_order(monkeypatch):
+    monkeypatch.setattr(outputs, "SAMPLES", 50)
+    split = digits_source().splits["train"]
+    named = replace(split, names=[f"{i}.png" for i in range(len(split))])
+    chosen = [outputs.sample_for_means(named.take(np.arange(len(split))[::order]), 2) for order in (1, -1)]
+    assert list(chosen[0].names) == list(chosen[1].names)[::-1] and len(chosen[0]) == 50
 
 
 def test_the_command_prints_calibrated_outputs(digits, capfdbinary, tmp_path):

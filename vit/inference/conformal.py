@@ -45,13 +45,10 @@ def set_sizes(probabilities: Tensor, draws: Tensor, limit: float, method: str) -
     return (label_scores(probabilities, draws, method)[0] <= limit).sum(-1)
 
 
-def row_draws(rows: Tensor) -> Tensor:
-    """The draws (B,) of the samples with these indices (B,) in a split."""
-    return to_unit_interval(hash_counters(SEED, 0, rows))
-
-
 def content_draws(contents: Iterable[bytes | memoryview]) -> Tensor:
-    """The draws (B,) of B inputs by their content, so that the set of an image depends on nothing beside it."""
+    """The draws (B,) of B inputs by their content, so that the set of an image depends on nothing beside it,
+    and a calibration not on the order of its samples.
+    """
     digests = (hashlib.blake2b(content, digest_size=7).digest() for content in contents)
     keys = torch.tensor([int.from_bytes(digest, "little") for digest in digests], dtype=torch.int64)
     return to_unit_interval(hash_counters(SEED, 1, keys))

@@ -16,7 +16,7 @@ from vit.data import DataError
 from vit.evaluation.calibration.reliability import calibration_error, certainty
 from vit.evaluation.calibration.temperature import fit_temperature
 from vit.inference.abstention import selective_risks
-from vit.inference.conformal import row_draws, true_scores
+from vit.inference.conformal import true_scores
 from vit.inference.unknown import unknown_scores
 
 log = logging.getLogger("vit")
@@ -27,13 +27,13 @@ CHOICES = (FULL, TEMPERATURE, NONE)
 
 @dataclass(frozen=True)
 class Outputs:
-    """Logits (N,classes) and labels (N,) of samples, their indices in the split (N,), and the inputs of the head (N,D),
-    None where the model has none.
+    """Logits (N,classes) and labels (N,) of samples, the draws of their prediction sets (N,), which follow from their
+    contents, and the inputs of the head (N,D), None where the model has none.
     """
 
     logits: Tensor
     labels: Tensor
-    rows: Tensor
+    draws: Tensor
     features: Tensor | None = None
 
 
@@ -70,8 +70,7 @@ def with_prediction_sets(
 ) -> Calibration:
     """The calibration with prediction sets, unknown score and errors by certainty."""
     probabilities = (val.logits / found.temperature).softmax(-1)
-    draws = row_draws(val.rows)
-    sets = {name: Quantiles.of(true_scores(probabilities, draws, val.labels, name).numpy()) for name in METHODS}
+    sets = {name: Quantiles.of(true_scores(probabilities, val.draws, val.labels, name).numpy()) for name in METHODS}
     name, centre, means = class_means(len(classes), train)
     bare = UnknownScore(name, Quantiles(0, ()), centre, means)
     unknown = UnknownScore(name, Quantiles.of(unknown_scores(val.logits, val.features, bare).numpy()), centre, means)

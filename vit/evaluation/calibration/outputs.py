@@ -6,15 +6,17 @@ import numpy as np
 from torch import Tensor, nn
 
 from vit.bundle.label_calibration import label_probabilities
-from vit.counters import permutation
 from vit.data import Preprocessing, Split, TextSplit
+from vit.data.identity import hash_positions
 from vit.evaluation.calibration.fitting import Outputs
 from vit.evaluation.classification import Contents, RunOptions, check_labels, run_over_split
 from vit.evaluation.columns import Columns
 from vit.evaluation.multi_label import check_multi_label
-from vit.evaluation.text_classification import run_over_texts
+from vit.evaluation.text_classification import run_over_texts, texts_of
 from vit.inference import TextPredictor
+from vit.inference.conformal import content_draws
 from vit.inference.outputs import captured_features
+from vit.inference.text_classification import text_contents
 
 SAMPLES, SAMPLES_PER_CLASS = 2000, 20  # of training, for the class means; the larger number counts
 
@@ -30,7 +32,7 @@ def image_outputs(
     check_labels(split, classes)
     with captured_features(model) as captured:
         def score(logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents) -> tuple[Tensor, ...]:
-            return logits, labels, rows, *([captured.pop()] if captured else [])
+            return logits, labels, content_draws(contents()), *([captured.pop()] if captured else [])
 
         columns, _ = run_over_split(model, preprocessing, split, score, options)
     return Outputs(*columns)
@@ -71,13 +73,14 @@ def text_outputs(predictor: TextPredictor, split: TextSplit, batch_size: int = 6
     columns = Columns(len(split))
     with captured_features(predictor.model) as captured:
         for logits, labels, rows in run_over_texts(predictor, split, batch_size):
-            columns.append((logits, labels, rows, *([captured.pop()] if captured else [])))
+            draws = content_draws(text_contents(texts_of(split, rows), range(len(rows))))
+            columns.append((logits, labels, draws, *([captured.pop()] if captured else [])))
     return Outputs(*columns.filled())
 
 
 def sample_for_means(split: Split | TextSplit, classes: int) -> Split | TextSplit:
-    """The training samples from which class means are computed: a fixed subset, in order."""
+    """The training samples from which class means are computed: a fixed subset by a hash of their names, in order."""
     count = max(SAMPLES, SAMPLES_PER_CLASS * classes)
     if len(split) <= count:
         return split
-    return split.take(np.sort(permutation(0, 0, len(split))[:count].numpy()))
+    return split.take(np.sort(np.argsort(hash_positions(split.names, 0), kind="stable")[:count]))
