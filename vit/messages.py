@@ -2,6 +2,19 @@
 
 import difflib
 from collections.abc import Iterable
+from os import PathLike
+
+
+def check_several(name: str, values: object) -> None:
+    """Checks that an argument is a sequence of paths, names or texts, and not a single one, whose letters would be its
+    items.
+
+    Raises:
+        TypeError: names the argument and the fix.
+    """
+    if isinstance(values, str | bytes | PathLike):
+        shown = repr(values) if len(repr(values)) <= 60 else f"{repr(values)[:60]}…"
+        raise TypeError(f"{name} is one {type(values).__name__}, but takes several; pass a list: {name}=[{shown}]")
 
 
 def first_line(error: BaseException | str, limit: int = 300) -> str:

@@ -12,6 +12,7 @@ from vit.bundle.loading import Bundle, load_bundle
 from vit.bundle.record import BundleError
 from vit.bundle.saving import save_bundle
 from vit.data import PackedPreprocessing, Preprocessing
+from vit.messages import check_several
 from vit.models import ClassifierEnsemble, EnsembleConfig
 
 MEMBERS = ("vit", "timm")  # kinds of models
@@ -31,8 +32,10 @@ def save_ensemble(
     they were trained on.
 
     Raises:
+        TypeError: `sources` is one path instead of several.
         BundleError: there is no member, a member is not a classifier of images, or members differ.
     """
+    check_several("sources", sources)
     bundles = [load_bundle(source) for source in sources]
     if not bundles:
         raise BundleError("an ensemble needs one or more models")

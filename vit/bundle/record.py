@@ -13,7 +13,7 @@ import vit
 from vit.data import AnyPreprocessing, LinePreprocessing, PackedPreprocessing, Preprocessing
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
-from vit.messages import one_line
+from vit.messages import check_several, one_line
 
 log = logging.getLogger("vit")
 
@@ -105,8 +105,10 @@ def check_classes(classes: Sequence[str], outputs: int) -> None:
     """Checks that there is one class name per output, and no name twice.
 
     Raises:
+        TypeError: the classes are one name instead of several.
         BundleError: there is not.
     """
+    check_several("classes", classes)
     if len(classes) != outputs:
         raise BundleError(f"the model has {outputs} outputs, but {len(classes)} class names were given")
     seen = set()

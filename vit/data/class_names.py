@@ -25,8 +25,11 @@ def parse_class_names(classes: Sequence[Any] | None) -> list[str] | None:
     """The class names of the option `classes` as text; None if it is empty.
 
     Raises:
-        DataError: a name is true, false or null, which YAML also makes of yes, no, on, off and ~.
+        DataError: it is one name instead of a list, or a name is true, false or null, which YAML also makes of yes, no,
+            on, off and ~.
     """
+    if isinstance(classes, str) and classes:
+        raise DataError(f"data.classes={classes} is one text; write a list, such as data.classes=[cat,dog]")
     wrong = [name for name in classes or () if name is None or isinstance(name, bool)]
     if wrong:
         raise DataError(f"data.classes={list(classes)}: {wrong[0]} is not a class name; put quotes around each name, "

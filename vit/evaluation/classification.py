@@ -20,6 +20,7 @@ from vit.inference import best_device, decode_ahead, forward
 from vit.inference.calibrated import SET_METHOD, image_contents
 from vit.inference.conformal import content_draws, set_sizes
 from vit.inference.image_inputs import check_batch_size
+from vit.messages import check_several
 from vit.nn.init import evaluating
 
 TOP_K = 5  # predictions stored per sample
@@ -160,6 +161,7 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
     Raises:
         DataError: the source has no such split, or the split has a class that the model does not have.
     """
+    check_several("classes", classes)
     if split not in source.splits:
         raise DataError(f"{source.name} has no {split} split; it has {', '.join(source.splits)}")
     chosen = source.splits[split]
@@ -187,6 +189,7 @@ def check_labels(split: Split, classes: list[str]) -> None:
     Raises:
         DataError: the split is empty, multi-label, or a label is out of range.
     """
+    check_several("classes", classes)
     unit = getattr(split, "unit", "image")
     if len(split) == 0:
         raise DataError(f"the split has 0 {unit}s; choose another split")

@@ -14,6 +14,7 @@ from vit.data import BadImage, DataError, Preprocessing, Split
 from vit.evaluation.calibration.reliability import calibration_error
 from vit.evaluation.classification import Contents, RunOptions, ratio, run_over_split
 from vit.evaluation.progress import Progress
+from vit.messages import check_several
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ def check_multi_label(split: Split, classes: list[str]) -> None:
     Raises:
         DataError: the split is empty, has one label per image, or has no positive label.
     """
+    check_several("classes", classes)
     if len(split) == 0:
         raise DataError("the split has 0 images; choose another split")
     if split.labels.ndim != 2 or split.labels.shape[1] != len(classes):

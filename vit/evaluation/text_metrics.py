@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from vit.messages import check_several
+
 
 def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """exact_match, cer, bleu and chrf over all texts, as fractions: BLEU 41.02 is 0.4102.
@@ -11,10 +13,13 @@ def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[
     (arXiv 1804.08771), which `bleu_signature()` names.
 
     Raises:
+        TypeError: one text instead of several.
         ValueError: the numbers of predictions and references differ, or are 0.
     """
     from sacrebleu.metrics import BLEU, CHRF
 
+    check_several("predictions", predictions)
+    check_several("references", references)
     if len(predictions) != len(references) or not predictions:
         raise ValueError(f"there are {len(predictions)} predictions and {len(references)} references; pass one "
                          "reference per prediction, and at least one")

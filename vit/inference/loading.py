@@ -14,6 +14,7 @@ from vit.inference.masked_text import MaskedTextPredictor
 from vit.inference.multi_label import MultiLabelPredictor
 from vit.inference.seq2seq import Seq2SeqPredictor
 from vit.inference.text_classification import TextPredictor
+from vit.messages import check_several
 
 PREDICTORS = {  # model kind -> its predictor
     "vit": Predictor,
@@ -52,9 +53,11 @@ def load(
 
     Raises:
         SourceError, BundleError, FileNotFoundError: no such source, a damaged one, or one that cannot predict.
+        TypeError: `ensemble` is one path instead of several.
         ValueError: a pre-trained model without a task, an ensemble of other models than seq2seq models, or `fast` with
             another kind of model or with another precision than the default.
     """
+    check_several("ensemble", ensemble)
     if is_foreign(source):
         bundle = open_foreign(source, Hints(num_heads, current_activation(activation, act)))
     else:

@@ -13,6 +13,7 @@ import numpy as np
 from vit.data.class_names import is_number
 from vit.data.errors import DataError
 from vit.files.untrusted import LimitError, open_decompressed
+from vit.messages import check_several
 
 log = logging.getLogger("vit")
 
@@ -31,6 +32,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
         DataError: the file has no vectors, or a line is malformed.
         FileNotFoundError: the file does not exist.
     """
+    check_several("words", words)
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"{path}: the file of word vectors does not exist")

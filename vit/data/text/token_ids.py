@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vit.data.errors import DataError
 from vit.data.text.tokenizers import BOS, EOS, PAD, Tokenizer
+from vit.messages import check_several
 
 ON_LONG = ("error", "skip", "cut")
 _CHUNK = 10_000  # texts that are tokenized at once
@@ -54,6 +55,7 @@ def tokenize(
     max_len: int | None = None,
 ) -> Tokens:
     """The ids of all texts between `prefix` and `suffix`; texts are cut so that each row has at most `max_len` ids."""
+    check_several("texts", texts)
     parts, lengths = [np.zeros(0, np.int32)], [0]
     for start in range(0, len(texts), _CHUNK):
         found = tokenizer.encode_batch([texts[i] for i in range(start, min(start + _CHUNK, len(texts)))])

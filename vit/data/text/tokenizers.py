@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+from vit.messages import check_several
+
 PAD, BOS, EOS, UNK, MASK = range(5)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>", "<mask>")
 _FIRST = len(SPECIALS)  # the id of the first byte
@@ -54,6 +56,7 @@ class ByteTokenizer(_BaseTokenizer):
         return [b + _FIRST for b in _plain(text, self.lower).encode()]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        check_several("texts", texts)
         return [self.encode(text) for text in texts]
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,6 +99,7 @@ class BPETokenizer(_BaseTokenizer):
         Raises:
             ValueError: `vocab_size` is less than the special tokens and all bytes.
         """
+        check_several("lines", lines)
         if vocab_size < _FIRST + 256:
             raise ValueError(f"vocab_size {vocab_size} is below {_FIRST + 256}, the number of special tokens and bytes")
         _configure_threads()
@@ -123,6 +127,7 @@ class BPETokenizer(_BaseTokenizer):
         return self._hf_tokenizer.encode(_plain(text, self.lower)).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        check_several("texts", texts)
         found = self._hf_tokenizer.encode_batch_fast([_plain(text, self.lower) for text in texts])
         return [encoding.ids for encoding in found]
 
@@ -171,6 +176,7 @@ class CharTokenizer(_BaseTokenizer):
         Raises:
             ValueError: `vocab_size` leaves no room for characters.
         """
+        check_several("lines", lines)
         if vocab_size <= _FIRST:
             raise ValueError(f"vocab_size {vocab_size} is not above {_FIRST}, the number of special tokens")
         counts = Counter()
@@ -189,6 +195,7 @@ class CharTokenizer(_BaseTokenizer):
         return [self._ids.get(each, UNK) for each in _plain(text, self.lower)]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        check_several("texts", texts)
         return [self.encode(text) for text in texts]
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from vit.messages import check_several
 from vit.run.config.composing import ConfigError, compose, options, resolve
 from vit.run.config.name_hints import nearest
 from vit.run.multirun.compare import compare
@@ -18,6 +19,7 @@ def compare_finetuning(overrides: list[str], methods: Sequence[str] = METHODS) -
         ConfigError: an invalid override, before the first run starts; failed runs, at the end.
         Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
     """
+    check_several("methods", methods)
     for method in methods:
         if method not in options("finetune"):
             raise ConfigError(f"--methods {method}: no such finetune{nearest(method, options('finetune'))}")
