@@ -4,6 +4,7 @@ import pytest
 import torch
 import transformers
 
+import vit
 from tests.weights.formats.test_parity import scramble
 from vit.models import create_model
 from vit.weights import from_bert, load_weights, to_bert
@@ -170,3 +171,33 @@ def test_a_shorter_text_model_loads_the_first_positions() -> None:
         assert {row.name for row in report.rows if row.status == "resized"} == {"embed.pos_embed"}
         assert torch.equal(model.embed.pos_embed[:, :rows], source.embed.pos_embed[:, :rows])
         assert torch.equal(model.embed.pos_embed[:, rows:], own[:, rows:])
+
+
+@pytest.mark.parametrize(("name", "reason"), [
+    ("BertForMaskedLM", "without the pooler and the head for pairs of texts"),
+    ("BertForMultipleChoice", "which predicts a score of each of several choices"),
+    ("BertForTokenClassification", "which predicts a class of each token"),
+    ("BertLMHeadModel", "which predicts the next token"),
+])
+def test_a_class_without_counterpart_is_refused_for_its_outputs(name, reason, tmp_path) -> None:
+    """Its file is whole, and the encoder that the message names is imported."""
+    model = reference(name, SIZES["plain"])
+    model.save_pretrained(tmp_path / "whole")
+    with pytest.raises(ValueError, match=f"the source is a {name},? {reason}.* model.bert.save_pretrained") as found:
+        vit.import_weights(tmp_path / "whole")
+    assert "truncated" not in str(found.value)
+    model.bert.save_pretrained(tmp_path / "encoder")
+    encoder, _ = vit.import_weights(tmp_path / "encoder")
+    inputs = batch(SIZES["plain"])
+    with torch.no_grad():
+        expected = model.bert(**theirs(inputs)).last_hidden_state
+        torch.testing.assert_close(encoder.encode(**inputs)[inputs["mask"]], expected[inputs["mask"]], **CLOSE)
+
+
+def test_a_published_masked_language_model_has_all_parts(tmp_path) -> None:
+    """The config of google-bert/bert-base-uncased names BertForMaskedLM, and its file holds BertForPreTraining."""
+    model = reference("BertForPreTraining", SIZES["plain"])
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(file.read_text().replace("BertForPreTraining", "BertForMaskedLM"))
+    assert vit.import_weights(tmp_path)[0].config.kind == "masked_text"

@@ -46,6 +46,12 @@ REDUNDANT = re.compile(r"cls\.predictions\.decoder\.|(bert\.)?embeddings\.positi
 OLD_LEAVES = {".gamma": ".weight", ".beta": ".bias"}  # of a LayerNorm in files of 2018
 SIZES = {"max_position_embeddings": "max_len", "type_vocab_size": "segments", "vocab_size": "vocab_size"}
 PRETRAINING_CLASSES = ("BertForPreTraining", "BertForMaskedLM")
+POOLER = "pooler.dense.weight"
+OTHER_CLASSES = {  # classes of transformers that no model here has -> why
+    "BertForMultipleChoice": "a score of each of several choices",
+    "BertForTokenClassification": "a class of each token",
+    "BertLMHeadModel": "the next token",
+}
 
 
 def from_bert(state: State) -> RenamedState:
@@ -119,13 +125,31 @@ def full_name(name: str) -> str:
     return name
 
 
+def check_saved_class(state: State, source_config: Mapping[str, Any]) -> None:
+    """Checks that a model here has the outputs of the class that was saved. The published `BertForMaskedLM` have the
+    pooler and the head for pairs of `BertForPreTraining`, too.
+
+    Raises:
+        ValueError: it has other outputs.
+    """
+    name = saved_class(source_config)
+    alone = "its encoder alone is imported after model.bert.save_pretrained(FOLDER) of transformers"
+    if name in OTHER_CLASSES:
+        raise ValueError(f"the source is a {name}, which predicts {OTHER_CLASSES[name]}, and no model here does; "
+                         f"{alone}")
+    if name == "BertForMaskedLM" and not any(f"{prefix}{POOLER}" in state for prefix in ("", "bert.")):
+        raise ValueError(f"the source is a BertForMaskedLM without the pooler and the head for pairs of texts that a "
+                         f"pre-trained BERT has here; {alone}")
+
+
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     """From config.json; without one those of published models.
 
     Raises:
-        ValueError: the tensors are RoBERTa's, or the config is of another model or of a decoder.
+        ValueError: the tensors are RoBERTa's, or the config is of another model, of a decoder or of other outputs.
     """
     check_model_type(source_config, ("bert",))
+    check_saved_class(state, source_config)
     if source_config.get("is_decoder"):
         raise ValueError("the source's config has is_decoder=true, a BERT whose tokens attend only to those before "
                          "them, which no model of vit is")
