@@ -16,7 +16,7 @@ import vit
 from tests import commands
 from tests.exchange.conftest import CLOSE, SIZE, images, scramble
 from tests.exchange.test_transformers import CASES, expected
-from vit.bundle import load_bundle, save_bundle
+from vit.bundle import LabelCalibration, load_bundle, save_bundle
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer
 from vit.exchange import SourceError
@@ -324,6 +324,24 @@ def test_several_labels_per_image(tmp_path) -> None:
     convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
     theirs = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "theirs")
     assert theirs.config.problem_type == "multi_label_classification"
+
+
+@pytest.mark.filterwarnings("ignore:.*names 5 classes, but has 3")
+def test_thresholds_of_another_number_of_labels_are_named(tmp_path) -> None:
+    """They were dropped without a word, and the model then predicted one label per image."""
+    record = LabelCalibration(20, (2.0,) * 5, (0.7, 0.6), (0.2, 0.1))
+    save_bundle(tmp_path / "ours", ours(norm_eps=1e-6), NAMES, PREPARED["squash"], thresholds=(0.1, 0.2, 0.3, 0.4, 0.5),
+                calibration=record)
+    with pytest.warns(UserWarning, match="of 5 labels, but the model has 3: 0.5 is the threshold of each and its "
+                                         "calibration is not used"):
+        convert(tmp_path / "ours", tmp_path / "three", num_classes=3)
+    assert load_bundle(tmp_path / "three").thresholds == (0.5,) * 3
+    convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
+    file = tmp_path / "theirs" / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({**config, "label_thresholds": [0.2, 0.3]}))
+    with pytest.warns(UserWarning, match="has thresholds of 2 labels, but the model has 5"):
+        assert vit.load(tmp_path / "theirs").thresholds.tolist() == [0.5] * 5
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from vit.exchange import preprocessing, transformers_tokenizer
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.comparing import check_same
 from vit.exchange.importing import import_checkpoint
-from vit.exchange.opening import is_foreign, resolve_class_names, resolve_preprocessing
+from vit.exchange.opening import is_foreign, resolve_class_names, resolve_preprocessing, resolve_thresholds
 from vit.exchange.options import Changes, Hints, Size, current_activation
 from vit.exchange.pixel_differences import ProbabilityShift, timm_difference, transformers_difference
 from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint, read_config
@@ -110,8 +110,7 @@ def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str, changed: bo
     if model.config.kind in ("vit", "timm") and to != "torchvision":  # torchvision files hold tensors only
         prepared = resolve_preprocessing(checkpoint, model.config)
         classes = resolve_class_names(checkpoint, model.config.num_classes) if model.config.num_classes else []
-    thresholds = checkpoint.thresholds if len(checkpoint.thresholds) == len(classes) else ()
-    calibration = checkpoint.calibration
+    thresholds, calibration = resolve_thresholds(checkpoint, len(classes))
     if to not in PROGRAMS or changed:
         thresholds, calibration = tuple(raw_thresholds(thresholds, calibration)), None
     return ExportedModel(model, classes, prepared, checkpoint.tokenizers, thresholds, calibration, checkpoint.extra)

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from vit.bundle import CONFIG, WEIGHTS, Bundle, load_bundle
+from vit.bundle import CONFIG, WEIGHTS, Bundle, Calibration, LabelCalibration, load_bundle
 from vit.bundle.files import read_json
 from vit.data import Preprocessing
 from vit.exchange.checkpoint import Checkpoint
@@ -66,11 +66,8 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
         check_head(checkpoint, model.config, report)
     preprocessing = resolve_preprocessing(checkpoint, model.config)
     classes = [] if features_only else resolve_class_names(checkpoint, model.config.num_classes)
-    thresholds = checkpoint.thresholds
-    if thresholds and len(thresholds) != len(classes):  # of other class names than those of the model
-        thresholds = (0.5,) * len(classes)
-    return Bundle(Path(checkpoint.name), model, classes, preprocessing, {}, {}, {}, {}, thresholds,
-                  checkpoint.calibration)
+    thresholds, calibration = resolve_thresholds(checkpoint, len(classes))
+    return Bundle(Path(checkpoint.name), model, classes, preprocessing, {}, {}, {}, {}, thresholds, calibration)
 
 
 def check_predicts(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> None:
@@ -101,6 +98,23 @@ def resolve_preprocessing(checkpoint: Checkpoint, config: Any) -> Preprocessing:
                   f"{size[0]}x{size[1]}, crop_pct {assumed.crop_pct}, {assumed.interpolation}, mean {assumed.mean}, "
                   f"std {assumed.std}", stacklevel=4)
     return assumed
+
+
+def resolve_thresholds(
+    checkpoint: Checkpoint, count: int
+) -> tuple[tuple[float, ...], Calibration | LabelCalibration | None]:
+    """The thresholds and the calibration of a model with `count` labels per image; where the source has thresholds of
+    another number of labels, those of one half without a calibration, with a warning.
+    """
+    found = checkpoint.thresholds
+    if not found or not count:
+        return (), checkpoint.calibration
+    if len(found) == count:
+        return found, checkpoint.calibration
+    dropped = "" if checkpoint.calibration is None else " and its calibration is not used"
+    warnings.warn(f"{checkpoint.name} has thresholds of {len(found)} labels, but the model has {count}: 0.5 is the "
+                  f"threshold of each{dropped}", stacklevel=4)
+    return (0.5,) * count, None
 
 
 def resolve_class_names(checkpoint: Checkpoint, count: int) -> list[str]:
