@@ -244,6 +244,17 @@ def test_multi_label_arrays_and_invalid_arrays(tmp_path):
         table(tmp_path / "c.npz")
 
 
+def test_numbers_of_all_splits_of_arrays_are_the_same_names(tmp_path):
+    arrays = {"train_images": PIXELS, "train_labels": NUMBERS + 1, "val_images": PIXELS[:2],
+              "val_labels": np.array([1, 2]), "test_images": PIXELS[:1], "test_labels": np.array([2])}
+    np.savez(tmp_path / "a.npz", **arrays)
+    found = {key: [label for _, label in each] for key, each in table(tmp_path / "a.npz").split_lists().items()}
+    assert found == {"train": [str(n + 1) for n in NUMBERS], "val": ["1", "2"], "test": ["2"]}
+    np.savez(tmp_path / "b.npz", **arrays | {"train_labels": NUMBERS, "test_labels": np.array([0])})
+    source = table(tmp_path / "b.npz", classes=["a", "b", "c"])
+    assert [label for _, label in source.split_lists()["val"]] == ["b", "c"]
+
+
 def test_heic(tmp_path, monkeypatch):
     import pillow_heif
 

@@ -37,10 +37,10 @@ def npz(
         listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(f"{path}: needs arrays named images and labels, or train_images and train_labels (likewise "
                         f"val_, test_), but contains {listed or 'no arrays'}")
-    names, splits = parse_class_names(classes), {}
+    stated, names, splits = parse_class_names(classes), None, {}
     chosen = found or {"train": whole}
     for key, (images, labels) in chosen.items():
-        names, splits[key] = _split(path, key, arrays[images], arrays[labels], names)
+        names, splits[key] = _split(path, key, arrays[images], arrays[labels], stated, names)
     used = {name for pair in chosen.values() for name in pair}
     left_out = [(f"{path.name} {name}", "an unused array") for name in arrays if name not in used]
     if whole is not None:
@@ -82,9 +82,14 @@ def _pair(arrays: dict[str, np.ndarray], splits: Sequence[str]) -> tuple[str, st
 
 
 def _split(
-    path: Path, key: str, images: np.ndarray, labels: np.ndarray, names: list[str] | None
+    path: Path, key: str, images: np.ndarray, labels: np.ndarray, stated: list[str] | None, known: list[str] | None
 ) -> tuple[list[str], Split]:
-    """The class names and the samples of one split."""
+    """The class names and the samples of one split.
+
+    Args:
+        stated: the class names that the user states, which labels may index.
+        known: the classes of the training split, None for that split itself.
+    """
     if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3, 4):
         images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
@@ -92,8 +97,8 @@ def _split(
         raise DataError(f"{path}: the {key} images have shape {images.shape} and the labels {labels.shape}; expected "
                         "(N,H,W) or (N,H,W,C), and (N,) or (N,classes)")
     if labels.ndim == 2:
-        return _multi_label_split(path, key, images, labels, names)
-    names, numbers = encode_labels(path, labels.tolist(), None, names, names)
+        return _multi_label_split(path, key, images, labels, known or stated)
+    names, numbers = encode_labels(path, labels.tolist(), None, stated, known)
     return names, _samples(path, key, images, numbers)
 
 
