@@ -18,7 +18,7 @@ from vit.data.image_sources.files import ImageFiles, image_files, summary
 from vit.data.image_sources.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
-from vit.data.splits.names import match_splits, similar_splits
+from vit.data.splits.names import is_split_name, match_splits, similar_splits
 from vit.data.splits.split import Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 
@@ -99,9 +99,9 @@ def _split_folders(root: Path) -> dict[str, Path]:
     """Split → folder of the splits that exist, regardless of case. A class may also be called "train": class folders
     contain files, split folders contain folders.
     """
-    folders = [directory for directory in root.iterdir() if directory.is_dir()
-               and any(p.is_dir() and not is_hidden(p.name) for p in directory.iterdir())]
-    names = sorted(directory.name for directory in folders)
+    named = [entry for entry in root.iterdir() if is_split_name(entry.name) and entry.is_dir()]
+    names = sorted(directory.name for directory in named
+                   if any(p.is_dir() and not is_hidden(p.name) for p in directory.iterdir()))
     found = {key: root / name for key, name in match_splits(root, names).items()}
     if found and "train" not in found:
         raise DataError(
@@ -190,7 +190,8 @@ def _files_and_rest(root: Path | Archive, directories: list[str]) -> ImageFiles:
 
 
 def _check_classes(classes: list[str], found: list[str], directory: Path) -> None:
-    unknown = [c for c in found if c not in set(classes)]
+    known = set(classes)
+    unknown = [c for c in found if c not in known]
     if unknown:
         raise DataError(
             f"{directory}: {len(unknown)} of its {len(found)} classes are not among the {len(classes)} of train "

@@ -12,6 +12,11 @@ SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validati
                "test": ("test", "testing")}
 
 
+def is_split_name(name: str) -> bool:
+    """Whether a name denotes a split, without regard to case."""
+    return any(name.lower() in conventional for conventional in SPLIT_NAMES.values())
+
+
 def match_splits(where: object, names: Iterable[str]) -> dict[str, str]:
     """Split → the one of `names` that denotes it, without regard to case; only the splits that are present.
 

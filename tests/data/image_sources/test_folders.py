@@ -1,0 +1,30 @@
+"""Folders of classes: how often they are listed, and how classes of the splits are compared."""
+
+import shutil
+import zipfile
+
+from vit.data import folder
+from vit.data.image_sources.folders import _check_classes
+
+
+def test_an_archive_is_not_listed_once_for_each_class(tmp_path, class_folders, monkeypatch):
+    root = class_folders({f"photos/class{i}": 2 for i in range(20)}) / "photos"
+    archive = shutil.make_archive(str(tmp_path / "photos"), "zip", root)
+    calls, listing = [], zipfile.Path.iterdir
+    monkeypatch.setattr(zipfile.Path, "iterdir", lambda self: calls.append(self.at) or listing(self))
+    source = folder(archive)
+    assert source.num_classes == 20
+    assert not any("class" in at for at in calls)
+
+
+def test_classes_of_train_are_read_once_to_find_unknown_ones(tmp_path):
+    class Counted(list):
+        times = 0
+
+        def __iter__(self):
+            self.times += 1
+            return super().__iter__()
+
+    classes = Counted(map(str, range(50)))
+    _check_classes(classes, list(classes), tmp_path)
+    assert classes.times <= 2
