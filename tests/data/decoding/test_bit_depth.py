@@ -24,12 +24,16 @@ def noise(low, high, dtype, shape=(8, 8), seed=0):
     return values.astype(dtype)
 
 
-def png(pixels: np.ndarray) -> bytes:
-    """A PNG of uint16 (H,W,C), which Pillow cannot save."""
+def png(pixels: np.ndarray, depth: int = 16, clear: np.ndarray | None = None) -> bytes:
+    """A PNG of (H,W,C) with `depth` bits per sample, optionally with a transparent colour (C,); Pillow cannot save
+    most of them.
+    """
     height, width, channels = pixels.shape
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
-    header = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
-    parts = (b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")
+    bits = ["".join(f"{int(value):0{depth}b}" for value in row.flat) for row in pixels]
+    rows = b"".join(b"\0" + int(row, 2).to_bytes(len(row) // 8, "big") for row in bits)
+    header = struct.pack(">IIBBBBB", width, height, depth, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    parts[1:1] = [] if clear is None else [(b"tRNS", clear.astype(">u2").tobytes())]
     chunks = (struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in parts)
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
@@ -283,3 +287,16 @@ def test_a_data_set_of_wide_integers_for_a_model_with_the_full_range(cache):
     for high, reason in ((255, "int32 values 0..255 may be of 8 or of 16 bits"), (70_000, "are outside 0..65535")):
         dataset = ImageDataset(arrays(high, np.int32)[1], P8, cache=cache, on_bad_sample="skip")
         assert any(reason in fault for i in range(20) for _, fault in dataset[i].get("bad", ()))
+
+
+@pytest.mark.parametrize(("depth", "channels"), [(1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (8, 3), (16, 3)])
+def test_a_transparent_colour_is_compared_with_all_bits(depth, channels):
+    values = np.random.default_rng(1).integers(0, 2, (8, 8, channels))
+    values = values * (2 if depth > 1 else 1) + (1 if depth > 1 else 0)  # 16 bits that differ in the lower byte only
+    clear = values[2, 3]
+    shown = np.where((values == clear).all(-1, keepdims=True), 255, values * 255 / (2**depth - 1))
+    found = P8.image(png(values, depth, clear)).permute(1, 2, 0).numpy()
+    np.testing.assert_allclose(found, np.broadcast_to(shown, (8, 8, 3)), atol=0.5)
+    image = Image.open(io.BytesIO(png(values, depth, clear)))
+    assert np.array_equal(P8.image(image).permute(1, 2, 0), found)
+    assert np.array_equal(P8.image(image).permute(1, 2, 0), found)  # an image that has been decoded

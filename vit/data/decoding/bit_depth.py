@@ -115,6 +115,15 @@ def fix_byte_order(image: Image.Image) -> Image.Image:
     return image
 
 
+def scale_transparency(image: Image.Image) -> Image.Image:
+    """Scales the transparent value of an opened grey PNG of 2 or 4 bits to 0..255, as Pillow does the pixels alone."""
+    clear, tile = image.info.get("transparency"), getattr(image, "tile", None)
+    highest = {"L;2": 3, "L;4": 15}.get(tile[0].args) if tile and isinstance(tile[0].args, str) else None
+    if highest is not None and isinstance(clear, int) and clear <= highest:
+        image.info["transparency"] = clear * (255 // highest)
+    return image
+
+
 def stored_values(image: Image.Image) -> np.ndarray:
     """The stored values of an image of more than 8 bits, without alpha: (H,W), or (H,W,C) for 16-bit colour."""
     low, by_tags = open_low_bytes(image), values_by_tags(image)

@@ -22,6 +22,7 @@ from vit.data.decoding.bit_depth import (
     join_bytes,
     map_range,
     open_low_bytes,
+    scale_transparency,
     values_by_tags,
 )
 from vit.data.decoding.quiet_decoding import quiet_decoding
@@ -71,7 +72,8 @@ def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> I
     """
     if max_pixels > PILLOW_LIMIT and Image.MAX_IMAGE_PIXELS is not None:  # raises Pillow's own limit
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, max_pixels)
-    image = fix_byte_order(raw if isinstance(raw, Image.Image) else _open(raw, name, max_pixels))
+    image = raw if isinstance(raw, Image.Image) else _open(raw, name, max_pixels)
+    image = scale_transparency(fix_byte_order(image))
     if (count := image.width * image.height) > max_pixels:
         raise BadImage(name, _over_limit(f"{image.width}x{image.height}", count, max_pixels))
     return image
@@ -87,10 +89,12 @@ def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) ->
     """
     try:
         with quiet_decoding:  # palette and EXIF warnings; faults that matter raise below
-            low = open_low_bytes(image) if span != FULL else None  # before load() closes the file
+            clear = image.info.get("transparency")
+            # before load() closes the file
+            low = open_low_bytes(image) if span != FULL or isinstance(clear, tuple) else None
             image.load()
             if low is not None:
-                image.paste(_mapped_colour(join_bytes(image, low), span))
+                _use_low_bytes(image, join_bytes(image, low), span, clear)
             by_tags = values_by_tags(image)
             image = _upright(image) if exif else image
             return image if by_tags is None else _from_values(by_tags(np.asarray(image)), image, span)
@@ -208,6 +212,17 @@ def _upright(image: Image.Image) -> Image.Image:
 def _on_background(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
     layer = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", layer.size, (*background, 255)), layer).convert("RGB")
+
+
+def _use_low_bytes(image: Image.Image, values: np.ndarray, span: Range, clear: object) -> None:
+    """Changes a decoded image of 16-bit colour, `values` (H,W,3) or (H,W,4): maps `span` to 0..255, and makes the
+    pixels of the colour `clear` transparent, which Pillow compares with the upper 8 bits.
+    """
+    if span != FULL:
+        image.paste(_mapped_colour(values, span))
+    if isinstance(clear, tuple) and image.mode == "RGB":
+        del image.info["transparency"]
+        image.putalpha(Image.fromarray(np.where((values == clear).all(-1), 0, 255).astype(np.uint8)))
 
 
 def _mapped_colour(pixels: np.ndarray, span: tuple[float, float]) -> Image.Image:
