@@ -1,5 +1,7 @@
 """Damaged tables of images: errors name the line, and no row is lost silently."""
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from vit.data import DataError, table
@@ -66,3 +68,25 @@ def test_unpaired_surrogates_in_json(class_folders, label):
 def test_line_endings(written, ending):
     whole = table(written(ROWS), fractions=(1, 0, 0))
     assert table(written([ending.join([*ROWS, b""])]), fractions=(1, 0, 0)).split_lists() == whole.split_lists()
+
+
+def test_an_unknown_split_is_named_by_its_row_although_earlier_files_are_missing(written):
+    rows = [b"x/missing.png,a,train", *(row + b",train" for row in ROWS[1:6]), b"x/005.png,b,fold1"]
+    with pytest.raises(DataError, match="t.csv row 6: split 'fold1' is not one of train"):
+        table(written([b"path,label,split", *rows]), on_bad_sample="skip")
+
+
+@pytest.mark.parametrize("kind", [pyarrow.string(), pyarrow.large_string()])
+def test_an_empty_path_at_the_start_of_a_parquet_file_is_named(class_folders, kind):
+    """It was read as a table of encoded images, whose paths would have been opened in the working directory."""
+    path = class_folders({"x": 2}) / "t.parquet"
+    images = pyarrow.array([None, "x/000.png", "x/001.png"], kind)
+    pyarrow.parquet.write_table(pyarrow.table({"image": images, "label": ["a", "a", "b"]}), path)
+    with pytest.raises(DataError, match="t.parquet row 0: the image is None, expected a path; remove the row"):
+        table(path)
+
+
+def test_an_invalid_line_of_jsonl_is_named(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"path": "a.png", "label": "a"}\n\n{"path": \n')
+    with pytest.raises(DataError, match="t.jsonl line 3: is not valid JSON"):
+        table(tmp_path / "t.jsonl")

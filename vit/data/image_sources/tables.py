@@ -98,7 +98,7 @@ def table(
         splits = three_ways(whole, fractions, split_seed)
     else:
         values = to_list(columns[column])
-        splits = _by_column(path, whole, [values[i] for i in present])
+        splits = _by_column(path, whole, values, present)
         splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
     return Source(path.stem, classes, splits, left_out)
 
@@ -196,7 +196,9 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     try:
         text = read_bytes(path).decode("utf-8-sig")
         lines = path.suffix.lower() == ".jsonl"
-        rows = [json.loads(line) for line in text.split("\n") if line.strip()] if lines else json.loads(text)
+        rows = _json_lines(path, text) if lines else json.loads(text)
+    except DataError:
+        raise
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error})") from None
     rows = annotation_rows(path, rows) or rows
@@ -205,14 +207,25 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
 
 
+def _json_lines(path: Path, text: str) -> list[Any]:
+    """The value in each line; DataError names a line that is not valid JSON. Empty lines are skipped."""
+    rows = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path} line {number}: is not valid JSON ({error})") from None
+    return rows
+
+
 def _samples(
     path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error"
 ) -> tuple[Split, list[int]]:
     """All samples, and the rows whose file does not exist, which are an error unless on_bad_sample=skip."""
     if not len(column):
         raise DataError(f"{path}: has 0 rows; expected one per image")
-    first = column[0] if isinstance(column, list) else column[0].as_py()
-    if not isinstance(first, str) and not isinstance(column, list):
+    if not isinstance(column, list) and not _are_texts(column):
         _check_encoded(path, column.type)
         return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column, root)), []
     names = to_list(column)
@@ -228,6 +241,11 @@ def _samples(
     return file_split(root, names, labels), missing
 
 
+def _are_texts(column: Any) -> bool:
+    """Whether an Arrow column has texts, which are paths; its first cells may be null."""
+    return isinstance(next((cell.as_py() for cell in column if cell.is_valid), None), str)
+
+
 def _check_encoded(path: Path, kind: Any) -> None:
     """Raises DataError unless an Arrow type can hold encoded images."""
     import pyarrow
@@ -239,11 +257,12 @@ def _check_encoded(path: Path, kind: Any) -> None:
                         "(string)")
 
 
-def _by_column(path: Path, whole: Split, values: list[Any]) -> dict[str, Split]:
+def _by_column(path: Path, whole: Split, column: Sequence[Any], rows: np.ndarray) -> dict[str, Split]:
+    """The samples, those of the `rows` of the table, by the split that a column of the table states for them."""
     names = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
-    values = [clean_label(value).lower() for value in values]
+    values = [clean_label(column[row]).lower() for row in rows]
     wrong = next((i for i, value in enumerate(values) if value not in names), None)
     if wrong is not None:
-        raise DataError(f"{path} row {wrong}: split {values[wrong]!r} is not one of {', '.join(names)}")
+        raise DataError(f"{path} row {rows[wrong]}: split {values[wrong]!r} is not one of {', '.join(names)}")
     keys = np.array([names[value] for value in values])
     return {key: whole.take(np.flatnonzero(keys == key)) for key in SPLIT_NAMES if (keys == key).any()}
