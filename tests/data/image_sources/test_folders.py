@@ -3,7 +3,9 @@
 import shutil
 import zipfile
 
-from vit.data import folder
+import pytest
+
+from vit.data import DataError, folder
 from vit.data.image_sources.folders import _check_classes
 
 
@@ -15,6 +17,16 @@ def test_an_archive_is_not_listed_once_for_each_class(tmp_path, class_folders, m
     source = folder(archive)
     assert source.num_classes == 20
     assert not any("class" in at for at in calls)
+
+
+def test_a_table_in_an_archive_is_not_recommended_as_a_path(tmp_path, class_folders):
+    root = class_folders({"set/images": 3}) / "set"
+    (root / "labels.csv").write_text("image,label\n")
+    with pytest.raises(DataError, match=r"if a table labels the images: data=table data.path=.*/set/labels.csv"):
+        folder(root)
+    archive = shutil.make_archive(str(tmp_path / "photos"), "zip", root)
+    with pytest.raises(DataError, match="images: data=table after extracting the archive, with its labels.csv$"):
+        folder(archive)
 
 
 def test_classes_of_train_are_read_once_to_find_unknown_ones(tmp_path):

@@ -41,6 +41,9 @@ def test_split_folders(tmp_path):
     source = pictures(root, (0.5, 0.2, 0.3))
     assert near(source.splits, {"train": 7, "val": 3, "test": 1})
     assert list(source.splits["test"].names) == ["test/x/1.png"]
+    (root / "notes.txt").write_text("no image")
+    left_out = [(name, "outside the split folders") for name in ("other/2.png", "notes.txt")]
+    assert pictures(root, (0.5, 0.2, 0.3)).left_out == left_out
 
 
 def test_missing_and_empty_folders(tmp_path):

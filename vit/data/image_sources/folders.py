@@ -51,7 +51,7 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     stated = stated_labels(root, directories)
     if stated is not None:
         directories = {key: name for key, name in directories.items() if name not in (stated.val, stated.unlabelled)}
-    files = _files_and_rest(root, [*directories.values(), *([stated.val] if stated is not None else [])])
+    files = files_and_rest(root, [*directories.values(), *([stated.val] if stated is not None else [])])
     classes = _class_names(root, directories["train"], files)
     splits = {}
     for key, directory in directories.items():
@@ -129,11 +129,16 @@ def _other_source(root: Path | Archive, files: ImageFiles) -> str:
     """Part of a message: the data set that reads a folder without class folders, by the files in it."""
     names = sorted(name for name, _ in files.left_out)
     suffixes = {os.path.splitext(name)[1].lower() for name in names}
+    archive = isinstance(root, Archive)  # of which only a folder of classes is read
     if suffixes & {".tar", ".parquet", ".arrow"}:
-        return f"; shards are read by {shlex.join(['data=hub', f'data.root={root}'])}"
+        found = "data=hub after extracting the archive" if archive else shlex.join(["data=hub", f"data.root={root}"])
+        return f"; shards are read by {found}"
     table = next((name for name in names if name.lower().endswith((".csv", ".tsv", ".jsonl", ".json"))), None)
-    found = None if table is None else shlex.join(["data=table", f"data.path={root / table}"])
-    return f"; if a table labels the images: {found}" if found else ""
+    if table is None:
+        return ""
+    found = shlex.join(["data=table", f"data.path={root / table}"])
+    found = f"data=table after extracting the archive, with its {printable(table)}" if archive else found
+    return f"; if a table labels the images: {found}"
 
 
 def _check_no_splits(root: Path | Archive, classes: list[str], files: ImageFiles) -> None:
@@ -165,7 +170,7 @@ def _check_no_splits(root: Path | Archive, classes: list[str], files: ImageFiles
                             f"splits, such as train/{name}")
 
 
-def _files_and_rest(root: Path | Archive, directories: list[str]) -> ImageFiles:
+def files_and_rest(root: Path | Archive, directories: Sequence[str]) -> ImageFiles:
     """The image files of the split folders; everything beside these folders is left out.
 
     Raises:

@@ -9,7 +9,7 @@ import numpy as np
 from vit.data.decoding.decode import EXTENSIONS
 from vit.data.errors import DataError
 from vit.data.image_sources.files import image_files
-from vit.data.image_sources.folders import file_samples, open_folder
+from vit.data.image_sources.folders import file_samples, files_and_rest, open_folder
 from vit.data.source import Source
 from vit.data.splits.names import match_splits
 from vit.data.splits.split import Split
@@ -47,11 +47,12 @@ def unlabelled_images(
     """All images below `root`, at any depth; the folders root/train, root/val and root/test are splits if they exist.
 
     Without them the images are split by `fractions` (train, val, test); with train but no val, val is split off train.
+    What is beside the split folders is in `left_out` of the source.
     """
     root = open_folder(root, "expected a folder of images")
     directories = match_splits(root, sorted(directory.name for directory in root.iterdir() if directory.is_dir()))
     undivided = "train" not in directories
-    files = image_files(root, [] if undivided else list(directories.values()))
+    files = image_files(root) if undivided else files_and_rest(root, list(directories.values()))
     if undivided:
         splits = three_ways(_split(root, files.images), fractions, split_seed)
     else:
