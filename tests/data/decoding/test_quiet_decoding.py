@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from vit.data import Preprocessing
+from vit.data.decoding.decode import load_image
 from vit.data.decoding.quiet_decoding import FILTER, quiet_decoding
 
 PREPROCESSING = Preprocessing(size=(8, 8), mean=(0.5,) * 3, std=(0.5,) * 3)
@@ -55,3 +56,12 @@ def test_a_context_that_restored_the_filters_is_no_error():
         warnings.resetwarnings()
         quiet_decoding.__exit__()
         assert FILTER not in warnings.filters
+
+
+def test_warnings_about_the_call_of_pillow_are_ignored():
+    """Deprecations of Pillow are attributed to its caller."""
+    warn = "import warnings; warnings.warn('deprecated', DeprecationWarning, stacklevel=1)"
+    with warnings.catch_warnings(record=True) as shown, quiet_decoding:
+        warnings.simplefilter("always", append=True)
+        exec(warn, {"__name__": load_image.__module__})
+    assert not shown

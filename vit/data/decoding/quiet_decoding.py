@@ -5,7 +5,7 @@ import threading
 import warnings
 from contextlib import suppress
 
-MODULES = r"(PIL|pillow_heif|vit\.data\.images)\b"  # in which an image can lead to a warning
+MODULES = r"(PIL|pillow_heif|vit\.data\.decoding)\b"  # in which an image can lead to a warning
 FILTER = ("ignore", None, Warning, re.compile(MODULES), 0)
 
 
