@@ -135,6 +135,19 @@ def test_a_damaged_or_deleted_file_changes_no_pixel(split, tmp_path):
     assert torch.equal(images(opened), expected) and torch.equal(images(later), expected)
 
 
+def test_files_of_another_user_are_used(split, tmp_path, monkeypatch, caplog):
+    """The owner alone may set the times of a file."""
+    expected = images(dataset(split, tmp_path))
+
+    def refused(*args):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "utime", refused)
+    caplog.set_level(logging.INFO)
+    assert torch.equal(images(dataset(split, tmp_path)), expected)
+    assert f"all {len(split)} images are in" in caplog.text
+
+
 def test_the_limit_is_announced_and_bounds_the_folder(split, tmp_path, caplog):
     caplog.set_level(logging.INFO, "vit")
     expected = images(dataset(split, tmp_path))

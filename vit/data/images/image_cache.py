@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -191,11 +192,10 @@ def store(file: Any, images: Iterator[np.ndarray | None]) -> None:
 
 def is_usable(path: Path) -> bool:
     """Whether a complete file exists, which is then marked as used now; an incomplete one is deleted."""
-    if StoredImages.open(path) is None:
-        path.unlink(missing_ok=True)
-        return False
-    os.utime(path)
-    return True
+    usable = StoredImages.open(path) is not None
+    with suppress(OSError):  # a file of another user, or one that another process has just deleted
+        os.utime(path) if usable else path.unlink(missing_ok=True)
+    return usable
 
 
 def file_names(prepared: Prepared, rows: int) -> list[str]:
