@@ -204,3 +204,11 @@ def test_a_preview_shows_the_whole_image() -> None:
         shown = packed().preview(pixels, side=60)
         height, width = packed().size_of(*pixels.shape[:2])
         assert shown.shape[0] / shown.shape[1] == pytest.approx(height / width, rel=0.05)
+
+
+def test_the_cache_counts_the_patches_that_an_image_may_have(tmp_path):
+    samples, each = split(tmp_path), 3 * 32 * 32  # bytes of 16 patches
+    options = {"cache_bytes": len(samples) * each}
+    assert PackedImageDataset(samples, packed(), **options).cached
+    assert not PackedImageDataset(samples, packed(max_patches=32), **options).cached
+    assert PackedImageDataset(samples, packed(max_patches=8), cache_bytes=len(samples) * each // 2).cached

@@ -176,6 +176,16 @@ class PackedImageDataset(ImageDataset):
         """The split as it is: cached images of the final size would be resized again."""
         return self.split
 
+    def _fits(self, limit: int) -> bool:
+        """As `ImageDataset._fits`; without a random crop an image has at most `max_patches`, which may be more than
+        those of `size`.
+        """
+        if self.sizing is not None:
+            return super()._fits(limit)
+        preprocessing = self.preprocessing
+        area = preprocessing.max_patches * math.prod(preprocessing.patch_size)
+        return len(self) * area * preprocessing.channels <= limit
+
     def _allocate(self) -> None:
         """Makes room for whole images for random crops, else for images of their final sizes."""
         self._missing, self.decoded = np.ones(len(self), bool), [None] * len(self)
