@@ -182,7 +182,12 @@ def test_channels_are_permuted_in_every_order():
     ("step", "options", "message"),
     [
         (RandomElastic, {"amount": 0.5}, r"amount=0.5 must be at least 0 and below 0.5"),
-        (RandomElastic, {"cell": 1}, r"cell=1 must be at least 2 pixels"),
+        (RandomElastic, {"cell": 1}, r"cell=1 must be a whole number of at least 2 pixels"),
+        (RandomElastic, {"cell": math.nan}, r"cell=nan must be a whole number of at least 2 pixels"),
+        (RandomElastic, {"amount": "0.1"}, r"amount=0.1 must be at least 0 and below 0.5"),
+        (RandomAffine, {"degrees": None}, r"degrees=None, .* must be at least 0"),
+        (RandomElastic, {"fill": True}, r"fill=True must be one number in 0..255, or three"),
+        (RandomStrokeWidth, {"thinner": "1"}, r"must be weights in 0..1"),
         (RandomElastic, {"fill": 256}, r"fill=256 must be one number in 0..255, or three"),
         (RandomStrokeWidth, {"thinner": 1.5}, r"thicker=0.8 and thinner=1.5 must be weights in 0..1"),
     ],

@@ -84,5 +84,9 @@ def test_wrong_options():
         Mixup(10, mixup=0, cutmix=0)
     with pytest.raises(ValueError, match="mixup=nan and cutmix=1.0 must be at least 0"):
         Mixup(10, mixup=float("nan"))
+    with pytest.raises(ValueError, match="mixup=0.8 and cutmix=None must be at least 0"):
+        Mixup(10, cutmix=None)
+    with pytest.raises(ValueError, match="prob=0.5 and switch=0.5 must be in 0..1"):
+        Mixup(10, prob="0.5")
     with pytest.raises(ValueError, match="prob=2"):
         Mixup(10, prob=2)

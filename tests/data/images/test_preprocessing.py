@@ -165,6 +165,15 @@ def test_draft_gives_nearly_the_same_pixels_faster(photos):
         ({"crop_pct": 1.2}, "crop_pct=1.2"),
         ({"resize": "pad", "crop_pct": 0.9}, "no effect"),
         ({"max_pixels": 10**12}, "max_pixels"),
+        ({"max_pixels": None}, "max_pixels=None must be in"),
+        ({"size": None}, "size=None must be a list of numbers"),
+        ({"mean": 0.5}, "mean=0.5 must be a list of numbers"),
+        ({"mean": (0, float("nan"), 0)}, r"mean \(0.0, nan, 0.0\) must be a finite number in every channel"),
+        ({"std": (1, float("inf"), 1)}, "and finite in every channel"),
+        ({"background": (255, None, 0)}, r"background=\(255, None, 0\) must be a list of numbers"),
+        ({"crop_pct": "0.9"}, "crop_pct=0.9 must be"),
+        ({"exif": "false"}, "exif='false' must be true or false"),
+        ({"draft": "no"}, "draft='no' must be true or false"),
     ],
 )
 def test_invalid_preprocessing_is_refused(change, text):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from vit.counters import uniform
 from vit.data.augment import image_ops
-from vit.data.augment.steps import Draw, to_device
+from vit.data.augment.steps import Draw, are_numbers, is_whole, to_device
 
 
 class FilledStep(nn.Module):
@@ -26,7 +25,7 @@ class FilledStep(nn.Module):
     def __init__(self, fill: int | Sequence[int]) -> None:
         super().__init__()
         colour = tuple(fill) if isinstance(fill, Sequence) else (fill,) * 3
-        if len(colour) != 3 or not all(isinstance(part, Integral) and 0 <= part <= 255 for part in colour):
+        if len(colour) != 3 or not all(is_whole(part) and 0 <= part <= 255 for part in colour):
             raise ValueError(f"fill={fill} must be one number in 0..255, or three (red, green, blue)")
         gray = Image.new("RGB", (1, 1), colour).convert("L").getpixel((0, 0))
         self.register_buffer("colour", torch.tensor(colour).view(1, 3, 1, 1), persistent=False)
@@ -56,7 +55,8 @@ class RandomAffine(FilledStep):
         fill: int | Sequence[int] = 0,
     ):
         super().__init__(fill)
-        if not all(0 <= amount < math.inf for amount in (degrees, scale, shear, shift)):
+        each = (degrees, scale, shear, shift)
+        if not (are_numbers(*each) and all(0 <= amount < math.inf for amount in each)):
             raise ValueError(f"degrees={degrees}, scale={scale}, shear={shear}, shift={shift} must be at least 0")
         self.degrees, self.scale, self.shear, self.shift = degrees, scale, shear, shift
 
@@ -169,10 +169,10 @@ class RandomElastic(FilledStep):
 
     def __init__(self, amount: float = 0.15, cell: int = 16, fill: int | Sequence[int] = 0):
         super().__init__(fill)
-        if not 0 <= amount < 0.5:
+        if not (are_numbers(amount) and 0 <= amount < 0.5):
             raise ValueError(f"amount={amount} must be at least 0 and below 0.5, where the grid would fold over")
-        if cell < 2:
-            raise ValueError(f"cell={cell} must be at least 2 pixels")
+        if not (is_whole(cell) and cell >= 2):
+            raise ValueError(f"cell={cell} must be a whole number of at least 2 pixels")
         self.amount, self.cell = amount, cell
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
@@ -204,7 +204,7 @@ class RandomStrokeWidth(nn.Module):
 
     def __init__(self, thicker: float = 0.8, thinner: float = 0.5):
         super().__init__()
-        if not (0 <= thicker <= 1 and 0 <= thinner <= 1):
+        if not (are_numbers(thicker, thinner) and 0 <= thicker <= 1 and 0 <= thinner <= 1):
             raise ValueError(f"thicker={thicker} and thinner={thinner} must be weights in 0..1")
         self.thicker, self.thinner = thicker, thinner
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit.counters import uniform
-from vit.data.augment.steps import box_mask
+from vit.data.augment.steps import are_numbers, box_mask
 
 
 class Mixup:
@@ -23,9 +23,10 @@ class Mixup:
     def __init__(
         self, num_classes: int, mixup: float = 0.8, cutmix: float = 1.0, prob: float = 1.0, switch: float = 0.5
     ):
-        if not all(0 <= each < math.inf for each in (mixup, cutmix)) or mixup == cutmix == 0:
+        positive = are_numbers(mixup, cutmix) and all(0 <= each < math.inf for each in (mixup, cutmix))
+        if not positive or mixup == cutmix == 0:
             raise ValueError(f"mixup={mixup} and cutmix={cutmix} must be at least 0, and one of them above 0")
-        if not (0 <= prob <= 1 and 0 <= switch <= 1):
+        if not (are_numbers(prob, switch) and 0 <= prob <= 1 and 0 <= switch <= 1):
             raise ValueError(f"prob={prob} and switch={switch} must be in 0..1")
         self.num_classes, self.mixup, self.cutmix, self.prob = num_classes, mixup, cutmix, prob
         self.switch = 0.0 if cutmix == 0 else 1.0 if mixup == 0 else switch

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.data.augment import image_ops
-from vit.data.augment.steps import Draw, check_fill, check_range, to_device
+from vit.data.augment.steps import Draw, are_numbers, check_fill, check_range, is_whole, to_device
 
 _SHEAR_X, _SHEAR_Y, _SHIFT_X, _SHIFT_Y, _ROTATE = range(1, 6)  # 0 is identity
 _BRIGHTNESS, _SATURATION, _CONTRAST, _SHARPNESS = range(6, 10)
@@ -36,11 +36,11 @@ class RandAugment(nn.Module):
 
     def __init__(self, num_ops: int = 2, magnitude: float = 9, std: float = 0.0, fill: int = 128):
         super().__init__()
-        if not 0 <= magnitude <= _BINS:
+        if not (are_numbers(magnitude) and 0 <= magnitude <= _BINS):
             raise ValueError(f"magnitude={magnitude} must be in 0..{_BINS}")
-        if num_ops not in range(1, 11):
-            raise ValueError(f"num_ops={num_ops} must be in 1..10")
-        if not 0 <= std < math.inf:
+        if not (is_whole(num_ops) and 1 <= num_ops <= 10):
+            raise ValueError(f"num_ops={num_ops} must be a whole number in 1..10")
+        if not (are_numbers(std) and 0 <= std < math.inf):
             raise ValueError(f"std={std} must be at least 0")
         check_fill(fill)
         self.num_ops, self.magnitude, self.std, self.fill = num_ops, magnitude, std, fill
@@ -84,7 +84,7 @@ class ThreeAugment(nn.Module):
     def __init__(self, sigma: tuple[float, float] = (0.1, 2.0), threshold: int = 128):
         super().__init__()
         check_range("sigma", sigma)
-        if not 0 <= threshold <= 255:
+        if not (are_numbers(threshold) and 0 <= threshold <= 255):
             raise ValueError(f"threshold={threshold} must be in 0..255")
         self.sigma, self.threshold = tuple(sigma), threshold
         self.radius = max(math.ceil(3 * self.sigma[1]), image_ops.BLUR_RADIUS)
@@ -109,7 +109,8 @@ class ColorJitter(nn.Module):
 
     def __init__(self, brightness: float = 0.3, contrast: float = 0.3, saturation: float = 0.3):
         super().__init__()
-        if not all(0 <= amount < math.inf for amount in (brightness, contrast, saturation)):
+        each = (brightness, contrast, saturation)
+        if not (are_numbers(*each) and all(0 <= amount < math.inf for amount in each)):
             amounts = f"brightness={brightness}, contrast={contrast}, saturation={saturation}"
             raise ValueError(f"{amounts} must be at least 0")
         self.amounts = (brightness, contrast, saturation)

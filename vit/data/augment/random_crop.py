@@ -7,6 +7,7 @@ one sample and the size of its image to a box (left, top, right, bottom) in pixe
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -38,7 +39,8 @@ class RandomResizedCrop:
     def __post_init__(self) -> None:
         for name, highest, condition in (("scale", 1, "0 < low <= high <= 1"), ("ratio", math.inf, "0 < low <= high")):
             span = getattr(self, name)
-            if not (isinstance(span, Sequence) and len(span) == 2 and 0 < span[0] <= span[1] <= highest):
+            pair = isinstance(span, Sequence) and len(span) == 2 and all(isinstance(end, Real) for end in span)
+            if not (pair and 0 < span[0] <= span[1] <= highest):
                 raise ValueError(f"{name}={span} must be [low, high] with {condition}")
             object.__setattr__(self, name, tuple(span))
 

@@ -9,7 +9,7 @@ them to choose sizes (`draw.on_host`) and never waits for the GPU.
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -52,21 +52,31 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number, which true and 2.0 are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def are_numbers(*values: Any) -> bool:
+    return all(isinstance(value, Real) for value in values)
+
+
 def check_probability(p: float) -> None:
     """Raises ValueError if `p` is not a probability."""
-    if not 0 <= p <= 1:
+    if not (are_numbers(p) and 0 <= p <= 1):
         raise ValueError(f"p={p} must be in 0..1")
 
 
 def check_fill(fill: Any) -> None:
     """Raises ValueError if `fill` is not the value of a uint8 pixel."""
-    if not (isinstance(fill, Integral) and 0 <= fill <= 255):
+    if not (is_whole(fill) and 0 <= fill <= 255):
         raise ValueError(f"fill={fill} must be a whole number in 0..255")
 
 
 def check_range(name: str, span: Any, highest: float = math.inf) -> None:
     """Raises ValueError if `span` is not (low, high) with 0 <= low <= high <= highest and high above 0."""
-    if not (isinstance(span, Sequence) and len(span) == 2 and 0 <= span[0] <= span[1] <= highest and span[1] > 0):
+    pair = isinstance(span, Sequence) and len(span) == 2 and are_numbers(*span)
+    if not (pair and 0 <= span[0] <= span[1] <= highest and span[1] > 0):
         limit = "" if highest == math.inf else f" <= {highest}"
         raise ValueError(f"{name}={span} must be [low, high] with 0 <= low <= high{limit} and high above 0")
 
@@ -138,8 +148,8 @@ class PadCrop(nn.Module):
 
     def __init__(self, padding: int = 4, reflect: bool = False, fill: int = 0):
         super().__init__()
-        if padding < 0:
-            raise ValueError(f"padding={padding} must be at least 0 pixels")
+        if not (is_whole(padding) and padding >= 0):
+            raise ValueError(f"padding={padding} must be a whole number of at least 0 pixels")
         check_fill(fill)
         self.padding, self.reflect, self.fill = padding, reflect, fill
 

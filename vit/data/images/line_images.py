@@ -47,10 +47,11 @@ class LinePreprocessing(StoredPreprocessing):
     range: Range = FULL
 
     def __post_init__(self) -> None:
-        patch = as_size(self.patch_size)
+        patch = as_size(self.patch_size, "patch_size")
         object.__setattr__(self, "patch_size", patch)
         for name in ("mean", "std", "background"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            value = getattr(self, name)  # checked by `pixels`
+            object.__setattr__(self, name, tuple(value) if isinstance(value, Sequence) else value)
         object.__setattr__(self, "range", check_range(self.range))
         for name, size, edge in (("height", self.height, patch[0]), ("max_width", self.max_width, patch[1])):
             if edge < 1 or size < edge or size % edge:

@@ -44,7 +44,7 @@ class PackedPreprocessing(Preprocessing):
     max_patches: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "patch_size", as_size(self.patch_size))
+        object.__setattr__(self, "patch_size", as_size(self.patch_size, "patch_size"))
         super().__post_init__()
 
     def _check(self) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -93,9 +94,8 @@ class Preprocessing(StoredPreprocessing):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", as_size(self.size))
-        for name in ("mean", "std"):
-            object.__setattr__(self, name, tuple(float(v) for v in getattr(self, name)))
-        object.__setattr__(self, "background", tuple(int(v) for v in self.background))
+        for name, number in (("mean", float), ("std", float), ("background", int)):
+            object.__setattr__(self, name, _numbers(name, getattr(self, name), number))
         if self.range != FULL:
             object.__setattr__(self, "range", check_range(self.range))
         self._check()
@@ -110,7 +110,10 @@ class Preprocessing(StoredPreprocessing):
         ):
             if value not in allowed:
                 raise ValueError(f"{name}={value!r} is not one of {', '.join(allowed)}")
-        if not 0 < self.crop_pct <= 1:
+        for name in ("exif", "draft"):
+            if (value := getattr(self, name)) not in (True, False, None):
+                raise ValueError(f"{name}={value!r} must be true or false")
+        if not (isinstance(self.crop_pct, Real) and 0 < self.crop_pct <= 1):
             raise ValueError(f"crop_pct={self.crop_pct} must be above 0 and at most 1")
         if self.crop_pct != 1 and self.resize in ("pad", "none"):
             raise ValueError(f"crop_pct={self.crop_pct} has no effect with resize={self.resize!r}; set it to 1")
@@ -119,11 +122,13 @@ class Preprocessing(StoredPreprocessing):
                 f"mode {self.mode} has {self.channels} channels, but mean has {len(self.mean)} "
                 f"and std {len(self.std)} values"
             )
-        if not all(value > 0 for value in self.std):
-            raise ValueError(f"std {self.std} must be above 0 in every channel")
+        if not all(map(math.isfinite, self.mean)):
+            raise ValueError(f"mean {self.mean} must be a finite number in every channel")
+        if not all(0 < value < math.inf for value in self.std):
+            raise ValueError(f"std {self.std} must be above 0 and finite in every channel")
         if len(self.background) != 3 or not all(0 <= v <= 255 for v in self.background):
             raise ValueError(f"background {self.background} must be three numbers in 0..255")
-        if not 1 <= self.max_pixels <= MAX_PIXELS_LIMIT:
+        if not (isinstance(self.max_pixels, Real) and 1 <= self.max_pixels <= MAX_PIXELS_LIMIT):
             raise ValueError(f"max_pixels={self.max_pixels} must be in 1..{MAX_PIXELS_LIMIT}")
 
     @property
@@ -301,9 +306,17 @@ def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, i
     return canvas
 
 
-def as_size(size: int | Sequence[int]) -> tuple[int, ...]:
-    """`32` or `[32, 48]` -> (height, width)"""
-    return (size, size) if isinstance(size, int) else tuple(int(edge) for edge in size)
+def as_size(size: int | Sequence[int], name: str = "size") -> tuple[int, ...]:
+    """`32` or `[32, 48]` -> (height, width); raises ValueError for anything but numbers"""
+    return (size, size) if isinstance(size, int) else _numbers(name, size, int)
+
+
+def _numbers(name: str, values: Sequence[float], number: type) -> tuple[float, ...]:
+    """The values as ints or floats; raises ValueError, with the `name` of the field, for anything but numbers."""
+    try:
+        return tuple(number(value) for value in values)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name}={values!r} must be a list of numbers") from None
 
 
 def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
