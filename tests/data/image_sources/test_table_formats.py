@@ -233,9 +233,14 @@ def test_arrays(tmp_path, arrays, sizes):
     assert image.shape == (3, 9, 8)
 
 
-def test_multi_label_arrays_and_invalid_arrays(tmp_path):
-    np.savez(tmp_path / "a.npz", images=PIXELS, labels=np.eye(3, dtype=int)[NUMBERS])
+def test_multi_label_arrays_and_invalid_arrays(tmp_path, caplog):
+    one_hot = np.eye(3, dtype=int)[NUMBERS]
+    np.savez(tmp_path / "a.npz", images=PIXELS, labels=one_hot)
     assert table(tmp_path / "a.npz").multi_label
+    assert "each of the 12 images has exactly one of the 3 labels" in caplog.text
+    caplog.clear()
+    np.savez(tmp_path / "a.npz", images=PIXELS, labels=np.concatenate([one_hot[:11], [[1, 0, 1]]]))
+    assert table(tmp_path / "a.npz").multi_label and not caplog.text
     np.savez(tmp_path / "b.npz", pixels=PIXELS, labels=NUMBERS)
     with pytest.raises(DataError, match=r"needs arrays named images and labels.*pixels \(12, 9, 8, 3\)"):
         table(tmp_path / "b.npz")
@@ -253,6 +258,16 @@ def test_numbers_of_all_splits_of_arrays_are_the_same_names(tmp_path):
     np.savez(tmp_path / "b.npz", **arrays | {"train_labels": NUMBERS, "test_labels": np.array([0])})
     source = table(tmp_path / "b.npz", classes=["a", "b", "c"])
     assert [label for _, label in source.split_lists()["val"]] == ["b", "c"]
+
+
+def test_columns_with_one_label_for_each_image_are_named(root, caplog):
+    rows = [[path, "01"[i % 2], "10"[i % 2]] for i, (path, _) in enumerate(ROWS)]
+    (root / "t.csv").write_text(text(rows, header=("path", "cat", "dog")))
+    assert table(root / "t.csv", label=["cat", "dog"], **ALL).multi_label
+    assert "t.csv: each of the 10 images has exactly one of the 2 labels" in caplog.text
+    caplog.clear()
+    (root / "t.csv").write_text(text([*rows[:9], [rows[9][0], "0", "0"]], header=("path", "cat", "dog")))
+    assert table(root / "t.csv", label=["cat", "dog"], **ALL).multi_label and not caplog.text
 
 
 def test_heic(tmp_path, monkeypatch):

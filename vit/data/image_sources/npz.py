@@ -7,6 +7,7 @@ import numpy as np
 
 from vit.data.class_names import encode_labels, parse_class_names
 from vit.data.errors import DataError
+from vit.data.image_sources.table_labels import warn_about_one_hot
 from vit.data.sample_names import RowNames
 from vit.data.source import Source
 from vit.data.splits.names import SPLIT_NAMES
@@ -41,6 +42,9 @@ def npz(
     chosen = found or {"train": whole}
     for key, (images, labels) in chosen.items():
         names, splits[key] = _split(path, key, arrays[images], arrays[labels], stated, names)
+    if splits["train"].labels.ndim == 2:
+        every = np.concatenate([split.labels for split in splits.values() if split.labels.ndim == 2])
+        warn_about_one_hot(path, every, "labels (N,) of class numbers, such as labels.argmax(1)")
     used = {name for pair in chosen.values() for name in pair}
     left_out = [(f"{path.name} {name}", "an unused array") for name in arrays if name not in used]
     if whole is not None:

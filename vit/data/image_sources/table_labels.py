@@ -107,8 +107,21 @@ def _indicator_labels(path: Path, columns: dict[Column, Any], requested: Sequenc
             hint = did_you_mean(nearest_names(name, stripped, cutoff=0.6))
             raise DataError(f"{path}: has no column {name!r} for data.label; its columns are {', '.join(stripped)}"
                             f"{hint}")
-    labels = [_present(path, name, to_list(columns[stripped[name]])) for name in names]
-    return names, np.array(labels, dtype=bool).reshape(len(names), -1).T
+    each = [_present(path, name, to_list(columns[stripped[name]])) for name in names]
+    labels = np.array(each, dtype=bool).reshape(len(names), -1).T
+    warn_about_one_hot(path, labels, "data.label=COLUMN of class names")
+    return names, labels
+
+
+def warn_about_one_hot(path: Path, labels: np.ndarray, fix: str) -> None:
+    """Warns if each image has exactly one of the labels (N,classes), which may be meant as a class per image.
+
+    Args:
+        fix: how to state one class per image.
+    """
+    if labels.shape[1] > 1 and len(labels) and (labels.sum(axis=1) == 1).all():
+        log.warning("%s: each of the %d images has exactly one of the %d labels, but images may have several or none "
+                    "of labels in this form; if they are classes, use %s", path, *labels.shape, fix)
 
 
 def _indicator_columns(columns: Mapping[Column, Sequence[Any]]) -> list[str]:
