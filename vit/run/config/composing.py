@@ -8,7 +8,7 @@ import os
 import pathlib
 from dataclasses import dataclass
 
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, ValueType
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue, OmegaConfBaseException
@@ -205,6 +205,29 @@ def _files(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[st
                 else loader.repository.get_group_options(group))
     except CONFIG_ERRORS as error:
         raise ConfigError(one_line(error)) from None
+
+
+def with_names_of_globs(overrides: list[str]) -> list[str]:
+    """The overrides of a sweep, with the options that each `glob(...)` matches: `model=glob(m*)` -> `model=mae,micro`.
+
+    Raises:
+        ConfigError: a glob that matches nothing.
+    """
+    parsed = parse(overrides, multirun=True)
+    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
+    lines = []
+    for override in parsed:
+        if override.value_type is ValueType.GLOB_CHOICE_SWEEP:
+            group = override.key_or_group
+            known = options(group, search)
+            names = override.value().filter(known)
+            if not names:
+                kind = f"{group} may be {', '.join(known)}" if known else f"{group} is no group"
+                raise ConfigError(f"{override.input_line} matches no option ({kind})")
+            lines.append(f"{override.get_key_element()}={','.join(names)}")
+        else:
+            lines.append(override.input_line)
+    return lines
 
 
 def resolve(config: DictConfig) -> dict:

@@ -13,7 +13,15 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from vit.run.config.composing import MODE, ConfigError, Prepared, compose, prepare_overrides, resolve
+from vit.run.config.composing import (
+    MODE,
+    ConfigError,
+    Prepared,
+    compose,
+    prepare_overrides,
+    resolve,
+    with_names_of_globs,
+)
 from vit.run.config.hydra_interface import PRIMARY, SEARCH_PATH
 from vit.run.config.overrides import override_text, parse, shown, sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
@@ -21,7 +29,7 @@ from vit.run.processes.apart import STOPPED, train_apart
 from vit.training.monitoring.direction import mode_of
 
 HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first available one is in the table
-SWEEP_FOLDER = "hydra.sweep.dir"
+SWEEP_FOLDER, RUN_FOLDERS = "hydra.sweep.dir", "hydra.sweep.subdir"
 REPEATED = "seed"  # runs that differ only in it are repetitions of one setting
 
 
@@ -50,6 +58,7 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     """
     from vit.run.records.folder import new_path
 
+    overrides = with_names_of_globs(overrides)
     jobs = sweep(overrides)
     configs = [resolve(compose(job)) for job in jobs]  # checks all of them before the first one starts
     check_folders(configs)
@@ -57,7 +66,8 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     stated = {override.key_or_group: override.value() for override in parsed}
     own = stated.get(SWEEP_FOLDER)
     folder = pathlib.Path(str(own) if own else new_path({**configs[0], "run_dir": None}, suffix="_sweep"))
-    settings = [] if own else [override_text(SWEEP_FOLDER, str(folder)), f"{SWEEP_FOLDER[:-3]}subdir=."]
+    inside = own is not None or RUN_FOLDERS in stated
+    settings = [] if own else [override_text(SWEEP_FOLDER, str(folder)), *([] if inside else [f"{RUN_FOLDERS}=."])]
     prepared = prepare_sweep(jobs, parsed)
     carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
     carried += [f"{MODE}=RUN"] if prepared.multirun else []  # else each run would be a sweep again
@@ -66,7 +76,7 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     total = len(jobs) if len(jobs) > 1 and not searching else None
 
     def run_one(config: DictConfig) -> float:
-        return run_one_of_sweep(folder, own is not None, carried, total)
+        return run_one_of_sweep(folder, inside, carried, total)
 
     with_hydra(run_one, ["--multirun"], [*prepared.overrides, *settings], prepared.name)
     return gather(folder, configs[0]["callbacks"]["monitor"] if searching else None)
@@ -98,18 +108,23 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     from vit.run.records.folder import METRICS, new_path, read_metrics
 
     hydra = HydraConfig.get()
+    origin, here = pathlib.Path(hydra.runtime.cwd), pathlib.Path.cwd()  # they differ with hydra.job.chdir
     overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
+    name = str(number) if hydra.sweep.subdir == "." else str(hydra.sweep.subdir)
     print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}", flush=True)
     config = resolve(compose(overrides))
     check_direction(hydra.sweeper, config)
     named = config["run_dir"] or config["resume"]
-    path = pathlib.Path(named or (folder / str(number) if inside else new_path(config)))
+    if here != origin:
+        folder, config["runs"] = origin / folder, str(origin / config["runs"])
+    path = pathlib.Path(named or (folder / name if inside else new_path(config)))
     code = train_apart(overrides if named else [*overrides, override_text("run_dir", str(path))])
     if code in STOPPED:
         raise SystemExit(code)
     has_metrics = code == 0 and (path.expanduser() / METRICS).is_file()  # a comparison has them in its runs
     metrics = read_metrics(path) if has_metrics else {}
-    record = {"folder": str(path), "overrides": overrides, "exit_code": code, "metrics": metrics}
+    recorded = path if here == origin else here / path.expanduser()
+    record = {"folder": str(recorded), "overrides": overrides, "exit_code": code, "metrics": metrics}
     (folder / f"job_{number}.json").write_text(json_text(record), encoding="utf-8")
     return metrics.get(config["callbacks"]["monitor"], math.nan)
 
