@@ -22,6 +22,7 @@ from tests.run.test_targets import forge_manifest
 from vit.run import ConfigError, main
 from vit.run.config.composing import compose, resolve
 from vit.run.config.hydra_interface import config_folder, hydra_over
+from vit.run.config.overrides import parse
 from vit.training import FollowEpoch
 
 TINY = ["data=mine", "model=flat", "trainer.accelerator=cpu", "calibrate=none", *QUICK, "recipe.epochs=1"]
@@ -115,8 +116,24 @@ def test_settings_of_hydra_apply_to_a_run(own, started, monkeypatch):
     overrides = ["hydra.run.dir=out/${hydra.job.name}/${hydra.job.override_dirname}", "hydra.job.chdir=true", "seed=3"]
     assert main(overrides) == 0
     (folder, config), = started
-    assert folder == directory / "out" / "train" / "seed=3" and config.run_dir == "out/train/seed=3"
+    assert folder == directory / "out" / "train" / "seed=3" == Path(config.run_dir)
     assert Path.cwd() == directory
+    assert main([*overrides[:1], "seed=4"]) == 0
+    folder, config = started[-1]
+    assert folder == directory and config.run_dir == "out/train/seed=4"
+
+
+def test_a_primary_config_of_the_user_names_the_run_folder(own, started):
+    (own / "out.yaml").write_text(yaml.safe_dump({"defaults": ["own", "_self_"], "hydra": {"run": {"dir": "out"}}}))
+    assert main(["--config-dir", str(own), "-cn", "out"]) == 0
+    assert started[-1]["run_dir"] == "out"
+
+
+@pytest.mark.parametrize("option", [["--cfg", "job"], ["--info"], ["--run"], ["--resolve"]])
+def test_a_sweep_prints_no_config(option, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["-m", "seed=1,2", *option]) == 2
+    assert "error: -m starts runs" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_the_config_is_composed_once_for_the_check_and_the_run(started, monkeypatch, tmp_path):
@@ -240,6 +257,47 @@ def test_runs_of_a_sweep_at_the_same_time(own, capfd):
     assert [(settings, code, path) for settings, code, path in swept(Path("out"))] == [
         ({"seed": str(seed)}, 0, Path("out") / str(seed - 1)) for seed in (1, 2)]
     assert {item.name for item in Path("out").iterdir()} == {"0", "1", "multirun.yaml", "sweep.json", "sweep.csv"}
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """The overrides of each run of a sweep, instead of a process that trains."""
+    runs = []
+
+    def train_apart(overrides):
+        folder = Path(next(each for each in parse(overrides) if each.key_or_group == "run_dir").value())
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text('{"test/accuracy": 0.5}')
+        runs.append(overrides)
+        return 0
+
+    monkeypatch.setattr("vit.run.multirun.sweeping.train_apart", train_apart)
+    return runs
+
+
+def test_a_sweep_over_a_glob(own, apart, capsys):
+    (own / "model" / "flatter.yaml").write_text("defaults: [flat]")
+    sweep = ["--config-dir", str(own), "-m", "hydra.sweep.dir=out"]
+    assert main([*sweep, "model=glob(fla*)", "data=glob([d*,f*],exclude=[f*,*_strips])"]) == 0
+    assert [settings for settings, *_ in swept(Path("out"))] == [{"model": "flat"}, {"model": "flatter"}]
+    assert all("data=digits" in overrides for overrides in apart)
+    assert main([*sweep, "model=glob(x*)"]) == 2
+    assert "model=glob(x*) matches no option (model may be base, bert" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("settings", "names"), [
+    (["hydra.sweep.dir=out", "hydra.sweep.subdir=seed_${seed}"], ["out/seed_1", "out/seed_2"]),
+    (["hydra.sweep.dir=out", "hydra.job.chdir=true"], ["out/0", "out/1"]),
+    (["hydra.job.chdir=true", "runs=all"], ["all/digits/*", "all/digits/*"]),
+    (["hydra.sweep.subdir=${seed}"], ["runs/digits/*_sweep/1", "runs/digits/*_sweep/2"]),
+])
+def test_the_folders_of_the_runs_of_a_sweep(settings, names, apart, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["-m", "seed=1,2", *settings]) == 0
+    sweeps = [file.parent for file in tmp_path.rglob("sweep.json")]
+    folders = [tmp_path / path for _, _, path in swept(*sweeps)]
+    assert all((folder / "metrics.json").is_file() and folder.match(name)
+               for folder, name in zip(folders, names, strict=True)), folders
 
 
 SWEEP = """

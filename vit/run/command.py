@@ -99,6 +99,10 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         if other.startswith("-"):
             raise ConfigError(f"unknown option {other}; --help lists the options, other arguments are key=value")
     overrides = [*found.overrides, *others]
+    if found.multirun and (found.cfg or found.info or found.run or found.resolve):
+        raise ConfigError("-m starts runs; leave it out to print a config, with the values of one of the runs")
+    if found.experimental_rerun:
+        raise ConfigError("--experimental-rerun needs a pickled config, which runs do not write; use resume=RUN")
     if found.config_path:
         raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
     if found.config_name:
@@ -135,7 +139,10 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
     codes = []
 
     def train(config: DictConfig) -> None:
-        folder = value_of(parsed, RUN_FOLDER) and HydraConfig.get().run.dir  # with its interpolations resolved
+        hydra = HydraConfig.get()
+        folder = None
+        if value_of(parsed, RUN_FOLDER) or hydra.run.dir != ".":  # a primary config of the user may set it too
+            folder = hydra.runtime.output_dir if hydra.job.chdir else hydra.run.dir  # with its interpolations resolved
         codes.append(run_here(with_paths(config, folder), overrides))
 
     run_job(train, prepared.overrides, prepared.name)
