@@ -56,6 +56,19 @@ def test_states_and_numbers(folder, finished):
     assert runs["failed"].remark == "ValueError: <no> such value" and "config.yaml" in runs["cut"].remark
 
 
+@pytest.mark.parametrize(("content", "remark"), [
+    ('["test/accuracy"]', "metrics.json has no metrics, but list"),
+    ('{"test/accuracy": "high"}', "test/accuracy is 'high', not a number"),
+    ('{"seconds": true}', "seconds is True, not a number"),
+])
+def test_a_run_with_damaged_metrics_does_not_hide_the_others(folder, content, remark, capsys):
+    (folder / "digits" / "finished" / "metrics.json").write_text(content)
+    run = by_name(folder)["finished"]
+    assert run.state == "damaged" and run.remark.endswith(remark)
+    assert main(["runs", str(folder), "--sort", "test"]) == 0
+    assert "5 of 5 runs" in capsys.readouterr().out
+
+
 def test_a_run_that_holds_its_lock_is_running(folder):
     code = ("import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('held', flush=True); "
             "sys.stdin.read()")

@@ -38,7 +38,8 @@ def runs(
         console = Console()
         console.print(runs_table(chosen, folder, console.width))
         counts = {state: sum(run.state == state for run in chosen) for state in sorted({run.state for run in chosen})}
-        typer.echo(f"{len(chosen)} of {len(found)} runs: " + ", ".join(f"{n} {state}" for state, n in counts.items()))
+        listed = ": " + ", ".join(f"{n} {state}" for state, n in counts.items()) if counts else ""
+        typer.echo(f"{len(chosen)} of {len(found)} runs{listed}")
     if csv_file is not None:
         with open(csv_file, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS)

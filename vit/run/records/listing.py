@@ -148,6 +148,8 @@ def _listed(path: Path) -> ListedRun:
     try:
         config = read_stored(path / CONFIG)
         metrics = read_json(path / METRICS) if (path / METRICS).exists() else {}
+        if not isinstance(metrics, dict):
+            raise ValueError(f"{METRICS} has no metrics, but {type(metrics).__name__}")
         curves = read_curves(path / CURVES) if (path / CURVES).exists() else {}
         return _described(path, config, metrics, curves, tail)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -162,21 +164,33 @@ def _described(path: Path, config: dict, metrics: dict, curves: dict, tail: list
     monitor = str((config.get("callbacks") or {}).get("monitor") or "val/loss")
     metric = monitor.rpartition("/")[2]
     curve = curves.get(monitor)
-    val = metrics.get(monitor)
+    val = _number(metrics, monitor)
     if val is None and curve is not None and metric in MODES:
         val = float(curve.y[curve.best(mode_of(monitor) == "max")])
     state, remark = ("finished", "") if metrics else _unfinished_state(path, tail)
     started = _started(path)
-    seconds = metrics.get("seconds")
+    seconds = _number(metrics, "seconds")
     if seconds is None:
         seconds = round(_end(path, state) - datetime.fromisoformat(started).timestamp(), 1)
     return ListedRun(
         str(path), state, str(config.get("name", "")), _data_name(config.get("data") or {}),
-        str(config.get("model_name") or metrics.get("model", "")), metric, val, metrics.get(f"test/{metric}"),
-        metrics.get("epochs", round(float(curve.x[-1])) if curve is not None else None),
-        (config.get("recipe") or {}).get("epochs"), metrics.get("parameters"), seconds, started, config.get("seed"),
-        remark, () if curve is None else tuple(map(float, curve.y)),
+        str(config.get("model_name") or metrics.get("model", "")), metric, val, _number(metrics, f"test/{metric}"),
+        round(float(curve.x[-1])) if curve is not None and "epochs" not in metrics else _number(metrics, "epochs"),
+        _number(config.get("recipe") or {}, "epochs"), _number(metrics, "parameters"), seconds, started,
+        _number(config, "seed"), remark, () if curve is None else tuple(map(float, curve.y)),
     )
+
+
+def _number(values: dict, key: str) -> int | float | None:
+    """The value of a key, None where it is null or missing.
+
+    Raises:
+        ValueError: it is not a number.
+    """
+    value = values.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError(f"{key} is {value!r}, not a number")
+    return value
 
 
 def _data_name(data: dict) -> str:
