@@ -193,6 +193,8 @@ def test_a_run_needs_its_groups(override, capsys):
     (["hydra/launcher=submitit_slurm"], ["is not installed: pip install hydra-submitit-launcher"]),
     (["-m", "hydra/sweeper=nevergrad"], ["is not installed: pip install hydra-nevergrad-sweeper"]),
     (["--config-path", "x"], ["--config-dir"]),
+    (["--experimental-rerun", "config.pickle"], ["--experimental-rerun", "resume=RUN"]),
+    (["--package", "model"], ["--package model", "--cfg job"]),
     (["--config-dir"], ["--config-dir"]),
     (["lr=0.1"], ["recipe.optimizer.lr"]),
 ])
