@@ -104,6 +104,9 @@ def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
     from vit.training.precision import check_precision
 
     modes, device = split_names(timing.mode), str(best_device(timing.device))
+    for option, text in {"--mode": timing.mode, "--precision": timing.precision}.items():
+        if text is not None and not split_names(text):
+            raise typer.BadParameter(f"{option} {text!r}: must be one or more names with commas")
     stated = default_precisions(device) if timing.precision is None else split_names(timing.precision)
     precisions = tuple(name if name in DTYPES else check_precision(name) for name in stated)
     if wrong := [name for name in precisions if name not in DTYPES]:
@@ -218,10 +221,13 @@ def compose_model(request: Request) -> dict[str, Any]:
         BadParameter: overrides that no benchmark of the command reads.
     """
     from vit.run.config.composing import compose, resolve
+    from vit.run.config.hydra_interface import is_hydra_key
 
     keys = {override.lstrip("+~").partition("=")[0] for override in request.overrides}
     if keys and set(request.benchmarks) == {"generation"}:
-        raise typer.BadParameter(f"{sorted(keys)[0]}: generation has models of its own; choose one with --shape")
+        first = sorted(keys)[0]
+        option = "--config-dir" if is_hydra_key(first) else first
+        raise typer.BadParameter(f"{option}: generation has models of its own; choose one with --shape")
     defaults = [] if {"model", "data", "experiment"} & keys else ["model=tiny"]
     if not {"data", "experiment"} & keys:
         sizes = {"data.image_size": 224, "data.patch_size": 16}

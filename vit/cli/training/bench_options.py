@@ -50,7 +50,7 @@ class TimingOptions:
         """
         if self.batch is None:
             return None
-        if not all(each.isdigit() and int(each) for each in split_names(self.batch)) or not split_names(self.batch):
+        if not all(each.isdecimal() and int(each) for each in split_names(self.batch)) or not split_names(self.batch):
             raise typer.BadParameter(f"--batch {self.batch}: must be numbers of images with commas, such as 1,64")
         return tuple(int(each) for each in split_names(self.batch))
 

@@ -28,5 +28,5 @@ def compare_finetuning(
     from vit.run.multirun.compare_finetuning import compare_finetuning as compare
 
     methods = current_value(methods, ways, "--methods", "--ways")
-    chosen = [method.strip() for method in methods.split(",")] if methods else METHODS
+    chosen = [method.strip() for method in methods.split(",") if method.strip()] if methods else METHODS
     compare(with_config_dir(overrides or [], config_dir), chosen)
