@@ -1,6 +1,7 @@
 """Data sets of commands: selected by the same overrides as in training, or recorded in the model."""
 
 import logging
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -209,9 +210,21 @@ def whole_source(data: dict, bundle: "Bundle") -> "Source | PairSource":
 
 def is_recorded_location(data: dict, extra: dict) -> bool:
     """Whether a bundle records this data set at the same path, or without one."""
-    paths = [str(data[key]) for key in ("root", "path") if data.get(key)]
-    recorded = [override for override in extra.get("data", []) if override.startswith(("data.root=", "data.path="))]
-    return may_be_recorded(data, extra) and all(any(path in override for override in recorded) for path in paths)
+    from vit.run.config.overrides import parse
+
+    if not may_be_recorded(data, extra):
+        return False
+    stated = {each.key_or_group: each.value() for each in parse(extra.get("data", []))}
+    if data.get("repo") and stated.get("data.repo", data["repo"]) != data["repo"]:
+        return False
+    recorded = {absolute_path(stated[key]) for key in ("data.root", "data.path") if stated.get(key)}
+    recorded |= {os.path.dirname(path) for path in recorded}  # the default of the root of a table is its folder
+    return recorded >= {absolute_path(data[key]) for key in ("root", "path") if data.get(key)}
+
+
+def absolute_path(path: object) -> str:
+    """A path of a config without `~` and relative parts."""
+    return os.path.abspath(os.path.expanduser(str(path)))
 
 
 def may_be_recorded(data: dict, extra: dict) -> bool:
