@@ -95,3 +95,12 @@ def test_a_classifier_without_its_head_predicts_no_classes(tmp_path, capfd, comm
     assert main([each.format(model=tmp_path / "model", folder=tmp_path, photo=tmp_path / "a.png")
                  for each in command]) == 1
     assert "has no head, so it predicts no classes; vit probe" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
+def test_a_full_disk_is_reported_with_the_file(model, tmp_path, capfd):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    for command in (["predict", str(model), str(tmp_path / "a.png"), "-o", "/dev/full"],
+                    ["probe", str(model), "--k", "1", "--json", "/dev/full"]):
+        assert main(command) == 1
+        assert capfd.readouterr().err.endswith("error: /dev/full: No space left on device\n")

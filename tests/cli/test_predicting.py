@@ -281,3 +281,22 @@ def test_standard_input_may_be_one_of_several_files(models, typed, tmp_path, cap
     typed(b"e\n")
     assert main(["predict", str(models / "classifier"), str(tmp_path / "lines.txt"), "-"]) == 0
     assert [row["text"] for row in csv.DictReader(capfd.readouterr().out.splitlines())] == ["ab", "cd", "e"]
+
+
+def test_options_without_effect_on_a_search_are_named(models, typed, tmp_path, capfd):
+    command, output = ["predict", str(models / "translator"), "-"], str(tmp_path / "tree.svg")
+    for options, message in ((["--seed", "1"], "--seed changes nothing"),
+                             (["-k", "2", "-f", "text"], "has only the first of 2 texts"),
+                             (["--explain", "--fast", "-o", output], "--fast changes nothing")):
+        typed(b"ab\n")
+        assert main([*command, *options]) == 0
+        assert message in capfd.readouterr().err
+    typed(b"ab\n")
+    assert main([*command, "--sample", "--seed", "1", "-k", "2"]) == 0
+    assert "nothing" not in capfd.readouterr().err
+
+
+def test_a_folder_is_no_file_of_texts(models, tmp_path, capfd):
+    for kind in ("translator", "classifier"):
+        assert main(["predict", str(models / kind), str(tmp_path)]) == 1
+        assert f"{tmp_path} is a folder, but this model reads texts" in capfd.readouterr().err

@@ -1,5 +1,6 @@
 """Shared by the commands: common arguments, and progress, warnings and errors on standard error."""
 
+import errno
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from vit.data.image_sources.files import LeftOut
     from vit.inference import BadInput
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a full disk
 
 
 class Precision(StrEnum):
@@ -151,7 +154,19 @@ def write_json(values: dict, file: Path | None) -> None:
     from vit.files.strict_json import json_text
 
     if file is not None:
-        file.write_text(json_text(values) + "\n", encoding="utf-8")
+        with with_file_name(file):
+            file.write_text(json_text(values) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def with_file_name(file: Path | None) -> Iterator[None]:
+    """Within the context, the error of a full disk names the file that is written."""
+    try:
+        yield
+    except OSError as error:
+        if file is not None and error.errno in FULL and error.filename is None:
+            error.filename = str(file)
+        raise
 
 
 def print_unreadable(unreadable: Sequence["BadInput"], total: int, unit: str = "files", limit: int = 100) -> None:

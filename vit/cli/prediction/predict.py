@@ -17,8 +17,10 @@ from vit.cli.terminal import (
     counted,
     print_left_out,
     print_unreadable,
+    print_without_effect,
     print_written,
     stderr,
+    with_file_name,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ def predict(
     check_classes(predictor)
     check_calibrated_outputs(predictor, request)
     if explanation.explain:
+        if loading.fast:
+            print_without_effect("--fast changes nothing here: --explain records the search step by step")
         show_searches(predictor, request, generation.settings(), explanation.dark)
         return
     counts = write_rows(predicted_rows(predictor, request, generation.settings(), model), request.output)
@@ -135,7 +139,7 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
     from vit.report.tables import TABLES, open_table
 
     unreadable, inputs, predicted = [], 0, 0
-    with open_table(output, [*rows.columns, "error"], TABLES[rows.format]) as table, \
+    with with_file_name(output), open_table(output, [*rows.columns, "error"], TABLES[rows.format]) as table, \
             counted("predict", rows.total) as progress:
         for prediction in rows.predictions:
             if isinstance(prediction, BadInput):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from vit.cli.prediction.options import STDIN, Format, Request
-from vit.cli.terminal import check_not_an_input
+from vit.cli.terminal import check_not_an_input, print_without_effect
 
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
@@ -125,6 +125,8 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dic
         return dict(zip(columns, [prediction.source, *cells], strict=False))
 
     format = request.stated_format or (Format.csv if images or top_k > 1 else Format.text)
+    if format is Format.text and top_k > 1:
+        print_without_effect(f"--format text has only the first of {top_k} texts; csv, json and parquet have all")
     if images:
         paths, left_out = image_paths(request)
         predictions = predictor.stream(paths, settings, request.batch_size)
@@ -148,6 +150,8 @@ def generation_settings(predictor: "Seq2SeqPredictor", request: Request, options
     if predictor.is_image_to_text and not request.inputs:
         raise typer.BadParameter("this model reads images; pass image files or folders")
     if not options.get("sample"):
+        if "seed" in options:
+            print_without_effect("--seed changes nothing here: only --sample draws tokens")
         options = options | {"beam": max(options.get("beam") or predictor.settings.beam, top_k)}
     try:
         return predictor.changed_settings(n_best=top_k, **options)
@@ -271,6 +275,7 @@ def read_lines(request: Request) -> Iterator["Line"]:
 
     Raises:
         FileNotFoundError: a file does not exist; before the first line is read.
+        ValueError: an input is a folder.
     """
     from vit.data.formats.delimited import iterate_lines
     from vit.data.formats.lines import number_lines
@@ -278,6 +283,8 @@ def read_lines(request: Request) -> Iterator["Line"]:
     if request.is_stdin:
         return number_lines(sys.stdin.buffer)
     for text in request.inputs:
+        if os.path.isdir(text):
+            raise ValueError(f"{text} is a folder, but this model reads texts; pass files with one text per line")
         if text != STDIN and not os.path.exists(text) and not Path(text).suffix:
             raise FileNotFoundError(f"the file {text} does not exist; a text itself comes from standard input: echo "
                                     f"{shlex.quote(text)} | vit predict MODEL")
