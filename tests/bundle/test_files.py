@@ -1,5 +1,6 @@
-"""Files of weights that claim more memory than they have bytes."""
+"""Files of weights: sharded ones, arrays, types, and files that claim more memory than they have bytes."""
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -22,3 +23,24 @@ def test_a_type_for_quantised_weights_is_named(tmp_path) -> None:
         read_file(path)
     save_file({"a": torch.ones(4, dtype=torch.uint16)}, path)
     assert read_file(path)["a"].dtype == torch.uint16
+
+
+def test_a_tensor_of_a_sharded_checkpoint_is_read_from_the_shard_that_the_index_states(tmp_path) -> None:
+    save_file({"a": torch.ones(2), "not in the index": torch.ones(1)}, tmp_path / "1.safetensors")
+    save_file({"a": torch.zeros(2), "b": torch.ones(3)}, tmp_path / "2.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}')
+    state = read_file(index)
+    assert state["a"].tolist() == [1, 1] and set(state) == {"a", "b", "not in the index"}
+    index.write_text('{"weight_map": {"a": "1.safetensors", "b": "1.safetensors"}}')
+    with pytest.raises(SourceError, match="the index names b, which is not in 1.safetensors"):
+        read_file(index)
+
+
+def test_arrays_keep_their_shapes_and_those_of_other_types_are_named(tmp_path) -> None:
+    np.savez(tmp_path / "a.npz", scalar=np.float32(2), columns=np.asfortranarray(np.ones((3, 2))))
+    assert {name: tuple(each.shape) for name, each in read_file(tmp_path / "a.npz").items()} == {
+        "scalar": (), "columns": (3, 2)}
+    np.savez(tmp_path / "b.npz", names=np.array(["cat"]))
+    with pytest.raises(SourceError, match="b.npz: names is of the type <U3, which is none of torch's types"):
+        read_file(tmp_path / "b.npz")

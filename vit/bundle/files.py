@@ -221,22 +221,30 @@ def read_npz(path: Path) -> dict[str, Tensor]:
     """The arrays of an .npz file as tensors.
 
     Raises:
-        SourceError: the file is damaged, or holds Python objects.
+        SourceError: the file is damaged, or holds Python objects, texts or other types that torch lacks.
     """
     try:
-        return {name: from_numpy(array) for name, array in read_arrays(path).items()}
+        arrays = read_arrays(path)
     except Exception as error:
         if "allow_pickle" in str(error):
             raise SourceError("the file holds pickled Python objects, which could be any program; only arrays of "
                               "numbers are read", path) from None
         raise damage_error(path, error) from None
+    state = {}
+    for name, array in arrays.items():
+        try:
+            state[name] = from_numpy(array)
+        except (TypeError, ValueError):
+            raise SourceError(f"{name} is of the type {array.dtype}, which is none of torch's types of numbers; leave "
+                              "it out, or save it as float32", path) from None
+    return state
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
     """An array as a tensor; JAX saves bfloat16 as untyped pairs of bytes."""
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return torch.from_numpy(np.asarray(array, order="C"))  # ascontiguousarray would add a dimension to a scalar
 
 
 def read_shards(path: Path) -> dict[str, Tensor]:
@@ -246,7 +254,7 @@ def read_shards(path: Path) -> dict[str, Tensor]:
         path: of the index, whose `weight_map` has the file of each tensor.
 
     Raises:
-        SourceError: the index is invalid, a shard is missing, or a shard lacks a tensor.
+        SourceError: the index is invalid, a shard is missing, or lacks a tensor that the index states for it.
     """
     shards = read_json(path).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
@@ -260,7 +268,7 @@ def read_shards(path: Path) -> dict[str, Tensor]:
         content = read_file(shard, mapped=False)
         if not isinstance(content, Mapping):
             raise SourceError("the file holds no tensors by name", shard)
-        state |= content
+        state |= {key: value for key, value in content.items() if shards.get(key, name) == name}
     if missing := [name for name in shards if name not in state]:
         raise SourceError(f"the index names {missing[0]}, which is not in {shards[missing[0]]}", path)
     return state
