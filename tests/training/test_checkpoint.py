@@ -195,7 +195,8 @@ def test_a_damaged_last_file_is_moved_aside_before_the_next_save(tmp_path):
 def test_a_folder_without_a_manifest_is_checked_by_the_files_own_checksums(tmp_path, caplog):
     for step in (1, 2):
         save(tmp_path / "last.ckpt", step)
-    for manifest in (None, "{", '{"files": 3}'):
+    for manifest in (None, "{", '{"files": 3}', '{"files": {}, "saving": 5}',
+                     '{"files": {}, "saving": {"sha256": "0"}}', "[" * 100_000):
         if manifest is None:
             (tmp_path / "manifest.json").unlink()
         else:

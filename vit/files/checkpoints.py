@@ -19,7 +19,7 @@ def record(manifest: Manifest, name: str) -> tuple[dict | None, str | None]:
     path = manifest.folder / name
     saving = {key: value for key, value in (manifest.saving or {}).items() if key != "name"}
     expected = [manifest.files.get(name), manifest.files.get(LAST) if name == PREVIOUS else None]
-    if saving and (manifest.saving["name"] == name or name == BEST and saving[IS_BEST]):
+    if saving and (manifest.saving["name"] == name or name == BEST and saving.get(IS_BEST)):
         expected.append(saving)
     expected = [entry for entry in expected if entry]
     sha256 = file_sha256(path) if expected else None
@@ -30,7 +30,7 @@ def record(manifest: Manifest, name: str) -> tuple[dict | None, str | None]:
         return None, damage(path)
     for entry in manifest.files.values():
         if entry["sha256"] == sha256:
-            return None, f"it is another checkpoint of this run, of optimizer step {entry['step']}"
+            return None, f"it is another checkpoint of this run, of optimizer step {entry.get('step')}"
     return None, damage(path) or "it is not the file that this run saved (its SHA-256 is not the one in manifest.json)"
 
 

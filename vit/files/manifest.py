@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 from vit.files.atomic import write_atomically
-from vit.files.untrusted import file_sha256
+from vit.files.untrusted import NotRegularFileError, file_sha256, parse_json, read_text
 
 log = logging.getLogger("vit")
 
@@ -27,12 +27,13 @@ class Manifest:
         """An absent manifest has no entries, nor has a damaged one, which is logged."""
         path = Path(folder) / MANIFEST
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(read_text(path), float)
             files = {str(name): {"sha256": str(entry["sha256"]), **entry} for name, entry in content["files"].items()}
-            return cls(folder, files, content["saving"])
+            saving = content["saving"]
+            return cls(folder, files, saving and {"name": saving["name"], "sha256": saving["sha256"], **saving})
         except FileNotFoundError:
             return cls(folder)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, NotRegularFileError):
             log.warning("%s is damaged: files are checked by their own checksums only", path)
             return cls(folder)
 
