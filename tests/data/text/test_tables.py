@@ -17,6 +17,7 @@ from vit.data import (
     TextSplit,
     TrainBatches,
     number_questions,
+    number_stories,
     parallel,
     text_table,
 )
@@ -260,3 +261,28 @@ def test_a_column_of_splits_that_is_not_used_is_reported(tmp_path, caplog):
     assert "'set' states splits" in caplog.text
     caplog.clear()
     assert len(text_table(tmp_path / "t.csv", split="set").splits["val"]) == 7 and not caplog.text
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_splits_of_other_formats_are_reported_too_and_labels_may_be_named_split(tmp_path, caplog, kind):
+    rows = [{"text": f"text {i}", "split": "ab"[i % 2], "set": ("train", "Dev")[i // 15]} for i in range(30)]
+    path = tmp_path / f"t.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    source = text_table(path, label="split")
+    assert source.classes == ["a", "b"]
+    assert f"{path.name}: the column 'set' states splits (train, Dev) and is not used; data.split=set" in caplog.text
+    assert len(text_table(path, label="split", split="set").splits["val"]) == 15
+
+
+def test_labels_of_a_csv_table_may_be_named_split(tmp_path):
+    (tmp_path / "t.csv").write_text("text,split\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(30)))
+    assert text_table(tmp_path / "t.csv", label="split").classes == ["a", "b"]
+
+
+@pytest.mark.parametrize("make", [number_questions, number_stories])
+def test_generated_texts_of_a_negative_number_are_an_error(make):
+    with pytest.raises(ValueError, match="val=-1 must be at least 0"):
+        make(train=10, val=-1)

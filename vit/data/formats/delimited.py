@@ -246,7 +246,8 @@ def _indices(path: Path, header: list[str], requested: Sequence[tuple[str, Colum
                 f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(header) or 'none'} "
                 f"(in a file without a header line give numbers, such as data.{key}=0)"
             )
-    found = find_column(path, header, optional, optional)
+    selected = {column for _, column in requested}
+    found = find_column(path, (name for name in header if name not in selected), optional, optional)
     extra = {optional: header.index(found)} if found is not None else {}
     return {key: header.index(column) for key, column in requested} | extra
 
@@ -260,6 +261,7 @@ def _cell(path: Path, number: int, row: list[str], index: int) -> str:
 def _objects(
     path: Path, requested: Sequence[tuple[str, Column]], optional: str
 ) -> Iterator[tuple[int, dict[str, str]]]:
+    selected, unused = {column for _, column in requested}, None
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue  # an empty line, in contrast to a row with an empty text
@@ -269,12 +271,20 @@ def _objects(
             raise DataError(f"{path} line {number}: is not valid JSON ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f'{path} line {number}: must be an object, such as {{"text": ...}}')
-        found = find_column(path, row, optional, optional)
+        others = [name for name in row if name not in selected]
+        found = find_column(path, others, optional, optional)
+        if unused is None:
+            sought = optional == "split" and found is None
+            unused = UnusedSplits(name for name in others if sought and isinstance(row[name], str))
+        for name in list(unused.found):
+            unused.add(name, [row.get(name)])
         extra = {optional: _text(path, number, optional, row[found])} if found is not None else {}
         cells = {key: (column, _nested_value(path, number, key, column, row)) for key, column in requested}
         if "label" in cells and isinstance(cells["label"][1], float) and cells["label"][1].is_integer():
             cells["label"] = (cells["label"][0], int(cells["label"][1]))  # as `clean_label` does in other formats
         yield number, {key: _text(path, number, *value) for key, value in cells.items()} | extra
+    if unused is not None:
+        unused.warn(path)
 
 
 def _nested_value(path: Path, number: int, key: str, column: Column, row: Any) -> Any:

@@ -28,8 +28,11 @@ def number_questions(
 
     "ben has two coins and it rains today and ann has ten pears ..." | "who has the most": second. The answer depends on
     the order of the words, and most words are irrelevant. With `pairs`, story and question are two texts, else one.
+
+    Raises:
+        ValueError: a number is below 0.
     """
-    counts = {"train": train, "val": val, "test": test}
+    counts = _checked({"train": train, "val": val, "test": test})
     splits = {
         key: _questions(f"number_questions {key}", count, pairs, split_seed, number)
         for number, (key, count) in enumerate(counts.items())
@@ -39,14 +42,24 @@ def number_questions(
 
 
 def number_stories(train: int = 4_000, val: int = 200, test: int = 400, split_seed: int = 0) -> CorpusSource:
-    """Documents of 4 to 8 sentences about a person who gains and loses things; the numbers are consistent."""
-    counts = {"train": train, "val": val, "test": test}
+    """Documents of 4 to 8 sentences about a person who gains and loses things; the numbers are consistent.
+
+    Raises:
+        ValueError: a number is below 0.
+    """
+    counts = _checked({"train": train, "val": val, "test": test})
     splits = {
         key: _stories(f"number_stories {key}", count, split_seed, number + 10)
         for number, (key, count) in enumerate(counts.items())
         if count
     }
     return CorpusSource("number_stories", splits)
+
+
+def _checked(counts: dict[str, int]) -> dict[str, int]:
+    if wrong := next((key for key, count in counts.items() if count < 0), None):
+        raise ValueError(f"{wrong}={counts[wrong]} must be at least 0, the number of texts or documents")
+    return counts
 
 
 def _questions(name: str, count: int, pairs: bool, seed: int, stream: int) -> TextSplit:

@@ -17,10 +17,12 @@ from vit.data.class_names import (
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, line_names, read_columns
 from vit.data.formats.parquet import read_parquet
+from vit.data.images.table_columns import distinct
 from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions
 from vit.data.source import Source
+from vit.data.splits.names import UnusedSplits
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
 
@@ -80,7 +82,13 @@ def _read(path: Path, requested: list[tuple[str, Column]], optional: str) -> tup
     for key, column in requested:
         if column not in stored:
             raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(stored)}")
-    found = find_column(path, stored, optional, optional)
+    others = {name: column for name, column in stored.items() if name not in dict(requested).values()}
+    found = find_column(path, others, optional, optional)
+    if optional and found is None:
+        unused = UnusedSplits(others)
+        for name, column in others.items():
+            unused.add(name, distinct(column))
+        unused.warn(path)
     requested = [*requested, (optional, found)] if found is not None else requested
     columns = {key: [_cell(key, value) for value in stored[column].to_pylist()] for key, column in requested}
     count = len(columns["text"])
