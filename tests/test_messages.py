@@ -8,6 +8,7 @@ from vit.messages import did_you_mean, duration, error_message, first_line, near
 def test_the_first_line_omits_the_advice_below_it():
     assert first_line(RuntimeError("the file is cut off\nTry this\nand that")) == "the file is cut off"
     assert first_line(ValueError()) == "ValueError"
+    assert first_line("") == ""
     assert first_line("x" * 400, limit=5) == "xxxxx"
 
 

@@ -18,8 +18,10 @@ def check_several(name: str, values: object) -> None:
 
 
 def first_line(error: BaseException | str, limit: int = 300) -> str:
-    """The first line of an error's text, without the advice that torch and others add below it; its type if empty."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:limit]
+    """The first line of an error's text, without the advice that torch and others add below it; the type of an error
+    without a text.
+    """
+    return (str(error).strip().splitlines() or ["" if isinstance(error, str) else type(error).__name__])[0][:limit]
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:

@@ -33,7 +33,8 @@ def save_ensemble(
 
     Raises:
         TypeError: `sources` is one path instead of several.
-        BundleError: there is no member, a member is not a classifier of images, or members differ.
+        BundleError: there is no member, a member is not a classifier of images, or members differ in architecture,
+            classes, preprocessing, or the number of labels per image.
     """
     check_several("sources", sources)
     bundles = [load_bundle(source) for source in sources]

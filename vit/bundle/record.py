@@ -27,7 +27,9 @@ TYPES = {"model": dict, "classes": list, "metrics": dict, "extra": dict, "tokeni
 
 
 class BundleError(ValueError):
-    """A folder that is not a bundle, or a damaged one; the text is one sentence that names the file."""
+    """A folder that is not a bundle or a damaged one, or a model that cannot be saved; the text is one sentence that
+    names the file or folder.
+    """
 
 
 def read_record(folder: Path) -> tuple[dict[str, Any], str]:

@@ -79,7 +79,9 @@ def write_atomically(
 
 
 def temporary_path(path: Path) -> Path:
-    """Beside the target, because a rename is atomic only within a file system; names its host and process."""
+    """A path beside the target, because a rename is atomic only within a file system, with the host and the process id
+    in its name. Threads of one process must not write the same file at the same time.
+    """
     return path.with_name(f".{path.name}.{host_name()}.{os.getpid()}.tmp")
 
 

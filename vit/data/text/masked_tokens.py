@@ -20,7 +20,8 @@ _CHOICE, _REPLACEMENT, _RANDOM_TOKEN = (n << 20 for n in (1, 2, 3))  # first slo
 
 
 class MaskedDataset(Dataset):
-    """Pairs [bos] a [eos] b [eos] of a corpus: b is the next sentence after a, or in half of the pairs any other one.
+    """Pairs [bos] a [eos] b [eos] of a corpus: b is the next sentence after a or, in half of the pairs, a random one
+    of all other sentences, a included.
 
     A `share` of the tokens that are neither special nor unknown is selected, at least one per pair if there is one;
     80 % of these are replaced by mask, 10 % by a random token, 10 % are unchanged. All is a function of (seed, epoch,

@@ -131,5 +131,5 @@ def _classes(
 
 
 def _number_or_name(value: str) -> tuple[int, int, str]:
-    """Sort key: numbers by value, before names."""
+    """Sort key: whole numbers without a sign by value, then all other names in alphabetical order."""
     return (0, int(value), value) if value.isascii() and value.isdigit() else (1, 0, value)
