@@ -29,6 +29,7 @@ from vit.exchange.options import Changes, Hints, Size, current_activation
 from vit.exchange.pixel_differences import ProbabilityShift, timm_difference, transformers_difference
 from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint, read_config
 from vit.exchange.sources import PROCESSOR_FILE, WeightSource
+from vit.exchange.stated_size import at_stated_size
 from vit.files.strict_json import json_text
 from vit.models import model_from_config
 from vit.weights import KeyReport, KeyRow, timm_arguments
@@ -91,6 +92,8 @@ def convert(
     if to in AS_SAVED and unchanged and not is_foreign(source) and Path(source).expanduser().exists():
         return AS_SAVED[to](dest, load_bundle(source))
     checkpoint = read_checkpoint(source, hints)
+    if image_size is None:
+        checkpoint = at_stated_size(checkpoint)
     if (checkpoint.model_config or {}).get("kind") == "ensemble":
         raise checkpoint.error("this is an ensemble, which other libraries do not have; convert its members one by "
                                f"one, or use --to {', '.join(AS_SAVED)} without other options")

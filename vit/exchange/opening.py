@@ -16,6 +16,7 @@ from vit.exchange.options import Hints
 from vit.exchange.preprocessing import assumed_preprocessing
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import HUB, TIMM, TIMM_SLASH, WEIGHT_FILES, WeightSource
+from vit.exchange.stated_size import at_stated_size
 from vit.weights import KeyReport
 
 # parameters of CLIP that project into the space that images and texts share
@@ -49,7 +50,8 @@ def is_foreign(source: WeightSource) -> bool:
 
 
 def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_only: bool = False) -> Bundle:
-    """The bundle that foreign weights convert to. A warning names assumptions about class names and preprocessing.
+    """The bundle that foreign weights convert to. A warning names assumptions about class names and preprocessing, and
+    another size of images than that of the model.
 
     Args:
         features_only: the model is used for its features, so it needs neither a head nor class names.
@@ -57,7 +59,7 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
     Raises:
         SourceError: as `read_checkpoint` and `import_weights`; or the model cannot predict.
     """
-    checkpoint = read_checkpoint(source, hints)
+    checkpoint = at_stated_size(read_checkpoint(source, hints))
     if not features_only:
         check_predicts(checkpoint, checkpoint.model_config)
     model, report = import_checkpoint(checkpoint)
@@ -65,6 +67,11 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
         check_predicts(checkpoint, model.config.to_dict())
         check_head(checkpoint, model.config, report)
     preprocessing = resolve_preprocessing(checkpoint, model.config)
+    stated = checkpoint.stated_preprocessing
+    if stated is not None and preprocessing.size != tuple(stated.size):
+        (height, width), (rows, columns) = preprocessing.size, stated.size
+        warnings.warn(f"{checkpoint.name}: images are resized to {height}x{width}, the size of the model; its "
+                      f"preprocessing states {rows}x{columns}", stacklevel=3)
     classes = [] if features_only else resolve_class_names(checkpoint, model.config.num_classes)
     thresholds, calibration = resolve_thresholds(checkpoint, len(classes))
     return Bundle(Path(checkpoint.name), model, classes, preprocessing, {}, {}, {}, {}, thresholds, calibration)

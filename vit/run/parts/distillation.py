@@ -17,6 +17,7 @@ from vit.exchange.importing import import_checkpoint
 from vit.exchange.preprocessing import assumed_preprocessing, from_timm
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import TIMM
+from vit.exchange.stated_size import at_stated_size
 from vit.models import EnsembleConfig, TimmConfig, VisionTransformerConfig
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
@@ -94,7 +95,7 @@ def load_teacher(name: str) -> TeacherModel:
     Raises:
         SourceError, BundleError: no such source, or one that is not an image classifier with one label per image.
     """
-    checkpoint = read_checkpoint(name)
+    checkpoint = at_stated_size(read_checkpoint(name))
     error = checkpoint.architecture.error
     of_timm = "architecture" in checkpoint.source_config or checkpoint.name.startswith(TIMM)
     folder = Path(name).expanduser()
