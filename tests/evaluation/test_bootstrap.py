@@ -1,10 +1,15 @@
 """Confidence intervals: against scipy and brute force, and how often they contain the true value."""
 
+import tracemalloc
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.sparse import csr_array
 
 from vit.evaluation import Evaluation
+from vit.evaluation.intervals import bootstrap
 from vit.evaluation.intervals.bootstrap import (
     BOOTSTRAP,
     EXACT,
@@ -28,7 +33,7 @@ def evaluation(labels, right, classes=3, top5=None):
     confusion = np.zeros((classes, classes), int)
     np.add.at(confusion, (labels, predictions[:, 0]), 1)
     probabilities = np.full(predictions.shape, 1 / classes, np.float32)
-    return Evaluation([str(i) for i in range(classes)], {}, confusion, np.arange(len(labels)), labels,
+    return Evaluation([str(i) for i in range(classes)], {}, csr_array(confusion), np.arange(len(labels)), labels,
                       np.zeros(len(labels)), predictions, probabilities)
 
 
@@ -75,7 +80,12 @@ def test_resamples_are_draws_with_replacement_that_depend_on_the_seed_alone():
     assert (resampled_counts(cells, 4, 7, 0) == first[:7]).all()  # more resamples change no earlier one
 
 
-def test_the_intervals_contain_the_true_value_95_times_in_100():
+@pytest.mark.parametrize("block", [None, 1, 2, 3])
+def test_the_intervals_contain_the_true_value_95_times_in_100(block, monkeypatch):
+    """Also those of large sets, whose counts are drawn in blocks of classes."""
+    if block is not None:
+        monkeypatch.setattr(bootstrap, "SAMPLES_DRAWN", 0)
+        monkeypatch.setattr(bootstrap, "BLOCK_COUNTS", block * 400 * 3)
     rates, draws = (0.9, 0.8, 0.6), 1000
     accuracy, macro, last = np.mean(rates), np.mean(rates), rates[-1]
     held = np.zeros(3)
@@ -85,6 +95,34 @@ def test_the_intervals_contain_the_true_value_95_times_in_100():
                                                (found.per_class[-1], last))):
             held[i] += interval.low <= truth <= interval.high
     assert ((held / draws >= 0.93) & (held / draws <= 0.97)).all(), held / draws
+
+
+def test_drawn_counts_have_the_distribution_of_draws_of_samples(monkeypatch):
+    cells = np.random.default_rng(0).integers(0, 12, 80)
+    observed = np.bincount(cells, minlength=12).reshape(4, 3)
+    monkeypatch.setattr(bootstrap, "SAMPLES_DRAWN", 0)
+    for classes in (1, 3, 4):
+        monkeypatch.setattr(bootstrap, "BLOCK_COUNTS", classes * 5000 * 3)
+        found = np.concatenate([drawn for _, drawn in bootstrap.drawn_blocks(cells, observed, 5000)], axis=1)
+        drawn = found.reshape(5000, 12)
+        assert (drawn.sum(axis=1) == 80).all()
+        assert drawn.mean(axis=0) == pytest.approx(observed.ravel(), abs=0.3)
+        rates = observed.ravel() / 80
+        assert np.cov(drawn.T) == pytest.approx(80 * (np.diag(rates) - np.outer(rates, rates)), abs=0.5)
+
+
+def test_the_memory_of_the_intervals_of_many_classes_is_bounded():
+    """Of 20,000 classes all counts would take 0.5 GB, and the values computed from them more."""
+    labels, right = np.arange(40_000) % 20_000, np.arange(40_000) % 3 > 0
+    found = evaluation(labels[:2], right[:2])
+    predictions = np.where(right, labels, (labels + 1) % 20_000)[:, None]
+    found = replace(found, classes=[str(i) for i in range(20_000)], labels=labels, predictions=predictions)
+    tracemalloc.start()
+    intervals = accuracies(found)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 250e6, f"{peak / 1e6:.0f} MB"
+    assert intervals.accuracy.low < right.mean() < intervals.accuracy.high and len(intervals.per_class) == 20_000
 
 
 def test_few_errors_have_the_exact_interval():

@@ -1,9 +1,11 @@
 import csv
+import tracemalloc
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.sparse import csr_array
 from sklearn import metrics as sk
 
 import vit
@@ -13,6 +15,7 @@ from vit.data import BadImage, DataError, Preprocessing, digits
 from vit.data.source import Source
 from vit.data.splits.split import Split, array_split
 from vit.evaluation import Evaluation, evaluate, matched_split
+from vit.evaluation.classification import collect
 from vit.report.evaluation import write_evaluation
 
 PREPROCESSING = Preprocessing(size=(8, 8), resize="none", mean=(0.3,) * 3, std=(0.35,) * 3)
@@ -56,7 +59,7 @@ def test_numbers_agree_with_scikit_learn(evaluation, model, source):
 
 
 def test_scores_of_a_class_without_samples_are_undefined_not_0(capsys):
-    confusion = np.array([[3, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [2, 0, 0, 0]])
+    confusion = csr_array(np.array([[3, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [2, 0, 0, 0]]))
     numbers = np.zeros(6)
     found = Evaluation(["cat", "dog", "owl", "cow"], {}, confusion, numbers, numbers, numbers, numbers, numbers)
     values = [(score.images, score.accuracy, score.precision, score.f1) for score in found.class_scores()]
@@ -150,3 +153,22 @@ def test_the_report_files_agree_with_the_metrics(evaluation, source, tmp_path):
     assert np.mean([float(row["loss"]) for row in rows]) == pytest.approx(evaluation.metrics["loss"], abs=1e-6)
     for name in ("confusion.png", "mistakes.png"):
         assert Image.open(tmp_path / name).size[0] > 300
+
+
+def test_the_confusions_of_many_classes_take_the_memory_of_their_pairs():
+    """The matrix of 20,000 classes would take 3.2 GB."""
+    classes, count = 20_000, 5_000
+    labels = torch.arange(count) * 4
+    predictions = torch.stack([(labels + (torch.arange(count) % 2)) % classes] * 5, dim=1)
+    rest = [torch.rand(count) for _ in range(3)]
+    columns = [torch.arange(count), labels, *rest, torch.full((count,), -1), torch.zeros(count, dtype=torch.bool),
+               predictions, torch.rand(count, 5)]
+    tracemalloc.start()
+    found = collect([f"class {i}" for i in range(classes)], columns, [])
+    values = found.to_dict("test")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6, f"{peak / 1e6:.0f} MB"
+    assert values["confusion"] is None and [4, 5, 1] in values["confusion_cells"]
+    assert sum(cell[2] for cell in values["confusion_cells"]) == count
+    assert values["classes"][0]["accuracy"] == 1 and values["classes"][4]["accuracy"] == 0

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,11 @@ from vit.inference.image_inputs import check_batch_size
 from vit.messages import check_several
 from vit.nn.init import evaluating
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 TOP_K = 5  # predictions stored per sample
+MATRIX = 1000  # classes; the confusion matrix of more is listed by its counts above 0
 SET_LEVEL = 0.9  # of the prediction sets in the metrics
 Contents = Callable[[], Iterator[bytes]]  # the bytes of each input of a batch, which determine its prediction set
 
@@ -50,16 +54,16 @@ class Evaluation:
     """Metrics and per-sample results. K is 5, or the number of classes if that is smaller.
 
     `metrics`: accuracy, loss, ece (expected calibration error), and top5 above 5 classes; of a calibrated model also
-    calibrated_loss, calibrated_ece, and set_coverage and set_size of its prediction sets at `SET_LEVEL`. `confusion`
-    (classes,classes): true class by row. `rows` (N,): indices of the samples in the split; unreadable samples are
-    missing. `labels`, `losses` (N,). `predictions`, `probabilities` (N,K): most probable first. Losses and
-    probabilities of samples are calibrated if the model is; `uncalibrated` (N,) are the highest probabilities without
-    that.
+    calibrated_loss, calibrated_ece, and set_coverage and set_size of its prediction sets at `SET_LEVEL`.
+    `confusion_counts` (classes,classes), sparse: true class by row. `rows` (N,): indices of the samples in the split;
+    unreadable samples are missing. `labels`, `losses` (N,). `predictions`, `probabilities` (N,K): most probable first.
+    Losses and probabilities of samples are calibrated if the model is; `uncalibrated` (N,) are the highest
+    probabilities without that.
     """
 
     classes: list[str]
     metrics: dict[str, float]
-    confusion: np.ndarray
+    confusion_counts: "csr_array"
     rows: np.ndarray
     labels: np.ndarray
     losses: np.ndarray
@@ -69,19 +73,44 @@ class Evaluation:
     uncalibrated: np.ndarray | None = None
     calibrated: bool = False
 
+    @property
+    def confusion(self) -> np.ndarray:
+        """The confusion matrix (classes,classes), of 8 bytes per cell: 3.2 GB for 20,000 classes."""
+        return self.confusion_counts.toarray()
+
     def class_scores(self) -> list[ClassScore]:
         """Metrics per class."""
-        counts = (self.confusion.diagonal(), self.confusion.sum(axis=1), self.confusion.sum(axis=0))
+        found = self.confusion_counts
+        counts = (found.diagonal(), found.sum(axis=1), found.sum(axis=0))
         rows = zip(self.classes, *(each.tolist() for each in counts), strict=True)
         return [ClassScore(name, true, ratio(correct, true), ratio(correct, predicted),
                            ratio(2 * correct, true + predicted)) for name, correct, true, predicted in rows]
 
     def to_dict(self, split: str, unit: str = "images") -> dict:
-        """All metrics as values for JSON."""
+        """All metrics as values for JSON. Above `MATRIX` classes the confusion matrix is None, and `confusion_cells`
+        has its counts above 0 as (true class, predicted class, count).
+        """
         metrics = {f"{split}/{name}": value for name, value in self.metrics.items()}
         scores = [asdict(score) for score in self.class_scores()]
         unreadable = {"unreadable": [str(error) for error in self.unreadable]} if unit == "images" else {}
-        return {**metrics, unit: len(self.rows), "classes": scores, "confusion": self.confusion.tolist(), **unreadable}
+        return {**metrics, unit: len(self.rows), "classes": scores, **self._confusion_values(), **unreadable}
+
+    def _confusion_values(self) -> dict:
+        if len(self.classes) <= MATRIX:
+            return {"confusion": self.confusion.tolist()}
+        cells = self.confusion_counts.tocoo()
+        columns = (each.tolist() for each in (cells.row, cells.col, cells.data))
+        return {"confusion": None, "confusion_cells": [list(cell) for cell in zip(*columns, strict=True)]}
+
+
+def count_confusions(labels: np.ndarray, predictions: np.ndarray, classes: int) -> "csr_array":
+    """Labels and predicted classes (N,) -> the counts (classes,classes), true class by row, sparse: as many numbers as
+    there are different pairs.
+    """
+    from scipy.sparse import coo_array
+
+    ones = np.ones(len(labels), np.int64)
+    return coo_array((ones, (labels, predictions)), shape=(classes, classes)).tocsr()
 
 
 def ratio(part: int, whole: int) -> float | None:
@@ -289,7 +318,6 @@ def collect(
         metrics["calibrated_ece"] = calibration_error(probabilities[:, 0].astype(np.float64), hits[:, 0])
     if (sizes >= 0).all():
         metrics |= {"set_coverage": float(covered.mean()), "set_size": float(sizes.mean())}
-    cells = np.bincount(labels * len(classes) + predictions[:, 0], minlength=len(classes) ** 2)
-    confusion = cells.reshape(len(classes), len(classes))
+    confusion = count_confusions(labels, predictions[:, 0], len(classes))
     return Evaluation(classes, metrics, confusion, rows, labels, losses, predictions, probabilities, unreadable,
                       highest, calibration is not None)

@@ -25,7 +25,7 @@ def write_text_evaluation(folder: str | PathLike[str], evaluation: Evaluation, s
     """Write predictions.csv, confusion.png and reliability.png, which do not need images."""
     folder = Path(folder)
     write_predictions(folder / "predictions.csv", evaluation, split)
-    confusion_picture(folder / "confusion.png", evaluation.confusion, evaluation.classes, heading)
+    confusion_picture(folder / "confusion.png", evaluation.confusion_counts, evaluation.classes, heading)
     reliability_picture(folder / "reliability.png", evaluation, heading)
 
 

@@ -3,6 +3,7 @@
 All accuracies are functions of the number of samples per cell (class, outcome), so a resample is one count per cell.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,9 @@ RESAMPLES = 2000
 LEVEL = 0.95
 FEWEST = 10  # correct and wrong samples; with fewer, the interval of the bootstrap is too short
 CHUNK = 1 << 19  # sample indices at a time
+SAMPLES_DRAWN = 1 << 28  # of all resamples, about 5 seconds; for more, counts are drawn
+CELLS_COUNTED = 1 << 25  # counts of all resamples, 128 MB; for more, classes are drawn in blocks
+BLOCK_COUNTS = 1 << 22  # counts of a block, 32 MB
 BOOTSTRAP, EXACT, NONE = "bootstrap", "exact binomial", "none"
 OUTCOMES = 3  # wrong, among the best five, correct
 
@@ -51,14 +55,46 @@ def accuracies(evaluation: Evaluation, resamples: int = RESAMPLES, level: float 
     outcomes = hits[:, 0].astype(np.int64) + hits.any(axis=1)
     classes = len(evaluation.classes)
     cells = evaluation.labels.astype(np.int64) * OUTCOMES + outcomes
-    counts = np.bincount(cells, minlength=classes * OUTCOMES)
-    drawn = resampled_counts(cells, classes * OUTCOMES, resamples, seed).reshape(resamples, classes, OUTCOMES)
-    observed = counts.reshape(1, classes, OUTCOMES)
-    total = observed.sum(axis=1), drawn.sum(axis=1)  # (1,OUTCOMES), (resamples,OUTCOMES)
-    top5 = rate_interval(total[0], total[1], level, first=1) if classes > 5 else None
-    per_class = [rate_interval(observed[:, i], drawn[:, i], level) if observed[0, i].any() else None
-                 for i in range(classes)]
-    return Accuracies(rate_interval(*total, level), top5, macro_interval(observed, drawn, level), per_class)
+    observed = np.bincount(cells, minlength=classes * OUTCOMES).reshape(classes, OUTCOMES)
+    total, recalls, present, per_class = np.zeros((resamples, OUTCOMES), np.int64), 0.0, 0, []
+    for start, drawn in drawn_blocks(cells, observed, resamples, seed):
+        total += drawn.sum(axis=1)
+        images = drawn.sum(axis=-1)  # (resamples,block)
+        recalls = recalls + (drawn[..., -1] / np.maximum(images, 1)).sum(axis=-1)
+        present = present + (images > 0).sum(axis=-1)
+        per_class += [rate_interval(each[None], drawn[:, i], level) if each.any() else None
+                      for i, each in enumerate(observed[start : start + drawn.shape[1]])]
+    whole = observed.sum(axis=0, keepdims=True)
+    top5 = rate_interval(whole, total, level, first=1) if classes > 5 else None
+    return Accuracies(rate_interval(whole, total, level), top5, macro_interval(observed, recalls / present, level),
+                      per_class)
+
+
+def drawn_blocks(
+    cells: np.ndarray, observed: np.ndarray, resamples: int, seed: int = 0
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Blocks of classes: the first class, and the counts of its block in the resamples (resamples,block,OUTCOMES).
+
+    Up to `SAMPLES_DRAWN` samples and `CELLS_COUNTED` counts all samples are drawn, as `resampled_counts` does. Larger
+    sets have counts from the multinomial distribution that such draws have, without a draw per sample and with
+    `BLOCK_COUNTS` counts in memory at a time: the number of samples of a block is binomial given those of the blocks
+    before it.
+    """
+    classes = len(observed)
+    if resamples * len(cells) <= SAMPLES_DRAWN and resamples * observed.size <= CELLS_COUNTED:
+        yield 0, resampled_counts(cells, observed.size, resamples, seed).reshape(resamples, classes, OUTCOMES)
+        return
+    random = np.random.Generator(np.random.Philox(key=seed % 2**64))
+    rest, left = len(cells), np.full(resamples, len(cells))  # samples of the classes not yet drawn
+    size = max(BLOCK_COUNTS // (resamples * OUTCOMES), 1)
+    for start in range(0, classes, size):
+        counts = observed[start : start + size].ravel()
+        samples = int(counts.sum())
+        number = random.binomial(left, min(samples / rest, 1.0)) if rest else left
+        drawn = random.multinomial(number, counts / max(samples, 1)) if samples else np.zeros(
+            (resamples, len(counts)), np.int64)
+        rest, left = rest - samples, left - number
+        yield start, drawn.reshape(resamples, -1, OUTCOMES)
 
 
 def resampled_counts(cells: np.ndarray, count: int, resamples: int, seed: int = 0) -> np.ndarray:
@@ -92,21 +128,15 @@ def rate_interval(observed: np.ndarray, drawn: np.ndarray, level: float, first: 
 
 
 def macro_interval(observed: np.ndarray, drawn: np.ndarray, level: float) -> Interval:
-    """The mean accuracy of the classes, from the observed counts (1,classes,OUTCOMES) and those of the resamples
-    (resamples,classes,OUTCOMES).
+    """The mean accuracy of the classes, from the observed counts (classes,OUTCOMES) and its values in the resamples
+    (resamples,).
     """
-    value = float(class_mean(observed)[0])
-    wrong = int(observed[0, :, :-1].sum())
+    totals = observed.sum(axis=-1)
+    value = float((observed[:, -1] / np.maximum(totals, 1)).sum() / (totals > 0).sum())
+    wrong = int(observed[:, :-1].sum())
     if min(wrong, int(observed.sum()) - wrong) < FEWEST:
         return Interval(value, None, None, NONE)
-    return Interval(value, *percentiles(class_mean(drawn), level), BOOTSTRAP)
-
-
-def class_mean(counts: np.ndarray) -> np.ndarray:
-    """counts (...,classes,OUTCOMES) -> the mean accuracy of the classes with samples (...,)"""
-    totals = counts.sum(axis=-1)
-    recalls = counts[..., -1] / np.maximum(totals, 1)
-    return recalls.sum(axis=-1) / (totals > 0).sum(axis=-1)
+    return Interval(value, *percentiles(drawn, level), BOOTSTRAP)
 
 
 def percentiles(values: np.ndarray, level: float) -> tuple[float, float]:

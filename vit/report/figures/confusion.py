@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
+from scipy.sparse import csr_array, sparray
 
 from vit.report.figures.style import (
     BLUE,
@@ -28,25 +29,27 @@ MAX_NAMES = 120  # classes; the axes of larger matrices have no class names
 MAX_CELLS = 1000  # per axis; with more classes a cell is a block of adjacent classes
 
 
-def confusion_picture(path: str | PathLike[str], confusion: np.ndarray, classes: Sequence[str],
+def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray, classes: Sequence[str],
                       heading: str = "Confusion matrix") -> Path:
     """Draw counts `confusion[true, predicted]` (classes,classes): correct blue, wrong orange, and list frequent errors.
+    A sparse array takes the memory of its counts above 0.
 
     Raises:
         ValueError: the matrix does not have a row and a column per class.
     """
     if confusion.shape != (len(classes), len(classes)):
         raise ValueError(f"confusion has shape {confusion.shape}, but there are {len(classes)} classes")
+    confusion = csr_array(confusion)
     names = [shorten(name) for name in classes]
     figure, axes, side = _layout(names)
     last = len(classes) - 0.5
     axes.imshow(_colours(confusion), interpolation="nearest", aspect="auto", extent=(-0.5, last, last, -0.5))
-    right, total = int(np.trace(confusion)), int(confusion.sum())
+    right, total = int(confusion.diagonal().sum()), int(confusion.sum())
     share = f"{right:,} of {total:,} correct ({right / max(total, 1):.2%})"
     set_title(axes, literal(heading), f"{share}, {len(classes)} classes")
     _label(axes, names)
     if len(classes) <= MAX_COUNTS:
-        _write_counts(axes, confusion)
+        _write_counts(axes, confusion.toarray())
     _list_errors(side, confusion, names)
     return save_figure(figure, path)
 
@@ -70,17 +73,19 @@ def _upright(names: list[str]) -> bool:
     return len(names) <= MAX_COUNTS and max(map(len, names), default=0) <= 4
 
 
-def _colours(confusion: np.ndarray) -> np.ndarray:
+def _colours(confusion: csr_array) -> np.ndarray:
     """(cells,cells,3): color by the share of the true class's images; errors on a steeper scale.
 
     A block on the diagonal is blue by its correct predictions, or orange by its errors if none is correct.
     """
-    size = -(-len(confusion) // MAX_CELLS)
-    starts = np.arange(0, len(confusion), size)
-    blocks = np.add.reduceat(np.add.reduceat(confusion, starts, axis=0), starts, axis=1)
-    right = np.add.reduceat(np.diagonal(confusion), starts)
+    classes = confusion.shape[0]
+    size = -(-classes // MAX_CELLS)
+    starts = np.arange(0, classes, size)
+    cells, side = confusion.tocoo(), len(starts)
+    blocks = np.bincount(cells.row // size * side + cells.col // size, cells.data, side * side).reshape(side, side)
+    right = np.add.reduceat(confusion.diagonal(), starts)
     totals = np.maximum(blocks.sum(axis=1), 1)
-    steep = 0.5 if len(confusion) <= MAX_COUNTS else 0.3  # a single error stays visible among a thousand classes
+    steep = 0.5 if classes <= MAX_COUNTS else 0.3  # a single error stays visible among a thousand classes
     colours = _ramp(ORANGE)((blocks / totals[:, None]) ** steep, bytes=True)[..., :3]
     diagonal = np.eye(len(blocks), dtype=bool)
     if size > 1:
@@ -115,7 +120,7 @@ def _write_counts(axes: Axes, confusion: np.ndarray) -> None:
                   fontsize=8.5 if count < 1000 else 7 if count < 100_000 else 5.5, color="white" if dark else INK)
 
 
-def _list_errors(side: Axes, confusion: np.ndarray, names: list[str]) -> None:
+def _list_errors(side: Axes, confusion: csr_array, names: list[str]) -> None:
     """Bars of the most frequent wrong (true → predicted) pairs, as many as fit."""
     rows = int(side.get_position().height * side.figure.get_figheight() / 0.36)
     pairs = most_frequent_errors(confusion, rows)
@@ -132,13 +137,10 @@ def _list_errors(side: Axes, confusion: np.ndarray, names: list[str]) -> None:
     side.set_ylim(rows - 0.6, -0.6)
 
 
-def most_frequent_errors(confusion: np.ndarray, count: int) -> list[tuple[int, int]]:
-    """The (true, predicted) pairs with the most errors; row by row, because a copy of the matrix may exceed memory."""
-    found = []
-    for true, row in enumerate(confusion):
-        wrong = np.flatnonzero(row)
-        wrong = wrong[wrong != true]
-        if len(wrong):
-            best = wrong[np.argsort(-row[wrong], kind="stable")][:count]
-            found = sorted(found + [(-int(row[other]), true, int(other)) for other in best])[:count]
-    return [(true, predicted) for _, true, predicted in found]
+def most_frequent_errors(confusion: sparray, count: int) -> list[tuple[int, int]]:
+    """The (true, predicted) pairs with the most errors, in the order of the classes among equals."""
+    cells = confusion.tocoo()
+    wrong = np.flatnonzero((cells.row != cells.col) & (cells.data > 0))
+    true, predicted = cells.row[wrong], cells.col[wrong]
+    best = np.lexsort((predicted, true, -cells.data[wrong]))[:count]
+    return list(zip(true[best].tolist(), predicted[best].tolist(), strict=True))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from vit.evaluation.classification import MATRIX
 from vit.report.figures.confusion import confusion_picture, most_frequent_errors
 from vit.report.pages.html_parts import cards, drawing, heading, paragraph
 from vit.report.sections.subject import Section, Subject
@@ -15,26 +16,28 @@ GALLERY = 24  # pictures of the most confident errors
 def confusion(subject: Subject) -> Section:
     """The confusion matrix, and pictures of the pairs of classes that are confused most often."""
     evaluation = subject.evaluation
-    pairs = most_frequent_errors(evaluation.confusion, LISTED)
-    classes, right = evaluation.classes, int(np.trace(evaluation.confusion))
+    counts = evaluation.confusion_counts
+    pairs = most_frequent_errors(counts, LISTED)
+    classes, right = evaluation.classes, int(counts.diagonal().sum())
     alt = (f"Confusion matrix of {len(classes)} classes: {right:,} of {len(evaluation.rows):,} {subject.unit} correct"
            + "".join(f"; {count_text(subject, pair)}" for pair in pairs[:3]))
-    url = subject.figure("confusion.png", confusion_picture, evaluation.confusion, classes, subject.title)
+    url = subject.figure("confusion.png", confusion_picture, counts, classes, subject.title)
     html = drawing(url, alt)
     html += "".join(examples(subject, pair) for pair in pairs[:PAIRS])
     if not pairs:
         html += paragraph("There are no wrong predictions.")
     listed = [{"true": classes[true], "predicted": classes[predicted],
-               subject.unit: int(evaluation.confusion[true, predicted])} for true, predicted in pairs]
-    counted = evaluation.confusion.tolist() if len(classes) <= 1000 else None
+               subject.unit: int(counts[true, predicted])} for true, predicted in pairs]
+    counted = evaluation.confusion.tolist() if len(classes) <= MATRIX else None
     return Section("confusion", "Confusion", html, {"classes": classes, "confusion": counted, "most_frequent": listed})
 
 
 def count_text(subject: Subject, pair: tuple[int, int]) -> str:
     """`7 of 40 images of cat are predicted as dog`"""
     true, predicted = pair
-    classes, counts = subject.evaluation.classes, subject.evaluation.confusion
-    return (f"{counts[true, predicted]:,} of {counts[true].sum():,} {subject.unit} of {classes[true]} are predicted as "
+    classes, counts = subject.evaluation.classes, subject.evaluation.confusion_counts
+    total = int((subject.evaluation.labels == true).sum())
+    return (f"{counts[true, predicted]:,} of {total:,} {subject.unit} of {classes[true]} are predicted as "
             f"{classes[predicted]}")
 
 
