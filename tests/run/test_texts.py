@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import signal
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,8 +21,10 @@ from vit.bundle import load_bundle
 from vit.cli import main
 from vit.data import DataError
 from vit.generation import Generation
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.jobs import build_job
 from vit.run.jobs.masked_texts import MaskedTextJob
+from vit.run.parts.devices import find_devices
 from vit.tasks import Seq2Seq
 
 QUICK = ["recipe.epochs=2", "recipe.batch_size=32", "precision=32-true", "logger=csv", "report=false"]
@@ -449,3 +452,18 @@ def test_the_next_command_of_a_run_that_cut_its_texts_works(tmp_path, capfd):
         assert printed.out.endswith(capfd.readouterr().out)
         assert main(["evaluate", str(made.path), "data.on_long=error"]) == 1
         assert "but the model reads at most" in capfd.readouterr().err
+
+
+def test_line_images_are_read_under_a_progress_bar(monkeypatch, tmp_path):
+    stages = []
+
+    @contextmanager
+    def bar(console, description):
+        yield lambda stage, done, total: stages.append((stage, done, total))
+
+    monkeypatch.setattr("vit.run.jobs.base.stage_bar", bar)
+    overrides = [*STRIPS, f"run_dir={tmp_path}"]
+    config = resolve(compose(overrides)) | {"overrides": overrides}
+    job = build_job(config, find_devices(config["trainer"]))
+    count = len(job.source.splits["train"])
+    assert ("sizes", count, count) in stages and ("images", count, count) in stages

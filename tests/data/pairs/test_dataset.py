@@ -12,6 +12,7 @@ from vit.data import (
     PairEvalBatches,
     PairSplit,
     PairTrainBatches,
+    digit_strips,
     source_tokens,
     target_tokens,
 )
@@ -226,3 +227,15 @@ def test_works_in_lightnings_fit_loop(tmp_path):
     batches, module = PairTrainBatches(data(40), 100), Recorder()
     Trainer(**options).fit(module, batches)
     assert module.seen == [(e, k[:, 1].tolist()) for e in range(3) for k in batches.keys(e)]
+
+
+def test_the_progress_of_line_images_reaches_their_number():
+    """Of their sizes, and of their pixels where they are held in memory; texts are not reported."""
+    split = digit_strips(digits=2, train=30, val=5, test=5).splits["train"]
+    line = LinePreprocessing(height=8, patch_size=(8, 4), max_width=16, mode="L", mean=(0.5,), std=(0.5,))
+    for cache, stages in ((True, ["sizes", "images"]), (False, ["sizes"])):
+        seen = {}
+        dataset = PairDataset(split, line, BYTES, cache=cache,
+                              progress=lambda stage, *counts, seen=seen: seen.update({stage: counts}))
+        assert seen == dict.fromkeys(stages, (30, 30))
+        assert same(dataset[3], PairDataset(split, line, BYTES, cache=cache)[3])

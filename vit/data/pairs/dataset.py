@@ -15,6 +15,7 @@ from vit.data.images.dataset import Batch
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.pairs.line_widths import line_size
 from vit.data.pairs.source import PairSplit
+from vit.data.progress import StageProgress, reported
 from vit.data.text.token_ids import find_too_long, source_tokens, target_tokens
 from vit.data.text.tokenizers import PAD, Tokenizer
 from vit.data.threads import map_in_threads
@@ -29,7 +30,8 @@ class PairDataset(Dataset):
     `max_source_len` and `max_target_len` count tokens including eos. `on_long`: longer texts are an "error", left out
     ("skip": listed in `left_out`; `rows` are the remaining ones) or "cut" (listed in `cut`; they still end with eos).
     `on_bad_sample`: "error", or "skip" for unreadable images. Decoded images are cached if they need at most
-    `cache_bytes`; `augment` is applied to images in training.
+    `cache_bytes`; `augment` is applied to images in training. `progress` is called while headers are read and images
+    are decoded.
 
     Raises:
         DataError: `source` does not match the split, or a text is too long with `on_long="error"`.
@@ -51,6 +53,7 @@ class PairDataset(Dataset):
         cache: bool | str = "auto",
         augment: Augment | None = None,
         cache_bytes: int = 2**30,
+        progress: StageProgress | None = None,
     ):
         if (split.read is not None) != isinstance(source, LinePreprocessing):
             raise DataError("the source of images must be a LinePreprocessing, that of texts a tokenizer")
@@ -60,7 +63,7 @@ class PairDataset(Dataset):
         if long and on_long == "cut":
             self.targets = target_tokens(target, split.targets, max_target_len)
         if isinstance(source, LinePreprocessing):
-            self.sources = _Images(split, source, on_bad_sample, cache, augment, cache_bytes)
+            self.sources = _Images(split, source, on_bad_sample, cache, augment, cache_bytes, progress)
         else:
             self.sources = _Texts(split, source, max_source_len, on_long)
         self._count(self.sources.long | long, on_long)
@@ -140,6 +143,7 @@ class _Images:
         cache: bool | str,
         augment: Augment | None,
         cache_bytes: int,
+        progress: StageProgress | None,
     ):
         if on_bad_sample not in ("error", "skip"):
             raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
@@ -148,13 +152,15 @@ class _Images:
         self.split, self.preprocessing, self.augment = split, preprocessing, augment
         self.squeezed: list[tuple[str, str]] = []
         self.strict, self.bad = on_bad_sample == "error", {}
-        columns = np.array([self._load_or_skip(i, self._columns) or 1 for i in range(len(split))], dtype=np.int64)
+        sizes = (self._load_or_skip(i, self._columns) or 1 for i in range(len(split)))
+        columns = np.array(list(reported(sizes, "sizes", len(split), progress)), dtype=np.int64)
         self.lengths = columns * preprocessing.rows
         area = preprocessing.channels * preprocessing.patch_size[0] * preprocessing.patch_size[1]
         self.cached = self.lengths.sum() * area <= cache_bytes if cache == "auto" else bool(cache)
         self.images = None
         if self.cached:
-            self.images = list(map_in_threads(lambda i: self._load_or_skip(i, self._image), range(len(split))))
+            images = map_in_threads(lambda i: self._load_or_skip(i, self._image), range(len(split)))
+            self.images = list(reported(images, "images", len(split), progress))
         for i, image in enumerate(self.images or []):
             if image is not None:
                 self.lengths[i] = preprocessing.rows * (image.shape[2] // preprocessing.patch_size[1])

@@ -3,6 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +12,14 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
+from vit.data.progress import StageProgress
 from vit.data.splits.recorded import NEW, Entry
 from vit.data.splits.split import evenly_spaced
 from vit.evaluation.progress import Progress
+from vit.report.bar import stage_bar
 from vit.run.config.composing import ConfigError
 from vit.run.config.valid_values import nodes
+from vit.run.console import console
 from vit.run.parts.batches import check_batch, check_devices
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
@@ -161,6 +165,10 @@ class Job(ABC):
 
     def build_datasets(self) -> None:  # noqa: B027  called for texts only
         """The tokenized splits of texts."""
+
+    def progress_bar(self) -> AbstractContextManager[StageProgress | None]:
+        """A progress bar of the first process while images are read."""
+        return nullcontext() if self.devices.rank else stage_bar(console, "images")
 
     def complete_recipe(self) -> None:
         """Replace `auto` in the recipe, in place, and check that the samples fill a batch.

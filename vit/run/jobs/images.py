@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,10 +23,8 @@ from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
 from vit.inference import Predictor
 from vit.models import flops
-from vit.report.bar import stage_bar
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
-from vit.run.console import console
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts.batches import build_augment, build_batches, image_datasets
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
@@ -99,10 +97,6 @@ class ImageJob(Job):
         if not all(key in splits and len(splits[key]) for key in ("train", "val")):
             return {}
         return image_datasets(self.config, self.source, self.preprocessing)
-
-    def progress_bar(self) -> AbstractContextManager[StageProgress | None]:
-        """A progress bar of the first process while images are read."""
-        return nullcontext() if self.devices.rank else stage_bar(console, "images")
 
     def complete_recipe(self) -> None:
         super().complete_recipe()

@@ -1,7 +1,7 @@
 """Sequence to sequence: texts to texts (translation) and images of text to texts (OCR)."""
 
 import logging
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -91,8 +91,9 @@ class Seq2SeqJob(Job):
     def build_datasets(self) -> None:
         config = self.config
         augment = build_augment(config["recipe"]["augment"], config["seed"])
-        self.datasets = build_pair_datasets(
-            config["data"], self.source, self.preprocessing, self.tokenizers, self.model.config.max_len, augment)
+        with self.progress_bar() if self.source.images else nullcontext() as progress:
+            self.datasets = build_pair_datasets(config["data"], self.source, self.preprocessing, self.tokenizers,
+                                                self.model.config.max_len, augment, progress)
 
     def complete_recipe(self) -> None:
         """Nothing: no value is `auto`, and batches may be limited by tokens instead of samples."""

@@ -29,6 +29,7 @@ from vit.data import (
     TrainBatches,
 )
 from vit.data.augment.random_crop import Sizing
+from vit.data.progress import StageProgress
 from vit.data.text.tokenizers import Tokenizer
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
@@ -98,12 +99,14 @@ def build_pair_datasets(
     tokenizers: Mapping[str, Tokenizer],
     max_len: int,
     augment: Augment | None,
+    progress: StageProgress | None = None,
 ) -> dict[str, PairDataset]:
     """The tokenized train and val splits. With `data.on_long=error` also test, so that a text that is too long is
     reported before training; otherwise long texts of val are truncated, never left out.
 
     Args:
         max_len: the model's limit of tokens, where the config has none.
+        progress: called while images are read.
     """
     limits = {
         "max_source_len": data["max_source_len"] or (None if preprocessing else max_len),
@@ -119,6 +122,7 @@ def build_pair_datasets(
             on_long=data["on_long"] if strict or key == "train" else "cut",
             on_bad_sample=data["on_bad_sample"],
             augment=augment if key == "train" else None,
+            progress=progress,
         )
         for key, split in source.splits.items()
         if strict or key in ("train", "val")
