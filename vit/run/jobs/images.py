@@ -30,7 +30,7 @@ from vit.run.parts.batches import build_augment, build_batches, image_datasets
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
-from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_token
+from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_distillation_token
 from vit.run.parts.head_fit import start_head
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model, check_patch_size, model_name
@@ -158,7 +158,9 @@ class ImageClassificationJob(ImageJob):
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         patch_size, classes = self.config["data"]["patch_size"], self.source.classes
-        node = self.config["model"] if self.config["distill"]["kind"] != "token" else with_token(self.config["model"])
+        node = self.config["model"]
+        if self.config["distill"]["kind"] == "token":
+            node = with_distillation_token(node)
         model = build_model(node, patch_size, self.preprocessing, classes, initial)
         check_patch_size(self.config, model)
         if self.config["data"].get("pack"):

@@ -43,7 +43,7 @@ class TeacherModel:
     kind: str = ""
 
 
-def with_token(model: dict) -> dict:
+def with_distillation_token(model: dict) -> dict:
     """The `model` node for `distill=token`: with a distillation token unless the node sets `dist_token`; timm models
     and other kinds are unchanged.
     """
