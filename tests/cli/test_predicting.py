@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 
 import numpy as np
+import openpyxl
 import pytest
 import torch
 from PIL import Image
@@ -17,6 +18,7 @@ import vit
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
+from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.generation import Generation
 from vit.generation.native.library import COMPILERS
 from vit.report.tables import TABLES, open_table
@@ -231,10 +233,15 @@ def test_the_n_best_of_several_labels_have_a_column_each(tmp_path, capfd, format
 def test_the_ending_of_the_output_determines_the_format(models, tmp_path, capfd):
     (tmp_path / "lines.txt").write_text("ab\ncd\n")
     command = ["predict", str(models / "translator"), str(tmp_path / "lines.txt"), "-o"]
-    for name in ("a.csv", "a.JSON", "a.parquet", "a.txt", "a"):
+    for name in ("a.csv", "a.JSON", "a.jsonl", "a.parquet", "a.xlsx", "a.txt", "a"):
         assert main([*command, str(tmp_path / name)]) == 0
     assert next(csv.DictReader((tmp_path / "a.csv").open()))["source"] == "ab"
     assert [row["source"] for row in json.loads((tmp_path / "a.JSON").read_text())] == ["ab", "cd"]
+    rows = json.loads((tmp_path / "a.JSON").read_text())
+    assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == rows
+    sheet = [row for _, row in spreadsheet_rows(tmp_path / "a.xlsx")]
+    assert sheet[0][: len(rows[0])] == list(rows[0]) and [row[0] for row in sheet[1:]] == ["ab", "cd"]
+    assert float(sheet[1][2]) == rows[0]["score"]
     assert parquet.read_table(tmp_path / "a.parquet")["source"].to_pylist() == ["ab", "cd"]
     assert (tmp_path / "a.txt").read_text() == (tmp_path / "a").read_text() and "," not in (tmp_path / "a").read_text()
     classify = ["predict", str(models / "classifier"), str(tmp_path / "lines.txt"), "-o"]
@@ -244,8 +251,9 @@ def test_the_ending_of_the_output_determines_the_format(models, tmp_path, capfd)
     assert main([*classify, str(tmp_path / "c"), "-f", "parquet"]) == 0
     capfd.readouterr()
     for options, message in ((["c.json", "-f", "csv"], "--format csv contradicts the ending of"),
-                             (["c.xlsx"], "not written as .xlsx"),
-                             (["c.jsonl", "-f", "json"], "not written as .jsonl")):
+                             (["c.tsv"], "not written as .tsv"),
+                             (["c.jsonl", "-f", "json"], "--format json contradicts the ending of"),
+                             (["c.xls", "-f", "xlsx"], "not written as .xls")):
         assert main([*classify, str(tmp_path / options[0]), *options[1:]]) == 2
         assert message in " ".join(capfd.readouterr().err.replace("│", "").split())
         assert not (tmp_path / options[0]).exists()
@@ -300,3 +308,23 @@ def test_a_folder_is_no_file_of_texts(models, tmp_path, capfd):
     for kind in ("translator", "classifier"):
         assert main(["predict", str(models / kind), str(tmp_path)]) == 1
         assert f"{tmp_path} is a folder, but this model reads texts" in capfd.readouterr().err
+
+
+def test_an_excel_file_has_texts_as_they_are(models, tmp_path, capfd, monkeypatch):
+    """No formulas and no characters that Excel refuses; several values of a row are in one cell."""
+    texts = ["=1+1", "#N/A", "a\x1bb"]
+    (tmp_path / "lines.txt").write_text("".join(f"{text}\n" for text in texts))
+    command = ["predict", str(models / "classifier"), str(tmp_path / "lines.txt")]
+    assert main([*command, "-o", str(tmp_path / "a.xlsx")]) == 0
+    cells = list(openpyxl.load_workbook(tmp_path / "a.xlsx").worksheets[0].columns)[0]
+    assert [cell.value for cell in cells] == ["text", "=1+1", "#N/A", r"a\x1bb"]
+    assert {cell.data_type for cell in cells} == {"s"}
+    capfd.readouterr()
+    assert main([*command, "-f", "xlsx"]) == 2
+    assert "an Excel file cannot be printed" in " ".join(capfd.readouterr().err.replace("│", "").split())
+    monkeypatch.setattr("vit.report.tables.ExcelTable.ROWS", 2)
+    assert main([*command, "-o", str(tmp_path / "b.xlsx")]) == 1
+    assert "a sheet of Excel has 2 rows" in capfd.readouterr().err
+    monkeypatch.setattr("vit.cli.prediction.options.find_spec", lambda name: None)
+    assert main([*command, "-o", str(tmp_path / "c.xlsx")]) == 2
+    assert "pip install 'vitwright[xlsx]'" in " ".join(capfd.readouterr().err.replace("│", "").split())

@@ -1,4 +1,4 @@
-"""Streaming tables in CSV, JSON, Parquet and plain text, for results that do not fit in memory."""
+"""Streaming tables in CSV, JSON, Parquet, Excel and plain text, for results that do not fit in memory."""
 
 import csv
 import io
@@ -74,6 +74,62 @@ class JsonTable:
         self.stream.write(b"[]\n" if self.separator == b"[\n" else b"\n]\n")
 
 
+class JsonLinesTable:
+    """One JSON object per line."""
+
+    def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
+        self.stream, self.columns = stream, list(columns)
+
+    def write(self, row: Row) -> None:
+        text = json_text({name: row.get(name) for name in self.columns}, indent=None)
+        self.stream.write(text.encode() + b"\n")
+
+    def close(self) -> None:
+        """Every row is already written."""
+
+
+class ExcelTable:
+    """The first sheet of an .xlsx file. A text that begins with = is no formula; control characters, and bytes of file
+    names that are not UTF-8, are escaped as in messages: \\x1b, \\udce9.
+
+    Raises:
+        ValueError: there are more rows than a sheet has, or a longer text than a cell has.
+    """
+
+    ROWS, LETTERS = 1_048_576, 32_767  # of a sheet, of a cell
+
+    def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
+        import openpyxl
+
+        self.stream, self.columns, self.rows = stream, list(columns), 1
+        self.book = openpyxl.Workbook(write_only=True)
+        self.sheet = self.book.create_sheet("predictions")
+        self.sheet.append(self.columns)
+
+    def write(self, row: Row) -> None:
+        self.rows += 1
+        if self.rows > self.ROWS:
+            raise ValueError(f"a sheet of Excel has {self.ROWS:,} rows, and there are more predictions; choose a name "
+                             "that ends with .csv or .parquet")
+        self.sheet.append([self._cell(row.get(name)) for name in self.columns])
+
+    def _cell(self, value: Cell) -> object:
+        if not isinstance(value, str):
+            return value
+        from openpyxl.cell import WriteOnlyCell
+
+        text = "\n".join(map(_visible, _utf8(value).split("\n")))
+        if len(text) > self.LETTERS:
+            raise ValueError(f"a cell of Excel has {self.LETTERS:,} characters, and a text has {len(text):,}; choose a "
+                             "name that ends with .csv or .parquet")
+        cell = WriteOnlyCell(self.sheet, text)
+        cell.data_type = "s"
+        return cell
+
+    def close(self) -> None:
+        self.book.save(self.stream)
+
+
 class ParquetTable:
     """A Parquet file with row groups of 1000 rows. The first group determines the column types; the type of a column
     that is empty in it follows from its name. Bytes of file names that are not UTF-8 are escaped, as in messages and
@@ -138,7 +194,8 @@ class TerminalTable:
         self.table.close()
 
 
-TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "parquet": ParquetTable, "text": TextTable}
+TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "jsonl": JsonLinesTable,
+                                "parquet": ParquetTable, "xlsx": ExcelTable, "text": TextTable}
 
 
 @contextmanager

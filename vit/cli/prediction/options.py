@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,12 +20,16 @@ STDIN = "-"
 class Format(StrEnum):
     csv = "csv"
     json = "json"
+    jsonl = "jsonl"
     parquet = "parquet"
+    xlsx = "xlsx"
     text = "text"
 
 
-ENDINGS = {".csv": Format.csv, ".json": Format.json, ".parquet": Format.parquet}  # of output files, in lower case
-OTHER_TABLES = (".tsv", ".jsonl", ".xlsx", ".xls")  # endings of tables in formats other than `Format`
+ENDINGS = {f".{each}": each for each in Format if each is not Format.text}  # of output files, in lower case
+FILES = {Format.parquet: "a Parquet", Format.xlsx: "an Excel"}  # formats that cannot be printed
+ONE_CELL = (Format.csv, Format.xlsx)  # formats that have several values in one cell of text
+OTHER_TABLES = (".tsv", ".xls")  # endings of tables in formats other than `Format`
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,8 @@ class Request:
              "thresholds; for masked words, five per mask.")] = None
     format: Annotated[Format | None, typer.Option(
         "--format", "-f", show_default=False,
-        help="By default that of the ending of --output (.csv, .json or .parquet); else text for generated lines, and "
-             "csv for others.")] = None
+        help="By default that of the ending of --output (.csv, .json, .jsonl, .parquet or .xlsx); else text for "
+             "generated lines, and csv for others.")] = None
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None
     set_level: Annotated[float | None, typer.Option(
         "--set", metavar="LEVEL", show_default=False,
@@ -82,8 +87,11 @@ class Request:
         if self.stated_format is not ENDINGS.get(self.ending, self.stated_format):
             raise typer.BadParameter(f"--format {self.format} contradicts the ending of {self.output}; leave --format "
                                      "out for the format of the ending, or choose another name")
-        if self.format is Format.parquet and self.output is None:
-            raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
+        if self.format in FILES and self.output is None:
+            raise typer.BadParameter(f"{FILES[self.format]} file cannot be printed; add --output FILE")
+        if self.stated_format is Format.xlsx and find_spec("openpyxl") is None:
+            raise typer.BadParameter(f"{self.output}: Excel files require openpyxl: pip install 'vitwright[xlsx]', or "
+                                     "choose a name that ends with .csv")
         current_value(self.tta, self.views, "--tta", "--views")
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from vit.cli.prediction.options import STDIN, Format, Request
+from vit.cli.prediction.options import ONE_CELL, STDIN, Format, Request
 from vit.cli.terminal import check_not_an_input, print_without_effect
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def class_cells(prediction: "Classes", classes: list[str], columns: list[str], f
 
     labels = prediction.set
     if labels is not None:
-        labels = join_cell(labels, classes) if format is Format.csv else list(labels)
+        labels = join_cell(labels, classes) if format in ONE_CELL else list(labels)
     stated = {"calibrated": "yes", "unknown": prediction.unknown, "p_value": prediction.p_value, "set": labels,
               "unsure": prediction.unsure}
     cells = prediction_cells(prediction.names, prediction.probabilities)
@@ -227,7 +227,7 @@ def label_cells(prediction: "Labels", classes: list[str], format: Format) -> dic
     """The labels and their probabilities as lists, which CSV joins into one cell each."""
     from vit.report.tables import join_cell
 
-    if format is Format.csv:
+    if format in ONE_CELL:
         values = [f"{value:.6f}" for value in prediction.probabilities]
         return {"labels": join_cell(prediction.names, classes), "probabilities": join_cell(values, classes)}
     return {"labels": list(prediction.names), "probabilities": list(prediction.probabilities)}
@@ -240,8 +240,8 @@ def table_format(request: Request) -> Format:
         BadParameter: the format is text.
     """
     if request.format is Format.text:
-        raise typer.BadParameter("--format text is for generated text, but this model is a classifier; use csv, json "
-                                 "or parquet")
+        raise typer.BadParameter("--format text is for generated text, but this model is a classifier; use csv, json, "
+                                 "jsonl, parquet or xlsx")
     return request.stated_format or Format.csv
 
 
