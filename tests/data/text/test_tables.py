@@ -286,3 +286,42 @@ def test_labels_of_a_csv_table_may_be_named_split(tmp_path):
 def test_generated_texts_of_a_negative_number_are_an_error(make):
     with pytest.raises(ValueError, match="val=-1 must be at least 0"):
         make(train=10, val=-1)
+
+
+def label_studio(tasks, text="text"):
+    """An export: (text, choices of each annotation)."""
+    return json.dumps([
+        {"id": 100 + i, "data": {text: words, "source": "mail"}, "annotations": [
+            {"id": i, "was_cancelled": False, "result": [] if chosen is None else [
+                {"type": "choices", "from_name": "sentiment", "to_name": "text", "value": {"choices": chosen}}]}
+            for chosen in annotations]} for i, (words, annotations) in enumerate(tasks)])
+
+
+def test_an_export_of_label_studio(tmp_path):
+    tasks = [(f"text {i}\nof mine", [["good" if i % 2 else "bad"]] * (1 + i % 3)) for i in range(20)]
+    (tmp_path / "project.json").write_text(label_studio(tasks))
+    found = text_table(tmp_path / "project.json", fractions=(0.6, 0.2, 0.2))
+    assert found.classes == ["bad", "good"] and sum(map(len, found.splits.values())) == 20
+    read = {split.texts[0][i]: found.classes[split.labels[i]] for split in found.splits.values()
+            for i in range(len(split))}
+    assert read == {words: annotations[0][0] for words, annotations in tasks}
+    (tmp_path / "other.json").write_text(label_studio(tasks, "body"))
+    assert sum(map(len, text_table(tmp_path / "other.json", text="body").splits.values())) == 20
+    with pytest.raises(DataError, match="has no column 'text' for data.text; its columns are body, source, label"):
+        text_table(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (label_studio([("a", [["x", "y"]]), ("b", [["x"]])]), r"task 100 has the choices \['x', 'y'\], but a text has one"),
+    (label_studio([("a", [["x"]]), ("b", [["x", "y"]])]), "task 101 has the choices"),
+    (label_studio([("a", [["x"], ["y"]])]), "task 100: annotators disagree"),
+    (label_studio([("a", [["x"]]), ("b", [])]), "task 101: it has not been annotated"),
+    (label_studio([("a", [None])]), "no task has choices, which label a text; write a table with the columns text and"),
+    (label_studio([("a", [["x"]]), ("b", [None])]), "1 of 2 texts have no choice, first 'task 101'"),
+    (json.dumps([{"text": "a", "label": "b"}]), "is not an export of Label Studio; write one JSON object per line"),
+    ("[", "cannot be read as JSON"),
+])
+def test_what_is_no_export_with_a_choice_per_text_is_an_error(content, message, tmp_path):
+    (tmp_path / "t.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        text_table(tmp_path / "t.json")

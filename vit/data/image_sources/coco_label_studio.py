@@ -14,8 +14,11 @@ Rows = list[dict[str, Any]]
 COCO_KEYS = {"images", "annotations", "categories"}
 
 
-def annotation_rows(path: Path, content: Any) -> Rows | None:
+def annotation_rows(path: Path, content: Any, unit: str = "image") -> Rows | None:
     """The rows of parsed JSON, with a label, or a list of labels if an image may have several; None for another format.
+
+    Args:
+        unit: what is labelled, "image" or "text", in messages.
 
     Raises:
         DataError: a value is missing or of another type, or an image has no label where the others have one each.
@@ -24,13 +27,13 @@ def annotation_rows(path: Path, content: Any) -> Rows | None:
     if read is None:
         return None
     try:
-        return read(path, content)
+        return read(path, content, unit)
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise DataError(f"{path}: is not as {kind} writes it ({reason}); export it again") from None
 
 
-def annotation_format(content: Any) -> tuple[str, Callable[[Path, Any], Rows] | None]:
+def annotation_format(content: Any) -> tuple[str, Callable[[Path, Any, str], Rows] | None]:
     """The name of the format of parsed JSON, and the function that reads it; None for another format."""
     if isinstance(content, dict) and content.keys() >= COCO_KEYS:
         return "COCO", _coco_rows
@@ -40,7 +43,7 @@ def annotation_format(content: Any) -> tuple[str, Callable[[Path, Any], Rows] | 
     return "", None
 
 
-def _coco_rows(path: Path, content: dict[str, Any]) -> Rows:
+def _coco_rows(path: Path, content: dict[str, Any], unit: str) -> Rows:
     """The categories of the objects in each image."""
     names = {each["id"]: each["name"] for each in content["categories"]}
     images = {each["id"]: each["file_name"] for each in content["images"]}
@@ -52,11 +55,12 @@ def _coco_rows(path: Path, content: dict[str, Any]) -> Rows:
             raise DataError(f"{path}: annotation {each.get('id')} has {key}={value!r}, which the file does not have; "
                             "remove it")
         found[image].add(names[category])
-    labels = _one_or_several(path, list(images.values()), [sorted(found[image]) for image in images], "annotation")
+    categories = [sorted(found[image]) for image in images]
+    labels = _one_or_several(path, list(images.values()), categories, "annotation", unit)
     return [{"image": name, "label": label} for name, label in zip(images.values(), labels, strict=True)]
 
 
-def _label_studio_rows(path: Path, tasks: list[dict[str, Any]]) -> Rows:
+def _label_studio_rows(path: Path, tasks: list[dict[str, Any]], unit: str) -> Rows:
     """The data of each task with its choices, on which all annotators must agree."""
     labels, controls = [], set()
     for task in tasks:
@@ -71,17 +75,17 @@ def _label_studio_rows(path: Path, tasks: list[dict[str, Any]]) -> Rows:
             raise DataError(f"{path}: task {task.get('id')}: {fault}; correct it in Label Studio, or remove the task")
         labels.append(answers[0])
     if not controls:
-        raise DataError(f"{path}: no task has choices, which label an image; write a table with the columns image and "
-                        "label")
+        raise DataError(f"{path}: no task has choices, which label {'an' if unit == 'image' else 'a'} {unit}; write a "
+                        f"table with the columns {unit} and label")
     if len(controls) > 1:
         listed = " and ".join(sorted(map(str, controls))[:3])
-        raise DataError(f"{path}: the tasks have several choices, {listed}; write a table with the columns image and "
+        raise DataError(f"{path}: the tasks have several choices, {listed}; write a table with the columns {unit} and "
                         "label for one of them")
-    labels = _one_or_several(path, [f"task {task.get('id')}" for task in tasks], labels, "choice")
+    labels = _one_or_several(path, [f"task {task.get('id')}" for task in tasks], labels, "choice", unit)
     return [{**task["data"], "label": label} for task, label in zip(tasks, labels, strict=True)]
 
 
-def _one_or_several(path: Path, images: Sequence[str], labels: list[list[str]], what: str) -> list[Any]:
+def _one_or_several(path: Path, images: Sequence[str], labels: list[list[str]], what: str, unit: str) -> list[Any]:
     """The labels of the images, without lists if each image has one.
 
     Raises:
@@ -91,6 +95,6 @@ def _one_or_several(path: Path, images: Sequence[str], labels: list[list[str]], 
         return labels
     without = [image for image, found in zip(images, labels, strict=True) if not found]
     if without:
-        raise DataError(f"{path}: {len(without)} of {len(labels)} images have no {what}, first {without[0]!r}, and the "
-                        "others have one each; remove these images from the file")
+        raise DataError(f"{path}: {len(without)} of {len(labels)} {unit}s have no {what}, first {without[0]!r}, and "
+                        f"the others have one each; remove these {unit}s from the file")
     return [found[0] for found in labels]

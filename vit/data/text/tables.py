@@ -1,5 +1,6 @@
 """Tables of labelled texts: one or two columns of text, a column of labels, optionally one of splits."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from vit.data.class_names import (
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, line_names, read_columns
 from vit.data.formats.parquet import read_parquet
-from vit.data.images.table_columns import distinct
+from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
+from vit.data.image_sources.table_columns import distinct, to_list
 from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions
@@ -25,6 +27,7 @@ from vit.data.source import Source
 from vit.data.splits.names import UnusedSplits
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
+from vit.files.untrusted import read_bytes
 
 
 def text_table(
@@ -39,7 +42,9 @@ def text_table(
     split_seed: int = 0,
     group: Column | None = None,
 ) -> Source:
-    """Labelled texts from CSV, TSV, JSONL, .xlsx or Parquet: columns `text`, `second` (of pairs), `label` and `split`.
+    """Labelled texts from CSV, TSV, JSONL, .xlsx, Parquet or a JSON export of Label Studio: columns `text`, `second`
+    (of pairs), `label` and `split`. Those of Label Studio are the keys of the data of its tasks, and the label is the
+    choice of each.
 
     Labels are class names, or indices into `classes` if that is given. A table without splits is split by `fractions`,
     stratified. `on_empty`: a row without text or label is an "error" or left out ("skip"). `group`: the column of the
@@ -76,9 +81,12 @@ def _read(path: Path, requested: list[tuple[str, Column]], optional: str) -> tup
     if is_table(path):
         columns, numbers = read_columns(path, requested, optional)
         return columns, line_names(path, numbers)
-    if path.suffix.lower() != ".parquet":
-        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}, .parquet")
-    stored, _ = read_parquet([path])
+    if path.suffix.lower() == ".json":
+        stored = _task_columns(path)
+    elif path.suffix.lower() == ".parquet":
+        stored, _ = read_parquet([path])
+    else:
+        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}, .parquet, .json")
     for key, column in requested:
         if column not in stored:
             raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(stored)}")
@@ -90,11 +98,32 @@ def _read(path: Path, requested: list[tuple[str, Column]], optional: str) -> tup
             unused.add(name, distinct(column))
         unused.warn(path)
     requested = [*requested, (optional, found)] if found is not None else requested
-    columns = {key: [_cell(key, value) for value in stored[column].to_pylist()] for key, column in requested}
+    columns = {key: [_cell(key, value) for value in to_list(stored[column])] for key, column in requested}
     count = len(columns["text"])
     if count == 0:
         raise DataError(f"{path}: has 0 rows; expected one for each sample")
     return columns, RowNames(path.name, np.arange(count))
+
+
+def _task_columns(path: Path) -> dict[str, list[Any]]:
+    """The data and the label of the tasks of Label Studio's export as columns.
+
+    Raises:
+        DataError: the file is no such export, or a text has several labels.
+    """
+    try:
+        content = json.loads(read_bytes(path).decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error})") from None
+    kind, _ = annotation_format(content)
+    if kind != "Label Studio":
+        raise DataError(f"{path}: is not an export of Label Studio; write one JSON object per line to a .jsonl file")
+    rows = annotation_rows(path, content, "text") or []
+    for task, row in zip(content, rows, strict=True):
+        if isinstance(row["label"], list) and len(row["label"]) != 1:
+            raise DataError(f"{path}: task {task.get('id')} has the choices {row['label']}, but a text has one label; "
+                            "correct it in Label Studio, or remove the task")
+    return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
 
 
 def _cell(key: str, value: Any) -> str:
