@@ -10,7 +10,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 from scipy.fft import dctn
 
 from vit.cli import main
-from vit.data import Preprocessing, unlabelled_images
+from vit.data import PackedPreprocessing, Preprocessing, unlabelled_images
 from vit.data.quality.audit import audit
 from vit.data.quality.feature_copies import similar_pairs, whitened
 from vit.data.quality.near_copies import (
@@ -155,3 +155,9 @@ def test_the_command_names_splits_and_classes(tmp_path, capsys):
 def test_nothing_to_compare(tmp_path):
     assert find_pairs(np.zeros((0, GRID, GRID), np.uint8)) == []
     assert find_pairs(np.zeros((1, GRID, GRID), np.uint8)) == []
+
+
+def test_the_preprocessing_of_packed_images_has_the_same_thumbnails(photos):
+    source, plain = unlabelled_images(photos), Preprocessing(32)
+    expected, found = (read_thumbnails(source, each) for each in (plain, PackedPreprocessing.of(plain, (8, 8))))
+    assert np.array_equal(found.pixels, expected.pixels) and found.positions == expected.positions

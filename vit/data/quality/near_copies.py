@@ -21,6 +21,7 @@ from PIL import Image
 from vit.data.decoding.decode import BadImage
 from vit.data.errors import printable
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
+from vit.data.images.packed import PackedPreprocessing
 from vit.data.progress import StageProgress, reported
 from vit.data.source import Source
 from vit.data.threads import map_in_threads
@@ -106,7 +107,10 @@ def read_thumbnails(
     """The thumbnails of all images that can be decoded and are not of one colour. JPEGs that are far larger than a
     thumbnail are decoded at a smaller scale.
     """
-    plain = preprocessing.pixels if isinstance(preprocessing, LinePreprocessing) else preprocessing
+    if isinstance(preprocessing, LinePreprocessing):
+        plain = preprocessing.pixels
+    else:  # packed images are not decoded at a smaller scale
+        plain = preprocessing.of_one_size() if isinstance(preprocessing, PackedPreprocessing) else preprocessing
     draft = plain.replace(draft=True)
     pixels, positions, sides = [], [], []
     every = [(key, i) for key, split in source.splits.items() for i in range(len(split))]
