@@ -182,3 +182,9 @@ def test_an_empty_batch(kind):
 def test_each_image_has_its_counters():
     with pytest.raises(ValueError, match="3 images need as many counters, got 2"):
         corrupt_batch(np.zeros((3, 8, 8, 3), np.uint8), "fog", 1, [(0, 0), (0, 1)])
+
+
+def test_frost_on_a_single_pixel_is_a_number():
+    with np.errstate(invalid="raise"):
+        for seed in range(20):
+            assert corrupt(np.full((1, 1, 3), 255, np.uint8), "frost", 3, seed).min() > 0

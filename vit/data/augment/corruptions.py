@@ -152,7 +152,8 @@ def frost(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """A bright texture of ridges over a darkened image."""
     image, texture = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[level]
     first, second = (plasma(x.shape[1:3], 2.0, randoms) for _ in range(2))
-    ridges = 1 - np.abs(first - second) / np.abs(first - second).max(axis=(1, 2), keepdims=True)
+    apart = np.abs(first - second)
+    ridges = 1 - apart / np.maximum(apart.max(axis=(1, 2), keepdims=True), 1e-12)  # 0 in an image of one pixel
     return image * x + texture * (0.8 * ridges**3)[..., None]
 
 
