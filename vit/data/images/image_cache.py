@@ -2,8 +2,10 @@
 
 What a cache does not hold is prepared on request, with the same pixels: a full disk, a limit or a deleted file costs
 time, never a result. A file of the disk cache holds consecutive samples of a split. Its name is a hash of their
-contents and of all that determines the pixels, so a changed image or preprocessing leads to another file. A file is
-written under another name and renamed when it is complete; a lock lets one process write it while others go on.
+fingerprints and of all that determines the pixels, so a replaced image or another preprocessing leads to another file.
+A fingerprint is of the length, the first and the last 8 KiB (vit.data.identity): bytes between them that are changed in
+place, as in an uncompressed image, are not detected. A file is written under another name and renamed when it is
+complete; a lock lets one process write it while others go on.
 """
 
 import hashlib

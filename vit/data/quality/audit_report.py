@@ -32,7 +32,7 @@ class AuditReport:
     total: int = 0
     unreadable: list[BadSample] = field(default_factory=list)
     odd: dict[str, list[str]] = field(default_factory=dict)  # unusual property → names; these images are usable
-    sizes: dict[str, int] = field(default_factory=dict)  # "WxH" → images, most frequent first
+    sizes: dict[str, int] = field(default_factory=dict)  # "WxH" before EXIF rotation → images, most frequent first
     duplicates: list[list[tuple[str, str]]] = field(default_factory=list)  # groups of (split, name) with equal content
     contradictions: list[list[tuple[str, str]]] = field(default_factory=list)  # groups of (name, label), equal content
     left_out: list[tuple[str, str]] = field(default_factory=list)

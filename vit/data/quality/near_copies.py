@@ -109,7 +109,7 @@ def read_thumbnails(
     """
     if isinstance(preprocessing, LinePreprocessing):
         plain = preprocessing.pixels
-    else:  # packed images are not decoded at a smaller scale
+    else:  # the preprocessing of packed images refuses `draft`
         plain = preprocessing.of_one_size() if isinstance(preprocessing, PackedPreprocessing) else preprocessing
     draft = plain.replace(draft=True)
     pixels, positions, sides = [], [], []

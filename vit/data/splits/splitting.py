@@ -156,7 +156,8 @@ class _Rebalancer:
 
 
 def hold_out(labels: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(remaining, held-out) indices, sorted: `count` samples are held out, stratified, but never the last of a class.
+    """(remaining, held-out) indices, sorted: `count` samples are held out, stratified, but never the last of a class:
+    fewer, if `count` is above the number of samples less that of classes.
 
     The selection depends on the order of the samples. labels (N,).
     """
