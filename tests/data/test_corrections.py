@@ -7,6 +7,7 @@ import pytest
 
 from vit.data import DataError, Source, Split, folder, table
 from vit.data.quality.corrections import apply_corrections, leave_out, write_corrections
+from vit.data.source import separator_of
 
 
 @pytest.fixture
@@ -89,13 +90,17 @@ def test_names_that_are_not_utf8_are_written_and_read(tmp_path):
         leave_out(source, tmp_path / "c.csv")
 
 
-def test_several_labels_per_image(class_folders, tmp_path):
+def test_several_labels_per_image(class_folders, tmp_path, monkeypatch):
+    searched = []  # classes of which a separator is searched
+    monkeypatch.setattr("vit.data.quality.corrections.separator_of",
+                        lambda classes: searched.append(classes) or separator_of(classes))
     root = class_folders({"all": 20})
     rows = "".join(f"all/{i:03}.png,{('red', 'red|big', 'big')[i % 3]}\n" for i in range(20))
     (root / "labels.csv").write_text("file,label\n" + rows)
     source = table(root / "labels.csv", label_separator="|")
     rows = ("all/003.png,red,big | red", "all/002.png,big,|")
     found = apply_corrections(source, corrections(tmp_path / "c.csv", *rows))
+    assert len(searched) == 1
     positions = {name: (key, i) for key, split in found.splits.items() for i, name in enumerate(split.names)}
     key, i = positions["all/003.png"]
     assert found.splits[key].labels[i].all() and not source.splits[key].labels[i].all()

@@ -42,11 +42,12 @@ def apply_corrections(source: Source, path: str | Path) -> Source:
     positions = _positions(source)
     labels = {key: split.labels.copy() for key, split in source.splits.items()}
     index = {to_nfc(name): c for c, name in enumerate(source.classes)}
+    separator = separator_of(source.classes) if source.multi_label else None  # reads the names of all classes
     corrected, lines = [], {}
     for line, (name, label, new) in changes:
         key, row = _find(path, line, name, positions)
         before = source.label_text(key, row)
-        value = _encoded(path, line, new, source, index)
+        value = _encoded(path, line, new, source, index, separator)
         if label and to_nfc(label) != to_nfc(before):
             raise DataError(f"{path} line {line}: {printable(name)} had the label {label!r} when the file was written, "
                             f"but has {before!r} in {source.name}; correct or remove the line")
@@ -162,15 +163,17 @@ def _find(path: Path, line: int, name: str, positions: dict[str, list[tuple[str,
                     f"{did_you_mean(nearest_names(name, likely))}")
 
 
-def _encoded(path: Path, line: int, text: str, source: Source, index: dict[str, int]) -> np.ndarray | int:
+def _encoded(
+    path: Path, line: int, text: str, source: Source, index: dict[str, int], separator: str | None
+) -> np.ndarray | int:
     """The label of one class name, or of several names joined by the source's separator, which alone is no label.
 
     Args:
         index: of each class by its name.
+        separator: None if an image has one label.
     """
     names = [text]
-    if source.multi_label:
-        separator = separator_of(source.classes)
+    if separator is not None:
         names = [] if text == separator else [name.strip() for name in text.split(separator)]
     for name in names:
         if to_nfc(name) not in index:
