@@ -276,3 +276,12 @@ def test_interleaved_is_rotate_half_in_another_order() -> None:
     x, order = torch.randn(1, 2, 15, 16), torch.arange(16).view(8, 2).T.flatten()  # even channels, then odd ones
     halves, neighbours = Rotary((3, 5), 16)(), Rotary((3, 5), 16, pairs=Interleaved)()
     torch.testing.assert_close(neighbours(x)[..., order], halves(x[..., order]))
+
+
+@pytest.mark.parametrize("value_dim", [D // H, 5])
+def test_only_keys_have_no_bias(value_dim: int) -> None:
+    K, width = D // H, H * value_dim
+    ours, x = Attention(D, Heads(H, K, value_dim), projection=KeylessBias), torch.randn(B, N, D)
+    nn.init.normal_(ours.qkv.q_bias), nn.init.normal_(ours.qkv.v_bias)
+    q, k, v = (x @ part.T for part in ours.qkv.weight.split([D, D, width]))
+    torch.testing.assert_close(ours.qkv(x), torch.cat([q + ours.qkv.q_bias, k, v + ours.qkv.v_bias], -1), **CLOSE)

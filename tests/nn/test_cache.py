@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from vit.nn import Attention, Block, Decoder, Heads, LayerNorm, Mlp, RMSNorm, Rotary, attention_maps
+from vit.nn.cache import KeyValues, TokenStates
 from vit.nn.init import init_weights
 
 B, T, S, D, H = 2, 6, 5, 16, 2
@@ -113,3 +114,34 @@ def test_a_text_longer_than_the_rotary_table_is_refused() -> None:
         made.advance(x[:, :1], cache)
     with pytest.raises(ValueError, match="the sequence has 8 tokens, but max_len is 6"):
         made(torch.zeros(1, 8, D), memory[:1])
+
+
+def test_a_cache_doubles_when_it_is_full_and_keeps_what_it_holds() -> None:
+    parts = [(torch.randn(3, 2, n, 4), torch.randn(3, 2, n, 5)) for n in (2, 1, 1, 6)]
+    cache, capacities = KeyValues(torch.zeros(3, 2, 3, 4), torch.zeros(3, 2, 3, 5)), []
+    for i, part in enumerate(parts, start=1):
+        keys, values = cache.append(*part)
+        assert torch.equal(keys, torch.cat([k for k, _ in parts[:i]], dim=2))
+        assert torch.equal(values, torch.cat([v for _, v in parts[:i]], dim=2))
+        capacities.append(cache.keys.shape[2])
+    assert capacities == [3, 3, 6, 12] and cache.values.shape[2] == 12
+
+
+def test_tokens_of_a_row_are_selected_in_the_order_of_their_indices() -> None:
+    keys, values = torch.randn(3, 2, 4, 4), torch.randn(3, 2, 4, 5)
+    cache, tokens = KeyValues(torch.zeros(3, 2, 6, 4), torch.zeros(3, 2, 6, 5)), torch.tensor([[0, 2], [3, 1], [1, 1]])
+    cache.append(keys, values)
+    cache.select_tokens(tokens)
+    for found, whole in zip(cache.all(), (keys, values), strict=True):
+        assert torch.equal(found, torch.stack([x[:, each] for x, each in zip(whole, tokens, strict=True)]))
+
+
+def test_states_of_rows_and_tokens_are_selected_by_index() -> None:
+    states, cache = torch.randn(3, 4, 5), TokenStates(torch.zeros(3, 0, 5))
+    cache.append(states)
+    cache.select_rows(torch.tensor([2, 0, 2]))
+    assert torch.equal(cache.states, states[[2, 0, 2]])
+    cache.select_tokens(torch.tensor([[0, 3], [2, 1], [1, 1]]))
+    expected = torch.stack([states[2, [0, 3]], states[0, [2, 1]], states[2, [1, 1]]])
+    assert torch.equal(cache.states, expected)
+    assert torch.equal(cache.last(1)[:, 0], expected[:, 1:])

@@ -55,6 +55,12 @@ def test_a_rate_outside_its_range_is_an_error(rates: dict[str, float]) -> None:
         Block(8, Attention(8, 2), Mlp(8, 16), **rates)
 
 
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_a_patch_dropout_outside_its_range_is_an_error(rate: float) -> None:
+    with pytest.raises(ValueError, match=rf"patch_dropout is {rate}, but must lie in \[0, 1\)"):
+        PatchDropout(rate)
+
+
 def test_drop_path_rates_grow_linearly() -> None:
     assert drop_path_rates(0.3, 4) == [0.0, 0.3 / 3, 0.6 / 3, 0.3]
     assert drop_path_rates(0.3, 1) == [0.0]

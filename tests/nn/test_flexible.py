@@ -101,3 +101,10 @@ def test_the_masked_stem_loads_the_weights_of_the_other() -> None:
 def test_errors_name_both_numbers(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_only_a_prepared_grid_other_than_the_models_is_a_scaled_one() -> None:
+    made = embed()
+    made.scaled_grids = frozenset({(2, 6), (4, 12), (1, 3)})
+    found = {size: made.scaled_grid(torch.zeros(1, 3, *size)) for size in ((8, 24), (16, 48), (4, 12), (4, 8))}
+    assert found == {(8, 24): None, (16, 48): (4, 12), (4, 12): (1, 3), (4, 8): None}

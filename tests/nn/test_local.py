@@ -177,3 +177,10 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
 def test_values_out_of_range_are_refused(pattern: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Local(Heads.split(D, H), **pattern)
+
+
+def test_weights_of_the_last_queries_are_the_last_rows_of_all() -> None:
+    q, k = torch.randn(2, B, H, 9, 4)
+    score = Local(Heads(H, 4, 4), window=2, global_tokens=1)
+    whole = score.weights(q, k, causal=True)
+    torch.testing.assert_close(score.weights(q[:, :, -3:], k, causal=True), whole[:, :, -3:])

@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.nn import Attention, AttentionPool, ClassToken, Mean, Mlp, Pooler, ScorePool, Sum
+from vit.nn import Attention, AttentionPool, ClassMean, ClassToken, Mean, Mlp, Pooler, ScorePool, Sum
 
 B, N, D = 3, 7, 8
 LENGTHS = (7, 4, 1)
@@ -117,3 +118,19 @@ def test_pooler_is_a_dense_layer_and_tanh() -> None:
 def test_the_mean_of_many_large_values_fits_half_precision(dtype: torch.dtype) -> None:
     x, mask = torch.full((1, 301, 2), 300.0, dtype=dtype), torch.ones(1, 301, dtype=torch.bool)
     assert torch.equal(Mean()(x, mask), Mean()(x)) and Mean()(x, mask).dtype == dtype
+
+
+def test_attention_pooling_adds_the_mlp_to_what_each_learned_query_attends_to() -> None:
+    pool, (x, _) = pools()["query"], tokens()
+    attended = torch.cat([pool.attn(pool.latent, row[None]) for row in x])
+    assert pool.latent.shape == (1, 1, D)
+    expected = attended + pool.mlp(F.layer_norm(attended, (D,), pool.mlp_norm.weight, pool.mlp_norm.bias))
+    torch.testing.assert_close(pool(x), expected[:, 0])
+
+
+def test_class_token_and_mean_are_concatenated() -> None:
+    x, mask = tokens()
+    pooled = ClassMean(prefix=1)(x, mask)
+    for row, length in enumerate(LENGTHS):
+        torch.testing.assert_close(pooled[row, :D], x[row, 0])
+        torch.testing.assert_close(pooled[row, D:], x[row, 1:length].sum(0) / max(length - 1, 1))

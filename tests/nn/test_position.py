@@ -8,6 +8,7 @@ import pytest
 import torch
 from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat, build_sincos2d_pos_embed, resample_abs_pos_embed
 from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3, RotaryEmbeddingMixed
+from vit_pytorch.simple_vit import posemb_sincos_2d
 
 from vit.nn import (
     Interleaved,
@@ -15,12 +16,14 @@ from vit.nn import (
     Rotary,
     RotateHalf,
     centred,
+    learned,
     resample,
     sincos_1d,
     sincos_2d,
     steps,
     stretched,
 )
+from vit.nn.position import fixed_table, sincos_2d_simple
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 5])
@@ -133,3 +136,22 @@ def test_mixed_rotary_of_some_tokens_is_part_of_all() -> None:
 def test_scaled_positions_have_one_range_at_every_resolution() -> None:
     assert stretched(4, 0, (8, 6)).tolist() == [0, 2, 4, 6] and stretched(12, 1, (8, 6))[-1] == 5.5
     torch.testing.assert_close(centred(6, 0), -centred(6, 0).flip(0))
+
+
+def test_simple_sincos_equals_vit_pytorchs() -> None:
+    theirs = posemb_sincos_2d(3, 5, 16)  # sin and cos of the column, sin and cos of the row
+    torch.testing.assert_close(sincos_2d_simple((3, 5), 16)[0], theirs)
+    torch.testing.assert_close(fixed_table("sincos_simple", (3, 5), 16)[0], theirs)
+    pairs = theirs.unflatten(1, (2, 2, 4)).transpose(2, 3).flatten(1)  # sine and cosine of a frequency in turn
+    torch.testing.assert_close(fixed_table("sincos_simple", (3, 5), 16, "interleaved")[0], pairs)
+
+
+@pytest.mark.parametrize(("dim", "nearest"), [(10, 8), (4, 8), (14, 12)])
+def test_simple_sincos_of_a_width_without_two_frequencies_is_an_error(dim: int, nearest: int) -> None:
+    with pytest.raises(ValueError, match=f"dim {dim} must be divisible by 4 and at least 8.*; nearest: {nearest}"):
+        sincos_2d_simple((2, 2), dim)
+
+
+def test_a_learned_table_starts_with_rows_of_length_one() -> None:
+    torch.manual_seed(0)
+    assert learned(400, 256).detach().square().sum(-1).mean() == pytest.approx(1, abs=0.02)

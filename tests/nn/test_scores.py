@@ -103,6 +103,7 @@ def test_bilinear_is_initialized_as_the_scaled_dot_product() -> None:
 
 def test_cosine_ignores_lengths_and_bounds_its_scale() -> None:
     made = Cosine(Heads.split(D, H))
+    assert made.log_scale.exp().flatten().tolist() == pytest.approx([10.0] * H)
     q, k, v = torch.randn(3, B, H, N, D // H)
     torch.testing.assert_close(made.attend(7 * q, 0.1 * k, v), made.attend(q, k, v), **CLOSE)
     torch.nn.init.constant_(made.log_scale, 50.0)
@@ -197,6 +198,8 @@ def test_without_projections_the_result_is_the_weighted_sum_of_the_tokens() -> N
             torch.testing.assert_close(made(x)[b, i], expected, **CLOSE)
     with pytest.raises(ValueError, match="heads are slices of the 12 channels, so 3 heads are 4 wide, not 6"):
         Attention(D, Heads(3, 6, 6), projection=Unprojected)
+    with pytest.raises(ValueError, match="so 3 heads are 4 wide, not 4 and 5"):
+        Attention(D, Heads(3, 4, 5), projection=Unprojected)
 
 
 def test_cross_attention_without_projections_compares_tokens_with_the_memory() -> None:
@@ -215,3 +218,11 @@ def test_attention_weights_are_float32_under_autocast(score) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = made.weights(q, k)
     assert found.dtype == torch.float32 and torch.equal(found, expected)
+    half = q.bfloat16(), k.bfloat16()
+    torch.testing.assert_close(made.weights(*half), made.weights(*(x.float() for x in half)), rtol=0, atol=0)
+
+
+def test_the_initial_vectors_of_additive_attention_have_length_one() -> None:
+    torch.manual_seed(0)
+    vector = Additive(Heads(200, 64, 64)).vector.detach()
+    assert vector.square().sum(-1).mean() == pytest.approx(1, abs=0.05)

@@ -113,12 +113,14 @@ def test_every_block_computes_the_same_with_and_without_its_cache(block: type) -
     torch.testing.assert_close(steps, made(x, memory), **CLOSE)
 
 
-def test_a_parallel_block_adds_what_both_make_of_the_same_tokens() -> None:
-    made, x = stack(Encoder, block=ParallelBlock), torch.randn(B, T, D)
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_a_parallel_block_adds_what_both_make_of_the_same_tokens(pre_norm: bool) -> None:
+    made, x = stack(Encoder, pre_norm, block=ParallelBlock), torch.randn(B, T, D)
     expected = x
     for block in made.blocks:
-        normed = block.norm1(expected)
+        normed = block.norm1(expected) if pre_norm else expected
         expected = expected + block.attn(normed) + block.mlp(normed)
+        expected = expected if pre_norm else block.norm1(expected)
     torch.testing.assert_close(made(x), made.norm(expected), **CLOSE)
     assert not any(name.startswith("blocks.0.norm2") for name in made.state_dict())
     with pytest.raises(ValueError, match="a parallel block does not support cross-attention"):
