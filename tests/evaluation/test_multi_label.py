@@ -126,3 +126,11 @@ def test_one_label_and_several_are_not_mixed_up(model):
         evaluate_multi_label(model, PLAIN, replace(split, labels=split.labels.argmax(1)), CLASSES, THRESHOLDS)
     with pytest.raises(DataError, match="none of the 61 images of the split has a label"):
         evaluate_multi_label(model, PLAIN, replace(split, labels=split.labels & False), CLASSES, THRESHOLDS)
+
+
+def test_a_probability_that_equals_its_threshold_is_predicted():
+    assert reaches([[0.3, 0.5], [0.29, 0.7]], [0.3, 0.6]).tolist() == [[True, False], [False, True]]
+
+
+def test_the_threshold_of_a_label_without_images_is_one_half():
+    assert best_thresholds(np.zeros((3, 1), bool), np.array([[0.1], [0.2], [0.9]])) == [0.5]

@@ -21,7 +21,14 @@ from vit.cli.data.next import earlier_choice
 from vit.counters import hash_counters, to_unit_interval
 from vit.data import Preprocessing
 from vit.evaluation.labelling.next_to_label import NextToLabel, ToLabel, next_to_label
-from vit.evaluation.labelling.selection import SEED, choose_diverse, directions, residuals, uncertainty
+from vit.evaluation.labelling.selection import (
+    SEED,
+    choose_diverse,
+    directions,
+    most_uncertain,
+    residuals,
+    uncertainty,
+)
 from vit.models import create_model
 from vit.report.pages.next_to_label import save_next
 
@@ -161,3 +168,19 @@ def test_bad_input(photos, tmp_path, capfd):
     ):
         assert main(["next", str(model), "-o", str(tmp_path / "out"), *arguments]) == 1
         assert message in capfd.readouterr().err
+
+
+def test_residuals_are_the_gradients_of_the_loss_of_the_predicted_labels():
+    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    loss = torch.nn.functional.cross_entropy(logits, logits.argmax(1), reduction="sum")
+    (expected,) = torch.autograd.grad(loss, logits)
+    np.testing.assert_allclose(residuals(logits.detach().softmax(1).numpy()), expected.numpy(), atol=1e-6)
+    thresholds = np.array([0.3, 0.5, 0.6, 0.9])
+    predicted = torch.from_numpy(logits.detach().sigmoid().numpy() >= thresholds).float()
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, predicted, reduction="sum")
+    (expected,) = torch.autograd.grad(loss, logits)
+    np.testing.assert_allclose(residuals(logits.detach().sigmoid().numpy(), thresholds), expected.numpy(), atol=1e-6)
+
+
+def test_the_most_uncertain_come_first_and_equal_ones_in_their_order():
+    assert most_uncertain(np.array([0.2, 0.9, 0.5, 0.9, 0.1]), 3).tolist() == [1, 3, 2]
