@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as tv
+from scipy import stats
 from torchvision.transforms import InterpolationMode
 
 from vit.data import (
@@ -249,3 +250,32 @@ def test_noise_differs_between_images_and_pixels():
     assert (noisy[0] != noisy[1]).float().mean() > 0.98 and noisy.unique().numel() == 256
     expected = uniform(0, 0, torch.tensor(5), torch.arange(2700)).mul(256).to(torch.uint8).view(3, 30, 30)
     assert torch.equal(noisy[1], expected)
+
+
+def test_each_step_has_its_own_numbers_of_seed_epoch_and_sample():
+    images, index = torch.arange(4, dtype=torch.uint8).view(1, 1, 2, 2).repeat(64, 1, 1, 1), torch.arange(100, 164)
+    epoch = torch.arange(64) % 5
+    found = Augment([HorizontalFlip(0.3), VerticalFlip(0.6)], seed=3)(images, index, epoch)
+    wide, tall = uniform(3, epoch, index, 0) < 0.3, uniform(3, epoch, index, 50) < 0.6
+    for image, flipped, mirrored, turned in zip(images, found, wide, tall, strict=True):
+        dims = [-1] * bool(mirrored) + [-2] * bool(turned)
+        assert torch.equal(flipped, image.flip(dims))
+
+
+def test_a_probability_may_be_0_or_1():
+    images = torch.arange(4, dtype=torch.uint8).view(1, 1, 2, 2).repeat(9, 1, 1, 1)
+    for step, dim in ((HorizontalFlip, -1), (VerticalFlip, -2)):
+        assert torch.equal(Augment([step(0.0)])(images, torch.arange(9), 0), images)
+        assert torch.equal(Augment([step(1.0)])(images, torch.arange(9), 0), images.flip(dim))
+
+
+def test_more_steps_than_random_numbers_are_an_error():
+    Augment([HorizontalFlip()] * 20)
+    with pytest.raises(ValueError, match="21 augmentation steps are too many; at most 20"):
+        Augment([HorizontalFlip()] * 21)
+
+
+def test_normal_numbers_are_the_quantiles_of_uniform_ones():
+    u = torch.arange(200, dtype=torch.float32) / 200
+    middle = u.double().numpy() + 2.0**-25  # of the interval of 24 bits
+    np.testing.assert_allclose(policies._normal(u).numpy(), stats.norm.ppf(middle), atol=1e-5)
