@@ -7,9 +7,10 @@ import pytest
 
 from vit.counters import permutation
 from vit.data import DataError, PairSplit, folder, imagenet, parallel, table, text_table
+from vit.data.identity import hash_positions
 from vit.data.sample_names import RowNames
 from vit.data.splits.split import array_split, evenly_spaced
-from vit.data.splits.splitting import assign_splits, hold_out, with_validation
+from vit.data.splits.splitting import assign_splits, hold_out, validation_fraction, with_validation
 
 SHARES = (0.8, 0.1, 0.1)
 
@@ -196,3 +197,36 @@ def test_held_out_samples_are_the_first_of_a_permutation_of_each_class():
         rows = np.flatnonzero(labels == number)
         chosen = np.intersect1d(rows, held)
         assert set(rows[permutation(3, number, len(rows)).numpy()][: len(chosen)]) == set(chosen)
+
+
+def keys_at(*hashes):
+    """Keys whose positions for seed 0 are at most 0.001 from these."""
+    names = [str(i) for i in range(20_000)]
+    positions = hash_positions(names, 0)
+    return [names[int(np.abs(positions - each).argmin())] for each in hashes]
+
+
+@pytest.mark.parametrize(("hashes", "expected"), [
+    ((0.03, 0.06, 0.09), ["test", "train", "train"]),  # of three in test, it keeps the one that is farthest from train
+    ((0.92, 0.95, 0.98), ["train", "train", "val"]),
+    ((0.095, 0.98), ["train", "val"]),  # the nearest to train moves there
+    ((0.02, 0.905), ["test", "train"]),
+])
+def test_the_samples_nearest_to_the_threshold_change_sides(hashes, expected):
+    rare = keys_at(*hashes)
+    many = [f"many/{i}" for i in range(2000)]
+    found = parts(rare + many, [1] * len(rare) + [0] * len(many))
+    assert [found[key] for key in rare] == expected
+
+
+@pytest.mark.parametrize("count", [5, 7, 20])
+def test_as_many_as_asked_for_are_held_out_each_class_by_its_share(count):
+    labels = np.repeat([0, 1, 2], [50, 33, 17])
+    remaining, held = hold_out(labels, count, 0)
+    assert len(held) == count and sorted([*remaining, *held]) == list(range(100))
+    assert (np.abs(np.bincount(labels[held], minlength=3) - np.array([50, 33, 17]) * count / 100) < 1).all()
+
+
+def test_the_fraction_of_validation_is_that_of_what_is_not_test():
+    assert validation_fraction((0.6, 0.2, 0.2)) == pytest.approx(0.25)
+    assert validation_fraction((0.9, 0.1, 0.0)) == pytest.approx(0.1) and validation_fraction((0.0, 0.0, 1.0)) == 0
