@@ -366,3 +366,16 @@ def test_without_drop_last_no_sample_is_left_out(n, world, accumulate):
     resumed = TrainBatches(dataset, size, 2, 0, world, **options)
     resumed.start = accumulate
     assert all(torch.equal(a["index"], b["index"]) for a, b in zip(found[0][accumulate:], resumed, strict=True))
+
+
+def test_the_order_is_the_permutation_of_seed_and_epoch():
+    batches = TrainBatches(ImageDataset(toy(), P8), 10, seed=3)
+    assert batches.order(7).tolist() == [[7, row] for row in permutation(3, 7, 50).tolist()]
+
+
+def test_batches_that_cannot_be_divided_are_an_error():
+    dataset = ImageDataset(toy(), P8)
+    with pytest.raises(ValueError, match="accumulate=0 must be 1 or more"):
+        TrainBatches(dataset, 10, accumulate=0)
+    with pytest.raises(DataError, match="batch_size 9 is not divisible by 2 devices; nearest valid: 8, 10"):
+        EvalBatches(dataset, 9, world=2)
