@@ -218,8 +218,10 @@ def test_white_space_around_a_text_is_removed_as_in_training(folder):
     assert not isinstance(next(predictor.stream(["  12345678  "])), BadText)  # 8 bytes and EOS
     older = vit.load(save_translator(folder / "older"), device="cpu")
     assert older.encode(" ab", "it").tolist() != older.encode("ab", "it").tolist()
+    vit.load(folder / "strip", ensemble=[folder / "older"])
+    save_translator(folder / "as they are", extra={"strip": False})
     with pytest.raises(ValueError, match=r"was trained with data\.strip=true and the other was not"):
-        vit.load(folder / "strip", ensemble=[folder / "older"])
+        vit.load(folder / "strip", ensemble=[folder / "as they are"])
 
 
 @pytest.mark.parametrize("text", ["", " \t"])

@@ -3,10 +3,9 @@
 Tokenization, preprocessing and decoding are those of the evaluation during training.
 """
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import torch
@@ -20,54 +19,13 @@ from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import EOS, PAD, UNK
 from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
 from vit.inference.fast_generation import FastGeneration
+from vit.inference.generated_text import GeneratedText, RecordedSearch
 from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device
+from vit.inference.seq2seq_ensemble import check_ensemble
 from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of
 
-LIMITS = ("max_width", "max_pixels")  # of preprocessing, in which the models of an ensemble may differ
 WINDOW = 16  # batches whose sources are sorted by length together
-
-
-@dataclass(frozen=True)
-class GeneratedText:
-    """The generated texts for one source, best first, with their scores."""
-
-    source: str
-    texts: tuple[str, ...]
-    scores: tuple[float, ...]
-
-    @property
-    def text(self) -> str:
-        return self.texts[0]
-
-    @property
-    def score(self) -> float:
-        return self.scores[0]
-
-    @property
-    def certainty(self) -> float:
-        """exp(score): with the default length penalty of 1, the geometric mean of the token probabilities."""
-        return math.exp(self.score)
-
-
-@dataclass(frozen=True)
-class RecordedSearch:
-    """The generated texts for one source with the tree of their search.
-
-    Args:
-        tokens: text of the last token of each node of the tree, empty for the root.
-        nodes: the node of each generated text, best first; None if the search has not found it.
-    """
-
-    generated: GeneratedText
-    tree: SearchTree
-    tokens: Sequence[str]
-    nodes: Sequence[int | None]
-
-    @property
-    def chosen(self) -> frozenset[int]:
-        """Indices of the nodes on the path to the best text; none if the search has not found it."""
-        return frozenset() if self.nodes[0] is None else frozenset([0, *self.tree.path(self.nodes[0])])
 
 
 class Seq2SeqPredictor:
@@ -326,31 +284,3 @@ class Seq2SeqPredictor:
 def is_empty(source: object) -> bool:
     """Whether a source is a text without anything but white space."""
     return isinstance(source, str) and not source.strip()
-
-
-def check_ensemble(bundle: Bundle, other: Bundle) -> None:
-    """Check that another model reads the same sources and generates the same tokens.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if "target" not in other.tokenizers:
-        raise ValueError(f"{other.path} does not generate text; an ensemble consists of models that do")
-    first, second = bundle.model.config.source, other.model.config.source
-    if first != second:
-        raise ValueError(f"{other.path} reads {second}s, but {bundle.path} reads {first}s; the models of an ensemble "
-                         "need the same sources")
-    for side in ("target", "source") if first == "text" else ("target",):
-        if other.tokenizer(side).to_dict() != bundle.tokenizer(side).to_dict():
-            raise ValueError(f"{other.path} and {bundle.path} have different {side} tokenizers; the models of an "
-                             "ensemble need the same one")
-    if first == "text" and other.extra.get("strip", False) != bundle.extra.get("strip", False):
-        raise ValueError(f"one of {other.path} and {bundle.path} was trained with data.strip=true and the other was "
-                         "not; the models of an ensemble need the same texts")
-    if first == "image":
-        found, expected = other.preprocessing.to_dict(), bundle.preprocessing.to_dict()
-        differing = [key for key in expected if found[key] != expected[key] and key not in LIMITS]
-        if differing:
-            key = differing[0]
-            raise ValueError(f"{other.path} and {bundle.path} have different preprocessing: {key} is {found[key]} and "
-                             f"{expected[key]}; the models of an ensemble need the same one")

@@ -107,6 +107,11 @@ class ExcelTable:
         self.sheet.append(self.columns)
 
     def write(self, row: Row) -> None:
+        """Appends a row.
+
+        Raises:
+            ValueError: as for the class.
+        """
         self.rows += 1
         if self.rows > self.ROWS:
             raise ValueError(f"a sheet of Excel has {self.ROWS:,} rows, and there are more predictions; choose a name "

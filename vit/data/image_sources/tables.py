@@ -97,8 +97,7 @@ def table(
         _warn_about_unused_splits(path, {name: columns[name] for name in columns if name not in used})
         splits = three_ways(whole, fractions, split_seed)
     else:
-        values = to_list(columns[column])
-        splits = _by_column(path, whole, values, present)
+        splits = _by_column(path, whole, to_list(columns[column]), present)
         splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
     return Source(path.stem, classes, splits, left_out)
 

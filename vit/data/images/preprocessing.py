@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from vit.data.decoding.decode import (
     to_eight_bits,
 )
 from vit.data.formats.zip_archives import ArchivedFile
+from vit.data.images.stored_preprocessing import StoredPreprocessing
 from vit.files.untrusted import read_bytes
 
 RESIZES = ("shorter", "squash", "pad", "none")
@@ -37,29 +38,6 @@ INTERPOLATIONS = {
 }
 MinScale = Callable[[int, int], float]  # upright (width, height) → the smallest scale with all required pixels
 ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tensor
-
-
-class StoredPreprocessing:
-    """Base class of the frozen dataclasses of preprocessing, which a bundle stores as plain values."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The preprocessing that `to_dict` saved.
-
-        Raises:
-            ValueError: a key is unknown or a value is invalid.
-        """
-        known = [field.name for field in fields(cls)]
-        if unknown := sorted(set(values) - set(known)):
-            raise ValueError(f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(known)}")
-        return cls(**values)
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with other values for the named fields."""
-        return replace(self, **changes)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,49 @@
+"""Generated texts with their scores, and the tree of their search."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vit.generation import SearchTree
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """The generated texts for one source, best first, with their scores."""
+
+    source: str
+    texts: tuple[str, ...]
+    scores: tuple[float, ...]
+
+    @property
+    def text(self) -> str:
+        return self.texts[0]
+
+    @property
+    def score(self) -> float:
+        return self.scores[0]
+
+    @property
+    def certainty(self) -> float:
+        """exp(score): with the default length penalty of 1, the geometric mean of the token probabilities."""
+        return math.exp(self.score)
+
+
+@dataclass(frozen=True)
+class RecordedSearch:
+    """The generated texts for one source with the tree of their search.
+
+    Args:
+        tokens: text of the last token of each node of the tree, empty for the root.
+        nodes: the node of each generated text, best first; None if the search has not found it.
+    """
+
+    generated: GeneratedText
+    tree: SearchTree
+    tokens: Sequence[str]
+    nodes: Sequence[int | None]
+
+    @property
+    def chosen(self) -> frozenset[int]:
+        """Indices of the nodes on the path to the best text; none if the search has not found it."""
+        return frozenset() if self.nodes[0] is None else frozenset([0, *self.tree.path(self.nodes[0])])
