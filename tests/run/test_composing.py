@@ -102,3 +102,13 @@ def test_threads_compose_at_once():
         configs = list(threads.map(lambda epochs: compose([f"recipe.epochs={epochs}"]), range(1, 13)))
     assert [config.recipe.epochs for config in configs] == list(range(1, 13))
     assert options("data") == before
+
+
+@pytest.mark.parametrize(("override", "message"), [
+    ("recipe.crop.scale=[0.2,1]", r"recipe.crop is null here, so it has no key scale; write 'recipe.crop=\{scale: "),
+    ("recipe.augment.extra=null", r"key recipe.augment.extra.*; write \+recipe.augment.extra=null for a new key"),
+    ("data.image_size=[[8,8]]", "data.image_size=.*: must be a whole number"),
+])
+def test_a_key_that_does_not_exist_here(override, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve(compose([override]))

@@ -38,6 +38,7 @@ log = logging.getLogger("vit")
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
               "callbacks")
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
+NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
 OPTIONAL_GROUPS = ("augment", "experiment")  # whose files set keys of other nodes
 NEEDED = ("task", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "data", "name", "seed", "runs",
           "run_dir", "resume", "init_from", "precision", "calibrate", "report", "compile", "debug", "compare")
@@ -303,8 +304,12 @@ def _check_keys(found: Groups, parsed: list[Override], search: tuple[str, ...]) 
             check_type(override, known[key])
         if is_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
             continue
-        if known.get(key.rpartition(".")[0]) == {}:
+        node, _, name = key.rpartition(".")
+        if known.get(node) == {}:
             raise ConfigError(f"{key} is a new key: write +{override.input_line}")
+        if node in NULL_NODES and node in known and known[node] is None:
+            raise ConfigError(f"{node} is null here, so it has no key {name}; write '{node}={{{name}: VALUE}}' with "
+                              "all keys that it needs")
         if key in REMOVED:
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
         if having := _options_with(key, known, search):
@@ -312,7 +317,10 @@ def _check_keys(found: Groups, parsed: list[Override], search: tuple[str, ...]) 
             listed = ", ".join(f"{group}={option}" for option in having)
             raise ConfigError(f"{group}={found.choices.get(group)} has no key {name}; add one that has it to the "
                               f"command: {listed}")
-        raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg job)")
+        near = nearest(key, list(known))
+        if not added and key.startswith(tuple(f"{each}." for each in EXTENSIBLE)):
+            near += f"; write +{override.input_line} for a new key of {node}" if node in known else ""
+        raise ConfigError(f"unknown key {key}{near} (see all of them with: --cfg job)")
 
 
 def _options_with(key: str, known: dict, search: tuple[str, ...]) -> list[str]:

@@ -34,7 +34,8 @@ class Number:
         if value is None:
             return self.null
         if isinstance(value, list | tuple):
-            return self.lists and all(each is not None and self.accepts(each) for each in value)
+            return self.lists and not any(each is None or isinstance(each, list | tuple) or not self.accepts(each)
+                                          for each in value)
         if isinstance(value, str):
             return self.names is None or value in self.names
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
