@@ -112,3 +112,8 @@ def test_threads_compose_at_once():
 def test_a_key_that_does_not_exist_here(override, message):
     with pytest.raises(ConfigError, match=message):
         resolve(compose([override]))
+
+
+@pytest.mark.parametrize("recipe", ["scratch", "mae", "text"])
+def test_every_recipe_whose_log_names_drop_last_has_it(recipe):
+    assert compose([f"recipe={recipe}", "recipe.drop_last=false"]).recipe.drop_last is False
