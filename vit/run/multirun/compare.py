@@ -116,6 +116,10 @@ def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
     if folder is not None:
         plan = read_plan(folder)
         check_plan(plan, folder, overrides)
+        for override in recorded:
+            if override not in plan["overrides"] and TARGET not in override:  # a target is stated as trusted
+                log.warning("%s has no effect: %s is resumed with the overrides that it was started with", override,
+                            folder)
         return folder, plan
     runs = {
         name: [*recorded, *own, "compare=null", f"name={config['name']}/{name}"]
