@@ -99,6 +99,10 @@ def test_errors():
         average.load_state_dict({**average.state_dict(), "2.bias": torch.zeros(3)})
     with pytest.raises(ValueError, match="ema decay is 1.0"):
         WeightAverage(model(), 1.0)
+    with pytest.raises(RuntimeError, match="already holds its raw weights"):
+        average.swap_out()
+    with average.swap(), pytest.raises(RuntimeError, match="already holds the averaged weights"):
+        average.swap_in()
 
 
 @pytest.mark.parametrize("make", [lambda net: WeightAverage(net, 0.5), lambda net: EpochAverage(net, 2)])

@@ -3,7 +3,7 @@ import timm
 import torch
 
 from vit.models import create_model, model_from_config
-from vit.training.finetuning.finetune import Finetune, train_only
+from vit.training.finetuning.finetune import Finetune, head_layer, train_only
 from vit.training.optimization.optim import build_optimizer
 
 
@@ -182,3 +182,15 @@ def test_former_arguments_are_those_of_the_present_name(former, name, value):
     with pytest.warns(DeprecationWarning, match=f"{former}= is deprecated; use {name}="):
         found = Finetune(**{former: value})
     assert found == Finetune(**{name: value}) != Finetune()
+
+
+def test_a_head_is_a_layer_only_where_it_is_one_linear_layer_with_a_bias():
+    class Network(torch.nn.Module):
+        def __init__(self, head):
+            super().__init__()
+            self.body, self.head = torch.nn.Linear(4, 4), head
+
+    linear = torch.nn.Linear(4, 2)
+    assert head_layer(Network(linear)) is linear
+    for other in (torch.nn.Linear(4, 2, bias=False), torch.nn.Conv2d(4, 2, 1)):
+        assert head_layer(Network(other)) is None

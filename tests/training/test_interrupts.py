@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals
+from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals, find_stop
 
 
 def stop_inside_a_library():
@@ -142,3 +142,11 @@ def test_a_stop_signal_in_the_first_moment_of_a_worker_is_ignored(name):
     """The signal of a terminal reaches all processes of a run; only the main process handles it."""
     done = subprocess.run([sys.executable, "-c", FIRST_MOMENT, name], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "8", "")
+
+
+def test_the_stop_behind_an_error_of_a_library_is_found():
+    stop = Interrupted(signal.SIGTERM, agreed=False)
+    caused, during, other = ValueError("library"), ValueError("finally"), ValueError("other")
+    caused.__cause__, during.__context__ = stop, caused
+    assert find_stop(stop) is find_stop(caused) is find_stop(during) is stop
+    assert find_stop(other) is None and find_stop(None) is None

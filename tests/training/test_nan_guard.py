@@ -10,8 +10,8 @@ from torch import nn
 
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
-from vit.training.fault_tolerance.nan_guard import LIMIT, skip_update
-from vit.training.fault_tolerance.weights_in_turn import PARTS, WeightsInTurn, norm_of
+from vit.training.fault_tolerance.nan_guard import LIMIT, SHOWN, shortened, skip_update
+from vit.training.fault_tolerance.weights_in_turn import PARTS, WeightsInTurn, gradient_and_others, norm_of
 
 OPTIMIZERS = {
     "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
@@ -148,3 +148,17 @@ def test_a_validation_loss_that_is_not_finite_is_not_saved(tmp_path):
     with pytest.raises(NonFiniteError, match=r"validation loss is nan after optimizer step 6 \(epoch 1"):
         trainer(tmp_path).fit(Breaking(), datamodule=Data())
     assert not (tmp_path / "last.ckpt").exists()
+
+
+def test_the_norm_of_the_gradients_is_joint_and_those_of_other_tensors_are_their_own():
+    gradients, others = [torch.randn(3, 4), torch.randn(5)], [torch.randn(6), torch.randn(2, 2)]
+    norm, found = gradient_and_others(gradients, others)
+    torch.testing.assert_close(norm, torch.cat([each.flatten() for each in gradients]).norm())
+    assert found == pytest.approx([float(each.norm()) for each in others])
+    assert gradient_and_others(gradients, [])[1] == []
+
+
+def test_an_error_names_the_first_samples_and_the_number_of_the_others():
+    names = [f"{i}.png" for i in range(SHOWN + 3)]
+    assert shortened(names) == ", ".join(names[:SHOWN]) + " and 3 more (log.txt has all)"
+    assert shortened(names[:SHOWN]) == ", ".join(names[:SHOWN]) and shortened([]) == "unknown"
