@@ -12,7 +12,7 @@ from vit.bundle import Quantiles, UnknownScore
 from vit.bundle.calibration import STORED, calibration_from_dict, required_samples, stored_ranks
 from vit.data import DataError
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
-from vit.evaluation.calibration.reliability import calibration_error, certainty, risks
+from vit.evaluation.calibration.reliability import calibration_error, certainty, reliability, risks
 from vit.evaluation.calibration.temperature import fit_temperature
 from vit.inference.abstention import fewest_samples, may_exceed, probability_threshold, selective_risks
 from vit.inference.conformal import content_draws, label_scores, set_sizes, true_scores
@@ -257,3 +257,9 @@ def test_the_risk_of_equal_probabilities_does_not_depend_on_the_order_of_the_sam
     right = np.random.default_rng(1).random(50) < distinct
     chosen = [np.argsort(-distinct)[:count] for count in range(1, 51)]
     assert risks(distinct, right) == pytest.approx([1 - right[each].mean() for each in chosen])
+
+
+def test_a_probability_between_two_bins_belongs_to_the_lower_one():
+    probabilities = np.array([0.0, 0.25, 0.125, 0.5, 0.75, 1.0])
+    found = reliability(probabilities, np.array([0, 1, 1, 0, 1, 1], bool), bins=4)
+    assert found == [(3, 0.125, pytest.approx(2 / 3)), (1, 0.5, 0.0), (1, 0.75, 1.0), (1, 1.0, 1.0)]

@@ -16,6 +16,8 @@ from vit.evaluation import evaluate
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import unknown
+from vit.inference.abstention import fewest_samples, smallest_rate
+from vit.inference.conformal import label_scores, set_sizes
 from vit.inference.outputs import captured_features
 from vit.inference.unknown import class_directions, unknown_scores
 from vit.models.text import TextClassifier, TextClassifierConfig
@@ -174,3 +176,20 @@ def test_class_means_become_tensors_once_per_model():
     key = id(record)
     del record
     assert key not in unknown._directions
+
+
+def test_scores_of_labels_by_hand_and_a_set_has_those_up_to_its_limit():
+    probabilities, draws = torch.tensor([[0.25, 0.5, 0.25]]), torch.tensor([0.5])
+    scores, classes = label_scores(probabilities, draws, "aps")
+    assert scores.tolist() == [[0.25, 0.625, 0.875]] and classes.tolist() == [[1, 0, 2]]
+    penalized = label_scores(probabilities, draws, "raps")[0]
+    assert penalized.tolist() == [pytest.approx([0.25, 0.725, 1.075])]
+    sizes = [int(set_sizes(probabilities, draws, limit, "aps")) for limit in (0.2, 0.25, 0.6, 0.625, 1.0)]
+    assert sizes == [0, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("samples", [10, 50, 59, 1000])
+def test_the_smallest_error_rate_is_rounded_up_to_two_digits(samples):
+    exact, found = 1 - 0.05 ** (1 / samples), smallest_rate(samples, 0.05)
+    assert exact <= found < 1.1 * exact and found == pytest.approx(float(f"{found:.1e}"), rel=1e-12)
+    assert fewest_samples(found, 0.05) <= samples
