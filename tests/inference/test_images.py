@@ -16,6 +16,7 @@ import vit
 from vit.bundle import save_bundle
 from vit.data import BadImage, Preprocessing
 from vit.inference import Prediction, autocast, decode_ahead, fast
+from vit.inference.features import Featurizer
 
 CLASSES = ["ant", "bee", "cow", "dog"]
 
@@ -318,3 +319,15 @@ def test_a_faster_mode_with_other_predictions_is_rejected(monkeypatch):
 def test_fast_with_a_precision_is_refused(saved):
     with pytest.raises(ValueError, match="leave out precision=bf16-mixed"):
         vit.load(saved, precision="bf16-mixed", fast=True)
+
+
+def test_a_model_that_was_saved_without_preprocessing_says_so(tmp_path):
+    model = vit.create_model("vit_tiny", image_size=16, patch_size=8, num_classes=3, depth=1)
+    save_bundle(tmp_path, model, ["a", "b", "c"])
+    predictor = vit.load(tmp_path)
+    with pytest.raises(ValueError, match="was saved without the preprocessing of its images"):
+        predictor.predict([Image.new("RGB", (16, 16))])
+    with pytest.raises(ValueError, match="was saved without the preprocessing of its images"):
+        Featurizer(predictor.model, predictor.bundle.preprocessing, torch.device("cpu"), "32-true")
+    predictor.preprocessing = Preprocessing(size=16)
+    assert predictor.predict([Image.new("RGB", (16, 16))])[0].label in "abc"

@@ -16,7 +16,8 @@ class Featurizer:
     of the patch tokens if it has no class token, which is what a classifier fine-tuned from it pools.
 
     Raises:
-        ValueError: the model does not reduce its input to one vector.
+        ValueError: the model does not reduce its input to one vector, or it reads images and was saved without their
+            preprocessing.
     """
 
     def __init__(self, model: nn.Module, preprocessing: Preprocessing | None, device: torch.device, precision: str):
@@ -24,6 +25,9 @@ class Featurizer:
         if not isinstance(model, Classifier) and self.kind not in ("timm", "mae"):
             raise ValueError(f"a model of kind {self.kind} does not reduce its input to one vector; features exist for "
                              "classifiers of images or texts and for masked autoencoders")
+        if preprocessing is None and self.kind != "text_classifier":
+            raise ValueError("the model was saved without the preprocessing of its images; save it with "
+                             "save_bundle(..., preprocessing=vit.data.Preprocessing(...))")
         self.model, self.preprocessing = model.eval().to(device), preprocessing
         self.device, self.precision = device, precision
 

@@ -99,7 +99,24 @@ class Predictor:
         self.bundle = bundle
         self.device = best_device(device)
         self.model = bundle.model.eval().to(self.device)
-        self.classes, self.preprocessing, self.precision = bundle.classes, bundle.preprocessing, precision
+        self.classes, self.precision = bundle.classes, precision
+        self._preprocessing = bundle.preprocessing
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """The preprocessing of the images, which may be replaced.
+
+        Raises:
+            ValueError: the model was saved without one.
+        """
+        if self._preprocessing is None:
+            raise ValueError(f"{self.bundle.path} was saved without the preprocessing of its images; save it with "
+                             "save_bundle(..., preprocessing=vit.data.Preprocessing(...))")
+        return self._preprocessing
+
+    @preprocessing.setter
+    def preprocessing(self, preprocessing: Preprocessing) -> None:
+        self._preprocessing = preprocessing
 
     def predict(
         self, images: Images, top_k: int | None = None, batch_size: int = 64, on_error: str = "raise", *,

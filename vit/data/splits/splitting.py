@@ -1,6 +1,7 @@
 """Validation and test splits for sources that have none of their own.
 
-`assign_splits` uses a hash of each sample's key, so that a sample stays in its split when others are added or removed.
+`assign_splits` uses a hash of each sample's key, so that nearly all samples stay in their split when others
+are added or removed.
 `hold_out` selects an exact number of samples of a set that never changes, such as MNIST.
 """
 
