@@ -60,8 +60,8 @@ def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
     """
     kind = check_kind(predictor, task)
     if task.tta != 1 and kind not in (IMAGES, MULTI_LABEL):
-        raise ValueError(f"--tta is for classifiers of images; {predictor.bundle.path} is for {kind}, of which images "
-                         "and their texts have task.decode.tta=N instead")
+        instead = "use task.decode.tta=N" if kind == IMAGE_TEXT else "leave it out"
+        raise ValueError(f"--tta is for classifiers of images, but {predictor.bundle.path} is for {kind}; {instead}")
     predictor.precision = task.precision
     functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts,
                  PLAIN_TEXT: measure_masked_words}
