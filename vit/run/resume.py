@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import Override
 from torch import nn
 
 from vit.files.checkpoints import verify
+from vit.run.config.composing import check_complete
 from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
 from vit.run.config.overrides import ConfigError, override_text, parse, shown, yaml_text
 from vit.run.config.without_effect import without_effect
@@ -73,6 +74,7 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
     path = find_resumable(config)
     if path is None:
+        check_complete(config)
         return Plan(config, None, new_path(config, is_main_process()), (nothing_to_resume(config),))
     folder = path if path.is_dir() else path.parent.parent
     stored, changes = read_config(folder, overrides), {}

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from hydra.core.override_parser.types import Override, ValueType
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    InterpolationKeyError,
+    InterpolationToMissingValueError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
 from vit.exchange.private_paths import PATH_KEYS
 from vit.messages import one_line
@@ -29,6 +34,7 @@ from vit.run.config.hydra_interface import (
     with_search_path_of_primary,
 )
 from vit.run.config.name_hints import nearest
+from vit.run.config.needed_keys import missing_keys
 from vit.run.config.overrides import ConfigError, parse, with_current_key, with_current_keys
 from vit.run.config.valid_values import check_type, invalid_value, nodes, value_without_effect
 
@@ -246,10 +252,23 @@ def resolve(config: DictConfig) -> dict:
         key = getattr(error, "full_key", None) or "a value"
         if isinstance(error, MissingMandatoryValue | InterpolationToMissingValueError):
             raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
-        raise ConfigError(f"{key}: {one_line(error).partition(' full_key:')[0]}") from None
+        fix = "; add that key to the file of its node" if isinstance(error, InterpolationKeyError) else ""
+        raise ConfigError(f"{key}: {one_line(error).partition(' full_key:')[0]}{fix}") from None
     if problem := invalid_value(found) or value_without_effect(found):
         raise ConfigError(problem)
+    if not found["resume"]:  # the config of a resumed run is its own, which may be of an earlier version
+        check_complete(found)
     return found
+
+
+def check_complete(config: dict) -> None:
+    """Checks that the nodes of a new run have the keys that it reads.
+
+    Raises:
+        ConfigError: names the node, its missing keys and the fix.
+    """
+    if problem := missing_keys(config):
+        raise ConfigError(problem)
 
 
 def _is_group(key: str, search: tuple[str, ...]) -> bool:

@@ -1,0 +1,46 @@
+"""A config file of the user that lacks keys is an error of one line, before the data is read."""
+
+import pytest
+
+from vit.run.config.composing import ConfigError, check_complete, compose, resolve
+from vit.run.config.hydra_interface import with_config_dir
+from vit.run.config.needed_keys import missing_keys
+
+DATA = "_target_: vit.data.image_folder\nname: mine\nroot: x\nworkers: 0\n"
+
+
+@pytest.mark.parametrize("overrides, texts", [
+    (["recipe=mine"], ["recipe has no accumulate, average_epochs, batch_size", "list scratch before _self_", "recipe/"]),
+    (["callbacks=mine"], ["callbacks has no monitor, mode, every_steps", "list default before _self_"]),
+    (["data=mine"], ["data has no audit_seconds, balance", "list _loading before _self_", "task=classification"]),
+    (["data=unnamed"], ["data.name", "add that key to the file of its node"]),
+    (["model=mine"], ["model has no name", "add it to the node"]),
+    (["recipe.crop={ratio:[1,1]}"], ["recipe.crop has no scale"]),
+    (["task=seq2seq", "recipe=mine"], ["list sequence before _self_"]),
+])
+def test_missing_keys(tmp_path, overrides, texts):
+    files = {"recipe": "epochs: 2\n", "callbacks": "patience: 2\n", "data": DATA, "model": "dim: 8\n"}
+    for group, text in files.items():
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "mine.yaml").write_text(text)
+    (tmp_path / "data/unnamed.yaml").write_text("workers: 0\n")
+    config = compose(with_config_dir(overrides, tmp_path))
+    with pytest.raises(ConfigError) as error:
+        resolve(config)
+    for text in texts:
+        assert text in str(error.value)
+
+
+def test_resumed_runs_are_not_checked(tmp_path):
+    """Their own config counts; with resume=auto a new run, which starts if there is none to resume, is checked."""
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe/mine.yaml").write_text("epochs: 2\n")
+    config = resolve(compose(with_config_dir(["recipe=mine", "resume=auto"], tmp_path)))
+    with pytest.raises(ConfigError, match="recipe has no accumulate"):
+        check_complete(config)
+
+
+def test_data_of_another_task():
+    """The error that names both kinds of data is more helpful."""
+    config = resolve(compose(["data=multi30k", "data.root=x", "task=classification", "recipe=scratch", "model=small"]))
+    assert missing_keys(config) is None

@@ -1,0 +1,71 @@
+"""The keys that a new run reads from each node of its config; a file of the user's own may lack them.
+
+Resumed runs are not checked: the code that reads their configs has defaults for keys that are newer than they are.
+"""
+
+IMAGE_DATA = ("audit_seconds", "balance", "image_size", "on_bad_sample", "patch_size", "preprocessing")
+RECIPE = ("accumulate", "average_epochs", "batch_size", "clip", "ema", "epochs", "optimizer", "schedule")
+ALL_TASKS = {  # node -> keys
+    "recipe": RECIPE,
+    "recipe.optimizer": ("name", "lr", "lr_base_batch"),
+    "recipe.schedule": ("name", "warmup", "final", "cooldown"),
+    "recipe.crop": ("scale",),
+    "data": ("_target_", "name", "workers"),
+    "callbacks": ("monitor", "mode", "patience", "every_steps"),
+    "strategy": ("name",),
+    "trainer": ("accelerator", "devices", "num_nodes", "log_every_n_steps", "max_time"),
+}
+OF_TASK = {  # task -> node -> further keys; those of its recipe are the `recipe_keys` of its job
+    "classification": {"data": IMAGE_DATA, "model": ("name",), "recipe.loss": ("label_smoothing",)},
+    "masked_image": {"data": IMAGE_DATA, "model": ("name",), "task": ("examples", "examples_every")},
+    "text_classification": {"data": ("balance", "max_len", "on_long", "tokenizer"),
+                            "recipe.loss": ("label_smoothing",)},
+    "masked_text": {"data": ("mask_ratio", "max_len", "tokenizer")},
+    "seq2seq": {"data": ("max_source_len", "max_target_len", "on_bad_sample", "on_long", "tokenizer"),
+                "task": ("decode", "decode_rows", "examples")},
+}
+COMPLETE = {  # group -> task -> the file that has all keys of the group; None for other tasks
+    "recipe": {"masked_image": "mae", "text_classification": "text", "masked_text": "text", "seq2seq": "sequence",
+               None: "scratch"},
+    "data": {"text_classification": "text_table", "masked_text": "corpus", "seq2seq": "_pairs", None: "_loading"},
+    "callbacks": {None: "default"},
+    "trainer": {None: "default"},
+}
+
+
+def missing_keys(config: dict) -> str | None:
+    """A sentence about the first node that lacks keys; None where none does. Data of another task is left to the error
+    that names both kinds.
+    """
+    task = (config.get("task") or {}).get("name")
+    for nodes in (ALL_TASKS, OF_TASK.get(task, {})):
+        for node, keys in nodes.items():
+            found = node_of(config, node)
+            if not isinstance(found, dict) or node == "data" and is_of_another_task(found, task):
+                continue
+            if missing := [key for key in keys if key not in found]:
+                return _sentence(node, missing, task)
+    return None
+
+
+def is_of_another_task(data: dict, task: str | None) -> bool:
+    """Whether the data has all keys that another task needs."""
+    needed = (set(ALL_TASKS["data"]) | set(nodes["data"]) for other, nodes in OF_TASK.items() if other != task)
+    return any(keys <= set(data) for keys in needed)
+
+
+def node_of(config: dict, node: str) -> object:
+    """The value of a dotted key; None where it is missing."""
+    found = config
+    for key in node.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _sentence(node: str, missing: list[str], task: str | None) -> str:
+    group = node.partition(".")[0]
+    files = COMPLETE.get(node, {})
+    fix = f"add {'it' if len(missing) == 1 else 'them'} to the node"
+    if complete := files.get(task, files.get(None)):
+        fix = f"list {complete} before _self_ in the defaults of its file in {group}/, or {fix}"
+    return f"{node} has no {', '.join(missing)}, which task={task} needs; {fix}"
