@@ -216,6 +216,8 @@ def test_what_cannot_change_on_resuming(tmp_path, monkeypatch):
         vit.train([f"resume={tmp_path}", "recipe.epochs=0"])
     with pytest.raises(ConfigError, match="model=tiny cannot change in a resumed run"):
         vit.train([f"resume={tmp_path}", "model=tiny"])
+    with pytest.raises(ConfigError, match="init_from=x has no effect on a resumed run, .* leave resume out for a new"):
+        vit.train([f"resume={tmp_path}", "init_from=x"])
     with pytest.raises(
         ConfigError, match=r"last.ckpt: .* is \(.*64.*\) in the checkpoint and \(.*128.*\) in the model"
     ):

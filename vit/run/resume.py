@@ -257,6 +257,9 @@ def adjusted(
                 f"{override.input_line}: a resumed run cannot change which weights are trained; start a new one with "
                 "init_from="
             )
+        if key == "init_from" and key not in allowed:
+            raise ConfigError(f"{override.input_line} has no effect on a resumed run, which continues from its own "
+                              "weights; leave it out, or leave resume out for a new run")
         changes[key] = node[leaf], value
         node[leaf] = value
         if not is_free(key):
