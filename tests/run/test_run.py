@@ -289,6 +289,14 @@ def test_debug_runs_every_phase(tmp_path):
     assert len(predictions) == 64 and len({row["true"] for row in predictions}) > 5  # of 360, from all over the split
 
 
+def test_a_run_of_one_step_states_no_rate(tmp_path, capsys):
+    """The first step, which includes the start, is not measured; images/s 0 was printed."""
+    small = ["model.depth=1", "model.dim=16", "recipe.batch_size=1257", "recipe.epochs=1", "calibrate=none"]
+    run = vit.train([*small, "precision=32-true", "logger=csv", "report=false", f"run_dir={tmp_path}"])
+    assert run.metrics["steps"] == 1 and "images_per_second" not in run.metrics
+    assert "  images/s" not in capsys.readouterr().out.partition("ended: ")[2]
+
+
 @pytest.mark.parametrize("data", ["spelled_numbers", "text_table", "corpus"])
 def test_debug_tests_few_texts(data, tmp_path):
     small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "precision=32-true", "logger=csv", "report=false"]

@@ -137,7 +137,8 @@ def speed(job: Job, trainer: Trainer) -> dict:
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "seconds": round(meter.elapsed, 1),
-        f"{job.task.unit}_per_second": round(meter.rows_per_second, 1),
+        # the first step of a session is not measured
+        **({f"{job.task.unit}_per_second": round(meter.rows_per_second, 1)} if meter.seconds else {}),
         "data_wait": round(meter.data_wait, 4),
         **({} if meter.first_step is None else {"first_step_seconds": round(meter.first_step, 2)}),
         "parameters": whole_size(job.model),
@@ -167,7 +168,7 @@ def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path |
         **({"leakage": leakage_note(job.config["leakage"])} if job.config.get("leakage") else {}),
         **({"trained": f"{trained:,} of {parameters:,} parameters"} if trained < parameters else {}),
         "time": duration(metrics["seconds"]),
-        f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
+        **({f"{unit}/s": f"{rate:,.0f}"} if (rate := metrics.get(f"{unit}_per_second")) else {}),
         "best epoch": f"{metrics['best_epoch']} of {metrics['epochs']}{EPOCH_0 if metrics['best_epoch'] == 0 else ''}",
         "ended": ended,
         "model": str(folder.model),

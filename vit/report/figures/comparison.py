@@ -79,8 +79,9 @@ def facts(models: Sequence[ComparedModel]) -> list[Fact]:
         ("training time", lambda c: c.seconds, duration, False),
         ("peak memory", lambda c: c.memory, lambda v: f"{v / 1e6:,.0f} MB", False),
     ]
-    known = all(c.memory for c in models)
-    return [(result, lambda c: c.accuracy, lambda v: f"{v:.2%}", True), *sizes, *(costs if known else costs[:-1])]
+    unknown = {name for name, value, *_ in costs if name != "training time" and not all(map(value, models))}
+    costs = [cost for cost in costs if cost[0] not in unknown]
+    return [(result, lambda c: c.accuracy, lambda v: f"{v:.2%}", True), *sizes, *costs]
 
 
 def trained(entry: ComparedModel) -> int:
