@@ -10,7 +10,7 @@ from PIL import Image
 import vit
 from vit.data import Preprocessing
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.multirun.compare import conclude
+from vit.run.multirun.compare import PLAN, conclude, find_stopped
 from vit.run.parts.networks import build_model
 
 SHORT = ["recipe.epochs=1", "data.image_size=16", "trainer.accelerator=cpu"]
@@ -95,3 +95,13 @@ def test_the_table_has_the_metrics_of_all_runs(comparison, tmp_path):
     with open(tmp_path / "comparison.csv", newline="") as table:
         vit_row, cnn_row = csv.DictReader(table)
     assert vit_row["val/accuracy"] == "" and float(cnn_row["val/accuracy"]) > 0
+
+
+def test_a_broken_plan_is_skipped_by_resume_auto(tmp_path, caplog):
+    broken, whole = tmp_path / "both/2", tmp_path / "both/1"
+    for folder, text in ((broken, "name: ["), (whole, "overrides: [seed=1]\nruns: {a: [], b: []}\n")):
+        folder.mkdir(parents=True)
+        (folder / PLAN).write_text(text)
+    config = {"resume": "auto", "run_dir": None, "runs": str(tmp_path), "name": "both"}
+    assert find_stopped(config, ["seed=1"]) == whole
+    assert f"resume=auto skips {broken}" in caplog.text and caplog.text.count("skips") == 1

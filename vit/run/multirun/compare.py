@@ -161,7 +161,16 @@ def find_stopped(config: dict, overrides: list[str]) -> pathlib.Path | None:
         return folder if (folder / PLAN).exists() else None
     plans = sorted((pathlib.Path(config["runs"]) / config["name"]).glob(f"*/{PLAN}"), reverse=True)
     unfinished = (plan.parent for plan in plans if not (plan.parent / COMPARISON).exists())
-    return next((folder for folder in unfinished if read_plan(folder)["overrides"] == overrides), None)
+    return next((folder for folder in unfinished if is_plan_of(folder, overrides)), None)
+
+
+def is_plan_of(folder: pathlib.Path, overrides: list[str]) -> bool:
+    """Whether a comparison was started with these overrides; a plan that cannot be read is logged, and is not."""
+    try:
+        return read_plan(folder)["overrides"] == overrides
+    except ConfigError as error:
+        log.warning("resume=auto skips %s: %s", folder, error)
+        return False
 
 
 def read_plan(folder: pathlib.Path) -> dict:
@@ -241,7 +250,7 @@ def compared_model(run: pathlib.Path, name: str, metrics: dict, split: str, metr
         metrics[f"{split}/{metric}"],
         metrics["parameters"],
         metrics["flops"],
-        next(value for key, value in metrics.items() if key.endswith("_per_second")),
+        next((value for key, value in metrics.items() if key.endswith("_per_second")), 0.0),
         metrics["seconds"],
         metrics.get("trained_parameters"),
         metrics.get("peak_memory", 0),
