@@ -5,6 +5,7 @@ import pytest
 import vit
 from tests.run.conftest import table
 from tests.run.test_accumulate import TASKS, data, made  # noqa: F401 (a fixture)
+from vit.run.config.composing import ConfigError
 from vit.training import mode_of
 
 DIGITS = ["recipe.epochs=4", "precision=32-true", "logger=csv", "report=false", "recipe.ema=null", "model.depth=1",
@@ -19,6 +20,11 @@ def test_the_best_epoch_is_the_best_by_its_metric(tmp_path, monitor, best):
     assert len(values) == 4 and max(values) > min(values)
     assert run.metrics[monitor] == pytest.approx(best(values))
     assert run.metrics["best_epoch"] - values.index(best(values)) in (0, 1)  # counted from 0 or 1
+
+
+def test_no_metric_is_named_as_in_a_config(tmp_path):
+    with pytest.raises(ConfigError, match="callbacks.monitor=null: must be one of val/loss"):
+        vit.train([*DIGITS, "callbacks.monitor=null", f"run_dir={tmp_path / 'run'}"])
 
 
 @pytest.mark.parametrize("name", ["classification", "multi-label", "masked images", "masked texts", "text classes",

@@ -10,7 +10,7 @@ DATA = "_target_: vit.data.image_folder\nname: mine\nroot: x\nworkers: 0\n"
 
 
 @pytest.mark.parametrize("overrides, texts", [
-    (["recipe=mine"], ["recipe has no accumulate, average_epochs, batch_size", "list scratch before _self_", "recipe/"]),
+    (["recipe=mine"], ["recipe has no accumulate, average_epochs, batch_size", "list scratch before _self_"]),
     (["callbacks=mine"], ["callbacks has no monitor, mode, every_steps", "list default before _self_"]),
     (["data=mine"], ["data has no audit_seconds, balance", "list _loading before _self_", "task=classification"]),
     (["data=unnamed"], ["data.name", "add that key to the file of its node"]),
@@ -38,6 +38,15 @@ def test_resumed_runs_are_not_checked(tmp_path):
     config = resolve(compose(with_config_dir(["recipe=mine", "resume=auto"], tmp_path)))
     with pytest.raises(ConfigError, match="recipe has no accumulate"):
         check_complete(config)
+
+
+@pytest.mark.parametrize("overrides, name", [(["recipe=latin"], "recipe/latin.yaml"),
+                                             (["hydra.job.config_name=latin"], "latin.yaml")])
+def test_files_that_are_not_utf8_are_named(tmp_path, overrides, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"defaults: [train]\nname: caf\xe9\n")
+    with pytest.raises(ConfigError, match=f"{name}: is not UTF-8 text at byte 27; save it as UTF-8"):
+        compose(with_config_dir(overrides, tmp_path))
 
 
 def test_data_of_another_task():

@@ -8,7 +8,7 @@ import functools
 import os
 import pathlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hydra import initialize_config_dir
@@ -68,6 +68,18 @@ def compose_with(overrides: list[str], name: str) -> DictConfig:
         return hydra.compose_config(name, overrides, RunMode.RUN, with_log_configuration=False, from_shell=False)
     except CONFIG_ERRORS as error:
         raise ConfigError(explained(error)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(not_utf8([folder, *search_folders(parse(overrides))], error)) from None
+
+
+def not_utf8(folders: Iterable[pathlib.Path], error: UnicodeDecodeError) -> str:
+    """The first config file in these folders that is not UTF-8, with the position in it."""
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml"))):
+        try:
+            path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as found:
+            return f"{path}: is not UTF-8 text at byte {found.start}; save it as UTF-8"
+    return one_line(error)
 
 
 def run_job(task: Callable[[DictConfig], object], overrides: list[str], name: str) -> None:
@@ -147,6 +159,8 @@ def with_search_path_of_primary(parsed: list[Override], name: str) -> list[Overr
         own = (OmegaConf.select(OmegaConf.load(home / f"{name}.yaml"), SEARCH_PATH) if home else None) or []
     except CONFIG_ERRORS as error:
         raise ConfigError(one_line(error)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(not_utf8([home], error)) from None
     for found in (stated, own):
         if not isinstance(found, Sequence) or isinstance(found, str):
             raise ConfigError(f"{SEARCH_PATH}={found}: must be a list, such as {search_path([found])}")

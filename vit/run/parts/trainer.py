@@ -169,7 +169,7 @@ def monitor_mode(job: Job) -> str:
     """
     monitor, stated = job.config["callbacks"]["monitor"], job.config["callbacks"]["mode"]
     if monitor not in job.task.metric_names:
-        raise ConfigError(f"callbacks.monitor={monitor}: must be one of {', '.join(job.task.metric_names)}")
+        raise ConfigError(f"callbacks.monitor={yaml_text(monitor)}: must be one of {', '.join(job.task.metric_names)}")
     mode = mode_of(monitor)
     if stated not in (None, mode):
         better = "lowest" if mode == "min" else "highest"
