@@ -39,6 +39,10 @@ class LimitError(ValueError):
 class NotRegularFileError(OSError):
     """A FIFO, a device, a socket or a folder instead of a file; `strerror` names the kind."""
 
+    def __str__(self) -> str:
+        """Without the error number that `OSError` begins with, and that this one does not have."""
+        return f"{self.strerror}: {self.filename!r}" if self.filename else str(self.strerror)
+
 
 def check_regular(path: str | PathLike[str]) -> os.stat_result:
     """The status of a regular file, without blocking.
