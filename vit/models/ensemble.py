@@ -25,7 +25,8 @@ class EnsembleConfig(ModelConfig):
         multi_label: average independent probabilities per label instead of a distribution over classes.
 
     Raises:
-        ValueError: there is no member, or a member lacks a mean, deviation or temperature.
+        ValueError: there is no member, a member lacks a mean, deviation or temperature, or one of the latter two is not
+            finite and above 0.
     """
 
     kind: ClassVar[str] = "ensemble"
@@ -49,6 +50,11 @@ class EnsembleConfig(ModelConfig):
         per_label = (each for each in self.temperatures if isinstance(each, tuple))
         if wrong := next((each for each in per_label if len(each) != self.num_classes), ()):
             raise ValueError(f"a member of an ensemble has {len(wrong)} temperatures for {self.num_classes} labels")
+        for name, values in (("stds", self.stds), ("temperatures", self.temperatures)):
+            numbers = (number for each in values for number in (each if isinstance(each, tuple) else (each,)))
+            if (wrong := next((number for number in numbers if not 0 < number < math.inf), None)) is not None:
+                raise ValueError(f"{name} of an ensemble has {wrong:g}; they divide, so they must be finite "
+                                 "and above 0")
         if self.member.get("kind") == self.kind:
             raise ValueError("a member of an ensemble is an ensemble itself; give its members instead")
 
