@@ -4,6 +4,7 @@ import shutil
 import zipfile
 
 import pytest
+from PIL import Image
 
 from vit.data import DataError, folder
 from vit.data.image_sources.folders import _check_classes
@@ -40,3 +41,13 @@ def test_classes_of_train_are_read_once_to_find_unknown_ones(tmp_path):
     classes = Counted(map(str, range(50)))
     _check_classes(classes, list(classes), tmp_path)
     assert classes.times <= 2
+
+
+def test_classes_in_the_only_folder_of_the_root_are_named(tmp_path):
+    for name in ("cat", "dog"):
+        inner = tmp_path / "photos" / name
+        inner.mkdir(parents=True)
+        for i in range(3):
+            Image.new("RGB", (8, 8)).save(inner / f"{i}.png")
+    with pytest.raises(DataError, match=rf"at least 2 classes; if the 2 .* set '?data.root={tmp_path / 'photos'}'?$"):
+        folder(tmp_path)

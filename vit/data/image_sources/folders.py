@@ -43,7 +43,7 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
         files = image_files(root)
         classes = _class_names(root, "", files)
         _check_no_splits(root, classes, files)
-        if len(classes) == 1 and (other := _other_source(root, files)):
+        if len(classes) == 1 and (other := _inner_classes(root, files) or _other_source(root, files)):
             raise DataError(f"{root}: has a single class folder, {printable(classes[0])}, but a classifier needs at "
                             f"least 2 classes{other}")
         splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
@@ -123,6 +123,16 @@ def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
         raise DataError(f"{root / directory}: holds no class folders; expected one folder of images per class{listed}"
                         f"{_other_source(root, files)}")
     return names
+
+
+def _inner_classes(root: Path | Archive, files: ImageFiles) -> str:
+    """Part of a message: the only folder, if its images are in two or more folders, which may be the classes."""
+    paths = [name.split(os.sep) for name in files.images]
+    outer, inner = {parts[0] for parts in paths}, {parts[1] for parts in paths if len(parts) > 2}
+    if isinstance(root, Archive) or len(outer) != 1 or len(inner) < 2 or any(len(parts) < 3 for parts in paths):
+        return ""
+    fix = shlex.quote(f"data.root={os.path.join(str(root), *outer)}")
+    return f"; if the {len(inner)} folders in it are the classes, set {fix}"
 
 
 def _other_source(root: Path | Archive, files: ImageFiles) -> str:
