@@ -285,3 +285,14 @@ def test_heic(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(BadImage, match=r"a.heic: is a HEIC image.*pip install 'vitwright\[heic\]'"):
         Preprocessing(size=8).image(tmp_path / "a.heic")
+
+
+def test_numbers_among_the_stated_classes_are_names_in_npz_too(tmp_path):
+    """As in other tables; labels 1 to 3 with three classes were out of range."""
+    labels = np.array([1, 2, 3] * 10)
+    np.savez(tmp_path / "a.npz", images=np.zeros((30, 4, 4), np.uint8), labels=labels)
+    source = table(tmp_path / "a.npz", classes=[1, 2, 3])
+    assert source.classes == ["1", "2", "3"]
+    assert sorted(np.concatenate([split.labels for split in source.splits.values()]).tolist()) == sorted(labels - 1)
+    np.savez(tmp_path / "b.npz", images=np.zeros((30, 4, 4), np.uint8), labels=labels - 1)
+    assert table(tmp_path / "b.npz", classes=["x", "y", "z"]).classes == ["x", "y", "z"]

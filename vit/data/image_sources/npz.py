@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.class_names import encode_labels, parse_class_names
+from vit.data.class_names import encode_labels, labels_are_class_names, parse_class_names
 from vit.data.errors import DataError
 from vit.data.image_sources.table_labels import warn_about_one_hot
 from vit.data.sample_names import RowNames
@@ -40,6 +40,9 @@ def npz(
                         f"val_, test_), but contains {listed or 'no arrays'}")
     stated, names, splits = parse_class_names(classes), None, {}
     chosen = found or {"train": whole}
+    values = _values(arrays, chosen.values())
+    if values and labels_are_class_names(values, stated):  # as in a table
+        stated, names = None, stated
     for key, (images, labels) in chosen.items():
         names, splits[key] = _split(path, key, arrays[images], arrays[labels], stated, names)
     if splits["train"].labels.ndim == 2:
@@ -51,6 +54,13 @@ def npz(
         return Source(path.stem, names, three_ways(splits["train"], fractions, split_seed), left_out)
     fraction = validation_fraction(fractions)
     return Source(path.stem, names, with_validation(splits, None, fraction, split_seed), left_out)
+
+
+def _values(arrays: dict[str, np.ndarray], pairs: Iterable[tuple[str, str]]) -> list:
+    """The labels of all splits with one label per image."""
+    found = [arrays[labels] for _, labels in pairs]
+    single = [labels for labels in found if labels.ndim == 1 or labels.shape[1:] == (1,)]
+    return [value for labels in single for value in labels.ravel().tolist()]
 
 
 def are_image_arrays(names: Iterable[str]) -> bool:
