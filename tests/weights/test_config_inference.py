@@ -9,6 +9,7 @@ from vit.models import VisionTransformerConfig, model_from_config
 from vit.models.masked import MaskedTextConfig
 from vit.models.text import TextClassifierConfig
 from vit.weights import infer_config, published_num_heads
+from vit.weights.config_inference import ConfigMismatch, check_declared
 
 TINY = {"image_size": 32, "patch_size": 8, "dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
 CASES = {
@@ -105,6 +106,14 @@ def broken(change) -> dict[str, torch.Tensor]:
 def test_contradictions_are_errors_with_both_numbers(change, stated: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         infer_config(broken(change), {"num_heads": 3, "activation": "gelu", **stated})
+
+
+def test_a_declared_config_agrees_with_the_inferred_one() -> None:
+    config = {"dim": 48, "image_size": (32, 32), "layer_scale": 1e-5, "mlp_ratio": 2.6667, "registers": 0}
+    check_declared(config, {"dim": 48, "image_size": 32, "layer_scale": 0.1, "mlp_ratio": 8 / 3, "no_such_part": 1})
+    for key, value in {"dim": 49, "image_size": (32, 48), "layer_scale": None, "mlp_ratio": 2.69}.items():
+        with pytest.raises(ConfigMismatch, match=f"^{key} is .* by the source's config, but .* by its tensors"):
+            check_declared(config, {"registers": 0, key: value})
 
 
 def test_an_activation_is_never_guessed() -> None:

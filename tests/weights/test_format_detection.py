@@ -1,10 +1,12 @@
 """The format of a state dict, with the prefixes of wrappers and several copies of the model."""
 
+from dataclasses import replace
+
 import torch
 
 from vit.models import create_model
 from vit.weights import detect_format, to_timm
-from vit.weights.format_detection import VIT
+from vit.weights.format_detection import VIT, DetectedWeights
 from vit.weights.formats.timm import TIMM
 
 STATE = dict(create_model("vit_tiny", dim=24, depth=2, num_heads=3, patch_size=4, image_size=16).state_dict())
@@ -33,7 +35,21 @@ def test_the_average_is_preferred_to_other_copies() -> None:
     found = detect_format(prefixed("student.", STATE) | prefixed("ema.", average))
     assert found.prefix == "ema." and found.copies == ("student.",)
     assert torch.equal(found.state["head.weight"], average["head.weight"])
+    assert found.state.keys() == STATE.keys()
     assert "another copy under student. was ignored" in found.notes()
+
+
+def test_the_order_of_copies_is_not_that_of_their_names() -> None:
+    copies = ["backup.", "momentum_encoder.", "ema.", "teacher."]
+    found = detect_format({name: tensor for copy in copies for name, tensor in prefixed(copy, STATE).items()})
+    assert (found.prefix, *found.copies) == ("teacher.", "ema.", "momentum_encoder.", "backup.")
+
+
+def test_a_conversion_that_depends_on_the_heads_gets_their_number() -> None:
+    halved = replace(VIT, with_heads=lambda converted, state, heads: {"head.bias": state["head.bias"] / heads})
+    found = DetectedWeights(halved, STATE)
+    assert found.converted.keys() == STATE.keys()
+    assert torch.equal(replace(found, num_heads=2).converted["head.bias"], STATE["head.bias"] / 2)
 
 
 def test_other_names_have_no_format() -> None:
