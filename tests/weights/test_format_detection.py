@@ -46,10 +46,11 @@ def test_the_order_of_copies_is_not_that_of_their_names() -> None:
 
 
 def test_a_conversion_that_depends_on_the_heads_gets_their_number() -> None:
-    halved = replace(VIT, with_heads=lambda converted, state, heads: {"head.bias": state["head.bias"] / heads})
-    found = DetectedWeights(halved, STATE)
-    assert found.converted.keys() == STATE.keys()
-    assert torch.equal(replace(found, num_heads=2).converted["head.bias"], STATE["head.bias"] / 2)
+    name = "encoder.norm.weight"
+    halved = replace(VIT, with_heads=lambda converted, state, heads: {**converted, name: state[name] / heads})
+    assert torch.equal(DetectedWeights(halved, STATE).converted[name], STATE[name])
+    assert torch.equal(DetectedWeights(halved, STATE, num_heads=2).converted[name], STATE[name] / 2)
+    assert torch.equal(DetectedWeights(VIT, STATE, num_heads=2).converted[name], STATE[name])
 
 
 def test_other_names_have_no_format() -> None:
