@@ -300,3 +300,10 @@ def test_a_transparent_colour_is_compared_with_all_bits(depth, channels):
     image = Image.open(io.BytesIO(png(values, depth, clear)))
     assert np.array_equal(P8.image(image).permute(1, 2, 0), found)
     assert np.array_equal(P8.image(image).permute(1, 2, 0), found)  # an image that has been decoded
+
+
+def test_pixels_of_eight_bits_have_no_other_stored_values():
+    assert P8.high_bit_depth_values(np.zeros((8, 8), np.uint8)) is None
+    assert P8.high_bit_depth_values(np.zeros((8, 8), bool)) is None
+    values = np.full((8, 8), 4000, np.uint16)
+    assert P8.high_bit_depth_values(values) is values

@@ -81,3 +81,8 @@ def test_a_damaged_header_is_what_pillow_finds(mode):
                 assert (image.format, image.size) == ("JPEG", size) and image.mode in ("RGB", "L")
                 assert image.getexif().get(0x0112, 1) == 1 and getattr(image, "n_frames", 1) == 1
     assert sizes > 100
+
+
+def test_damaged_exif_leaves_the_image_upright():
+    data = encoded(exif=b"Exif\0\0damaged tags")
+    assert ordinary_jpeg_size(data) is None and read_header(data, "a", 500) == ("JPEG", "RGB", (23, 19), 1, 1)

@@ -2,6 +2,7 @@
 
 import builtins
 import csv
+import json
 import sys
 import unicodedata
 import zipfile
@@ -15,6 +16,8 @@ from PIL import Image
 
 from vit.data import BadImage, DataError, Preprocessing, image_text, table
 from vit.data.formats.spreadsheets import spreadsheet_rows
+from vit.data.image_sources.coco_label_studio import annotation_format
+from vit.data.image_sources.file_names import served_files
 from vit.data.image_sources.tables import parquet_splits
 
 ROWS = [[f"images/{i:03}.png", "cat, big" if i % 2 else "dog"] for i in range(10)]
@@ -133,6 +136,35 @@ def test_whole_numbers_with_decimals_are_indices_of_stated_names(root):
     assert labels(table(root / "t.csv", classes=["dog", "cat"], **ALL)) == expected
     (root / "classes.json").write_text('["dog", "cat"]')
     assert labels(table(root / "t.csv", **ALL)) == expected
+
+
+def test_a_label_with_decimals_beside_a_name_is_a_name(root):
+    rows = [[name, ("1.0", "cat")[i % 2]] for i, (name, _) in enumerate(ROWS)]
+    (root / "t.csv").write_text(text(rows))
+    assert labels(table(root / "t.csv", **ALL)) == dict(rows)
+
+
+def test_a_file_of_coco_has_the_categories_of_each_image(root):
+    images = [{"id": 7 + i, "file_name": name} for i, (name, _) in enumerate(ROWS)]
+    categories = [{"id": 3, "name": "dog"}, {"id": 1, "name": "cat"}]
+    objects = [{"id": i, "image_id": 16 - i, "category_id": (1, 3, 3)[i % 3]} for i in range(10)]
+    content = {"images": images, "categories": categories, "annotations": objects}
+    (root / "t.json").write_text(json.dumps(content))
+    expected = {name: ("cat", "dog", "dog")[(9 - i) % 3] for i, (name, _) in enumerate(ROWS)}
+    assert labels(table(root / "t.json", **ALL)) == expected
+
+
+def test_a_list_of_objects_is_one_of_label_studio_only_with_data_and_annotations():
+    task = {"data": {"image": "a.png"}, "annotations": []}
+    assert annotation_format([task])[0] == "Label Studio"
+    for other in ({**task, "data": "a.png"}, {"data": task["data"]}, "a.png"):
+        assert annotation_format([other]) == ("", None)
+
+
+def test_addresses_of_label_studio_name_files():
+    assert served_files("/data/local-files/?d=my%20photos/a.png") == ["my photos/a.png"]
+    assert served_files("/data/upload/3/0123abcd-a%2Bb.png") == ["0123abcd-a+b.png", "a+b.png"]
+    assert served_files("/data/upload/3/a.png") == served_files("images/a.png") == []
 
 
 def test_a_file_of_class_names_that_is_not_read_is_reported(root, caplog):

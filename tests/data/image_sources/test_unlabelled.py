@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from tests.data.shares import near
+from vit.counters import uniform
 from vit.data import DataError, pictures
 from vit.data.images.masked_patches import patch_noise
 from vit.data.images.preprocessing import Preprocessing
@@ -58,6 +59,8 @@ def test_masked_patches_depend_only_on_sample_and_epoch():
     index = torch.tensor([3, 900, 3, 7])
     noise = patch_noise(5, torch.tensor([0, 0, 1, 2]), index, 16)
     assert noise.shape == (4, 16) and noise.min() >= 0 and noise.max() < 1
+    expected = uniform(5, torch.tensor([[0], [0], [1], [2]]), index[:, None], torch.arange(2000, 2016))
+    assert torch.equal(noise, expected)  # the slots after those of augmentations and crops
     for row, epoch in ((0, 0), (1, 0), (2, 1), (3, 2)):
         assert torch.equal(patch_noise(5, epoch, index[row : row + 1], 16)[0], noise[row])
     assert not torch.equal(noise[0], noise[2]) and not torch.equal(patch_noise(6, 0, index, 16)[0], noise[0])

@@ -291,3 +291,20 @@ def test_evaluation_reads_images_that_are_not_cached(split):
         whole = [P32.image(split.read(i)) for i in range(len(split)) if i != 3]
         read = dataset.cached_split().read
         assert all(map(torch.equal, whole, [P32.image(read(i)) for i in range(len(split)) if i != 3]))
+
+
+def test_the_size_of_the_cache_is_estimated_from_a_few_images():
+    class Images:
+        """A thousand images, the later the larger."""
+
+        read: list[int] = []
+
+        def __len__(self):
+            return 1000
+
+        def __call__(self, i):
+            self.read.append(int(i))
+            return np.zeros(int(i), np.uint8)
+
+    assert image_cache.announce("memory", Images(), 10**6) == np.mean(Images.read)
+    assert len(Images.read) == image_cache.SAMPLED and Images.read[0] == 0 and Images.read[-1] == 999

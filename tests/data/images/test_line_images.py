@@ -25,6 +25,8 @@ from vit.data import (
     estimate,
     image_text,
 )
+from vit.data.identity import fingerprint
+from vit.data.pairs.line_widths import fitting_width
 from vit.data.sample_names import RowNames
 
 BYTES = ByteTokenizer()
@@ -111,6 +113,41 @@ def test_a_batch_is_padded_on_the_right_with_a_mask_of_patches():
     whole = embed(pixels.float())
     alone.load_state_dict({k: v for k, v in embed.state_dict().items() if k != "pos_embed"}, strict=False)
     assert torch.allclose(whole[0][mask[0]], alone(images[0][None].float())[0], atol=1e-4)
+
+
+def test_a_fitting_width_holds_all_lines_but_outliers():
+    assert fitting_width(lines((30, 40)), P) == 16 * 16
+    assert fitting_width(lines((30, 40)), LinePreprocessing(16, 70, (8, 10))) == 260  # a multiple of the patch width
+    assert fitting_width(lines([301] * 10), P) == 304
+    images = [np.zeros((16, width, 3), np.uint8) for width in [*[301] * 199, 5000]]
+    split = PairSplit([""] * 200, [""] * 200, read=images.__getitem__)
+    assert fitting_width(split, P) == 604  # twice 301, which 99 % of the lines have
+    assert fitting_width(PairSplit([""] * 2, ["a", "b"], read=[b"damaged", images[-1]].__getitem__), P) == 5000
+    assert fitting_width(PairSplit([""], ["a"], read=[b"damaged"].__getitem__), P) == 256
+
+
+def test_a_preview_has_the_resolution_of_the_image_up_to_a_width():
+    assert P.preview(picture(300, 40)).shape == (40, 300, 3)
+    assert P.preview(picture(300, 40), width=150).shape == (20, 150, 3)
+    assert P.preview(picture(30, 8)).shape == P.image(picture(30, 8)).permute(1, 2, 0).shape == (16, 60, 3)
+
+
+def test_only_lines_wider_than_the_limit_are_squeezed():
+    assert P.squeezed(64, 16) == P.squeezed(128, 32) == ""
+    assert P.squeezed(65, 16) == "65 pixels at a height of 16" and P.squeezed(300, 32) == "150 pixels at a height of 16"
+
+
+def test_a_damaged_line_fails_its_check():
+    P.check(picture(30, 16), "a")
+    with pytest.raises(BadImage, match="line 3"):
+        P.check(b"damaged", "line 3")
+
+
+def test_the_fingerprint_of_a_pair_is_that_of_its_source():
+    split = lines((30, 8, 30))
+    assert len(set(split.fingerprints())) == 3 and split.take(np.array([2, 0])).fingerprints() == [
+        split.fingerprints()[2], split.fingerprints()[0]]
+    assert PairSplit(["x", "y"], ["1", "2"], ["a", "b"]).fingerprints() == [fingerprint("a"), fingerprint("b")]
 
 
 def test_to_dict_and_from_dict():

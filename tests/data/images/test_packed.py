@@ -167,6 +167,11 @@ def test_a_random_number_of_patches_is_drawn_for_each_image_and_epoch(tmp_path, 
     assert torch.equal(dataset.__getitems__(keys[7:8])["image"][0], batch["image"][7])
 
 
+def test_without_a_crop_the_whole_image_is_used() -> None:
+    assert RandomPatches(4).box(30, 90, (32, 32), [0.5]) == (0, 0, 30, 90)
+    assert [RandomPatches(4).patches(16, [number]) for number in (0.0, 0.5, 0.999)] == [4, 10, 16]
+
+
 def test_square_crops_are_those_of_one_size(tmp_path) -> None:
     samples = split(tmp_path, [(50, 50), (64, 64)])
     crop = RandomResizedCrop((0.3, 1.0), (1.0, 1.0), 0, relative=True)

@@ -148,6 +148,14 @@ def test_tensors_as_images():
     assert torch.equal(P8.image(pixels), pixels)
 
 
+def test_draft_keeps_twice_the_input_size_on_both_sides():
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 900, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG")
+    full, draft = (Preprocessing(size=32, resize="squash", draft=d).image(file.getvalue()) for d in (False, True))
+    assert torch.equal(full, draft)  # 60 rows are fewer than twice 32
+
+
 def test_draft_gives_nearly_the_same_pixels_faster(photos):
     path = sorted(photos.rglob("*.jpg"))[0]
     full, draft = (Preprocessing(size=32, draft=d).image(path).float() for d in (False, True))

@@ -16,6 +16,7 @@ from vit.data import (
     source_tokens,
     target_tokens,
 )
+from vit.data.text.token_ids import Tokens
 from vit.data.text.tokenizers import BOS, EOS, PAD
 
 BYTES = ByteTokenizer()
@@ -239,3 +240,18 @@ def test_the_progress_of_line_images_reaches_their_number():
                               progress=lambda stage, *counts, seen=seen: seen.update({stage: counts}))
         assert seen == dict.fromkeys(stages, (30, 30))
         assert same(dataset[3], PairDataset(split, line, BYTES, cache=cache)[3])
+
+
+def test_a_filler_has_no_token_to_predict_and_the_epoch_of_padding():
+    filler = data().filler()
+    assert filler["epoch"].tolist() == [1] and filler["index"].tolist() == [0]
+    assert filler["target"][0, 0] == BOS and (filler["target"][0, 1:] == PAD).all()
+
+
+def test_rows_of_tokens():
+    tokens = Tokens(np.array([5, 6, 7, 8, 9, 10], np.int32), np.array([0, 2, 2, 6]))
+    assert len(tokens) == 3 and tokens.lengths.tolist() == [2, 0, 4] and tokens[2].tolist() == [7, 8, 9, 10]
+    ids, mask = tokens.padded(np.array([2, 1, 0]))
+    assert ids.tolist() == [[7, 8, 9, 10], [PAD] * 4, [5, 6, PAD, PAD]]
+    assert mask.sum(1).tolist() == [4, 0, 2] and mask[2].tolist() == [True, True, False, False]
+    assert tokens.padded(np.array([1, 1]))[0].shape == (2, 0)

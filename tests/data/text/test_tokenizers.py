@@ -112,6 +112,7 @@ def test_ids_equal_those_of_the_library(bpe):
 @pytest.mark.parametrize("kind", ["byte", "bpe"])
 def test_stored_as_plain_data(kind, lower):
     tokenizer = train_tokenizer(kind, LINES, 300, lower=lower)
+    assert type(tokenizer) is {"byte": ByteTokenizer, "bpe": BPETokenizer}[kind]
     again = tokenizer_from_dict(json.loads(json.dumps(tokenizer.to_dict())))
     assert type(again) is type(tokenizer) and again.vocab_size == tokenizer.vocab_size
     assert again.encode_batch(LINES + ODD) == tokenizer.encode_batch(LINES + ODD)
