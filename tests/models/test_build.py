@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.models.test_overrides import MODELS
+from vit.models import model_from_config
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.nn import Interleaved, Rotary, RotateHalf, TextRelativePositions, sincos_1d
@@ -44,3 +46,19 @@ def test_norms_are_where_the_config_says_and_have_its_eps(options: dict) -> None
 @pytest.mark.parametrize(("scaled", "factor"), [(True, 4.0), (False, 1.0)])
 def test_embeddings_are_multiplied_by_the_root_of_the_width_where_the_config_says(scaled: bool, factor: float) -> None:
     assert classifier(scale_embed=scaled).embed.scale == factor
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_matrices_of_every_model_have_the_stated_deviation(kind: str) -> None:
+    torch.manual_seed(0)
+    model = model_from_config({**MODELS[kind], "dim": 48, "init_std": 0.3})
+    linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    large = [layer.weight.std().item() for layer in linear.values() if layer.weight.numel() > 2000]
+    assert len(large) >= 8 and large == pytest.approx([0.3] * len(large), rel=0.1)
+    assert not any(layer.bias.any() for layer in linear.values() if layer.bias is not None)
+
+
+def test_the_mlp_of_attention_pooling_may_have_its_own_width() -> None:
+    values = {**MODELS["images"], "pool": "attention", "class_token": False}
+    assert model_from_config(values).pool.mlp.fc1.weight.shape == (24, 12)
+    assert model_from_config({**values, "pool_mlp_ratio": 3.5}).pool.mlp.fc1.weight.shape == (42, 12)

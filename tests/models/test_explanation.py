@@ -1,5 +1,7 @@
 """The parts of models of every kind add up to the whole, and explaining leaves a model as it was."""
 
+import math
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -76,3 +78,14 @@ def test_shapes_are_those_of_the_outputs():
 def test_a_text_longer_than_the_model_has_positions():
     with pytest.raises(ValueError, match="tokens is 41, but must lie in 1..40"):
         explain(MODELS["seq2seq"](), tokens=41)
+
+
+@pytest.mark.parametrize("kind", ["vit", "bert"])
+def test_the_operations_of_matrices_are_two_per_weight_and_token(kind):
+    model = MODELS[kind]()
+    parts = [part for part in explain(model, tokens=7).parts if part.name.rpartition(".")[2] in ("mlp", "head")]
+    assert len(parts) >= 2
+    for part in parts:
+        matrices = [layer.weight.numel() for layer in model.get_submodule(part.name).modules()
+                    if isinstance(layer, torch.nn.Linear)]
+        assert part.flops == 2 * math.prod(part.shape[:-1]) * sum(matrices)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vit.models import create_model, model_from_config
-from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig, Transformer
+from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig, Transformer, column_means
 from vit.weights import load_weights
 
 B, S, T, V = 3, 7, 6, 19
@@ -223,3 +223,12 @@ def test_invalid_values_are_errors_of_one_line(options: dict, message: str) -> N
     with pytest.raises(ValueError, match=message) as error:
         EncoderDecoderConfig(**{**SMALL, **options})
     assert "\n" not in str(error.value)
+
+
+def test_column_means_leave_out_padding() -> None:
+    patches, mask = torch.randn(2, 6, 4), torch.tensor([[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1]]).bool()
+    means, widths = column_means(patches, mask, rows=2)
+    assert widths.tolist() == [2, 3]
+    torch.testing.assert_close(means[0, 0], (patches[0, 0] + patches[0, 3]) / 2)
+    assert torch.equal(means[0, 1], patches[0, 1]) and not means[0, 2].any()
+    torch.testing.assert_close(means[1], patches[1].view(2, 3, 4).mean(0))

@@ -8,6 +8,7 @@ from timm.layers import resample_abs_pos_embed
 from vit import weights
 from vit.models import create_model
 from vit.weights import load_weights, to_timm
+from vit.weights.loading import copy_tensors
 
 TINY = {"dim": 24, "depth": 2, "num_heads": 3, "patch_size": 4, "image_size": 16, "num_classes": 5}
 
@@ -131,3 +132,16 @@ def test_former_names_are_aliases(old: str, new: str) -> None:
         assert getattr(weights, old) is getattr(weights, new)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         weights.nothing  # noqa: B018
+
+
+def test_tensors_are_assigned_only_to_parameters_of_one_name() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)).half()
+    loaded, first = {"0.weight": torch.ones(2, 2).half(), "1.weight": torch.eye(2)}, model[0].weight.data_ptr()
+    copy_tensors(model, loaded, model.state_dict(), assign=False)
+    assert model[0].weight.data_ptr() == first and torch.equal(model[1].weight, torch.eye(2).half())
+    copy_tensors(model, loaded, model.state_dict(), assign=True)
+    assert model[0].weight.data_ptr() == loaded["0.weight"].data_ptr()
+    assert torch.equal(model[1].weight, torch.eye(2).half()) and model[1].weight.dtype == torch.float16
+    model[1].weight = model[0].weight
+    copy_tensors(model, {**loaded, "1.weight": loaded["0.weight"]}, model.state_dict(), assign=True)
+    assert model[1].weight is model[0].weight
