@@ -230,6 +230,9 @@ def test_the_message_of_out_of_memory():
     assert "\n" not in text
     for part in ("batch_size=512", "vit_large", "384x224", "try 256"):
         assert part in text
+    assert "or take a smaller model or image size" in text
+    text = explain_out_of_memory(error, 1, "bert", batch="batch_tokens")
+    assert "batch_tokens=1, model bert: lower" in text and "try 1" in text and "smaller model or shorter texts" in text
     assert explain_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."), 1, "m", 32)
     assert explain_out_of_memory(ValueError("out of memory"), 1, "m", 32) is None
     with pytest.raises(RuntimeError) as real:

@@ -113,3 +113,5 @@ def test_strategies_by_name():
         build_strategy("dpp")
     with pytest.raises(ValueError, match="strategy=single uses 1 device, but trainer.devices=2"):
         build_strategy("single", "cpu", 2)
+    with pytest.raises(ValueError, match="strategy=ddp has no option shards; its options are .*bucket_cap_mb"):
+        build_strategy("ddp", "cpu", 2, options={"shards": 1})

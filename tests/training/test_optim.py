@@ -10,7 +10,14 @@ from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.nn import MixedRotary
 from vit.training.optimization.gradient_clipping import clip_gradients
 from vit.training.optimization.layer_decay import layer_numbers
-from vit.training.optimization.optim import build_optimizer, parameter_groups, scaled_lr, undecayed
+from vit.training.optimization.optim import (
+    build_optimizer,
+    check_options,
+    fusable,
+    parameter_groups,
+    scaled_lr,
+    undecayed,
+)
 from vit.weights.training_checkpoint import clean_name
 
 
@@ -354,3 +361,16 @@ def test_an_option_that_excludes_the_fused_implementation_is_used(option):
 def test_options_that_an_optimizer_rejects_are_value_errors(name, options, message):
     with pytest.raises(ValueError, match=message):
         build_optimizer(nn.Linear(2, 2), name, options=options)
+
+
+def test_rate_and_decay_are_no_options_of_an_optimizer():
+    for option in ("lr", "weight_decay", "params"):
+        with pytest.raises(ValueError, match=f"optimizer 'adamw' has no option '{option}'; nearest: "):
+            check_options("adamw", {option: 0.1}, ["params", "lr", "betas", "weight_decay"])
+    check_options("adamw", {"betas": (0.9, 0.95)}, ["params", "lr", "betas", "weight_decay"])
+
+
+def test_a_fused_kernel_needs_floating_point_and_a_device_that_has_one():
+    weight, number, meta = torch.zeros(2), torch.zeros(2, dtype=torch.int64), torch.zeros(2, device="meta")
+    assert fusable([weight, weight.half()])
+    assert not fusable([weight, number]) and not fusable([meta, weight])

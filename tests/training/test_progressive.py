@@ -55,3 +55,8 @@ def test_scaling_is_that_of_torchvision():
 def test_values_that_no_stage_can_have(values, text):
     with pytest.raises(ValueError, match=text):
         schedule(4, **values)
+
+
+def test_the_log_has_the_scheduled_values_only():
+    assert Stage().values() == {} and Stage(patch_drop=0.0).values() == {"patch_drop": 0.0}
+    assert Stage((20, 28), 0.5).values() == {"patch_drop": 0.5, "image_size": 20}

@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_wsd_schedule
 
-from vit.training.optimization.schedule import build_schedule, cosine, noam_peak, wsd
+from vit.training.optimization.schedule import build_schedule, cosine, inverse_sqrt, noam, noam_peak, wsd
 
 
 def optimizer(lr=0.1):
@@ -100,3 +100,9 @@ def test_noam_equals_equation_3(dim, warmup):
 def test_noam_needs_a_warmup():
     with pytest.raises(ValueError, match="computes the learning rate from its warm-up, which has 0 steps"):
         noam_peak(64, 0)
+
+
+def test_inverse_sqrt_is_linear_up_to_the_peak_and_then_the_root():
+    assert [inverse_sqrt(step, 4) for step in (0, 1, 2, 4)] == [0.0, 0.25, 0.5, 1.0]
+    assert inverse_sqrt(16, 4) == 0.5 and inverse_sqrt(36, 4) == pytest.approx(1 / 3) and inverse_sqrt(0, 1) == 0.0
+    assert [noam(step, 4) for step in range(50)] == [inverse_sqrt(step + 1, 4) for step in range(50)]
