@@ -1,0 +1,143 @@
+"""The rows of predictions.csv, the choice of the mistakes that are shown, and the numbers of a cross-validation."""
+
+import csv
+import io
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from vit.report import evaluation, multi_label, seq2seq
+from vit.report.cross_validation import print_cross_validation, summary_lines
+from vit.report.summary import number
+
+CLASSES = ["cat", "dog", "owl"]
+SPLIT = SimpleNamespace(names=["a", "b", "c", "d", "e"], read=lambda row: row, sources=None)
+PREVIEW = SimpleNamespace(preview=lambda raw, name: (raw, name))
+
+
+def rows(path: Path) -> list[list[str]]:
+    """The cells, with numbers of six decimals in their shortest form."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return [[str(float(cell)) if re.fullmatch(r"-?\d+\.\d{6}", cell) else cell for cell in row]
+                for row in csv.reader(file)]
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """The arguments of the pictures of mistakes."""
+    found = []
+    for module in (evaluation, multi_label, seq2seq):
+        monkeypatch.setattr(module, "misclassified_picture", lambda path, *values: found.append([*map(list, values)]))
+    return found
+
+
+def classified() -> SimpleNamespace:
+    return SimpleNamespace(
+        rows=np.array([4, 0, 2, 1]), classes=CLASSES, labels=np.array([1, 2, 0, 0]),
+        losses=np.array([0.5, 2.0, 0.25, 3.0]),
+        predictions=np.array([[1, 0], [0, 2], [1, 0], [2, 1]]),
+        probabilities=np.array([[0.75, 0.125], [0.5, 0.25], [0.625, 0.25], [0.5, 0.25]]))
+
+
+def test_a_row_per_sample_has_its_best_classes(tmp_path):
+    evaluation.write_predictions(tmp_path / "new" / "p.csv", classified(), SPLIT)
+    assert rows(tmp_path / "new" / "p.csv") == [
+        ["file", "true", "right", "loss", "label", "probability", "label_2", "probability_2"],
+        ["e", "dog", "1", "0.5", "dog", "0.75", "cat", "0.125"],
+        ["a", "owl", "0", "2.0", "cat", "0.5", "owl", "0.25"],
+        ["c", "cat", "0", "0.25", "dog", "0.625", "cat", "0.25"],
+        ["b", "cat", "0", "3.0", "owl", "0.5", "dog", "0.25"],
+    ]
+
+
+@pytest.mark.parametrize("limit", [2, 24])
+def test_the_surest_wrong_predictions_are_shown_in_the_order_of_the_split_on_a_tie(shown, limit):
+    evaluation.write_misclassified("x", classified(), SPLIT, PREVIEW, limit)
+    images, truths, labels, probabilities, names = shown[0]
+    assert names == ["c", "a", "b"][:limit] and images == [(2, "c"), (0, "a"), (1, "b")][:limit]
+    assert truths == ["cat", "owl", "cat"][:limit] and labels == ["dog", "cat", "owl"][:limit]
+    assert probabilities == [0.625, 0.5, 0.5][:limit]
+
+
+def labelled() -> SimpleNamespace:
+    return SimpleNamespace(
+        rows=np.array([3, 1]), classes=CLASSES, losses=np.array([0.5, 1.5]),
+        truth=np.array([[True, True, False], [False, False, False]]),
+        predicted=np.array([[True, True, False], [True, False, True]]),
+        probabilities=np.array([[0.875, 0.75, 0.25], [0.625, 0.125, 0.75]]))
+
+
+def test_a_row_per_image_has_the_probability_of_each_label(tmp_path):
+    multi_label.write_predictions(tmp_path / "new" / "p.csv", labelled(), SPLIT)
+    assert rows(tmp_path / "new" / "p.csv") == [
+        ["file", "true", "labels", "right", "loss", "p(cat)", "p(dog)", "p(owl)"],
+        ["d", "cat|dog", "cat|dog", "1", "0.5", "0.875", "0.75", "0.25"],
+        ["b", "", "cat|owl", "0", "1.5", "0.625", "0.125", "0.75"],
+    ]
+
+
+def test_false_and_missing_labels_are_shown_by_the_probability_of_the_decision(shown):
+    values = labelled()
+    values.truth[0, 2] = True  # missing, with 1 - 0.25
+    multi_label.write_misclassified("x", values, SPLIT, PREVIEW)
+    images, truths, labels, probabilities, names = shown[0]
+    assert labels == ["no owl", "owl", "cat"] and probabilities == [0.75, 0.75, 0.625]
+    assert truths == ["cat, dog, owl", "none", "none"] and names == ["d", "b", "b"]
+    multi_label.write_misclassified("x", values, SPLIT, PREVIEW, limit=1)
+    assert shown[1][2] == ["no owl"]
+
+
+def test_a_row_per_text_has_its_character_errors(tmp_path, shown):
+    texts = [("abcd", "abxd", -0.5), ("abc", "abc", -0.25), ("", "xy", -0.125)]
+    predictions = [SimpleNamespace(source=name, text=text, score=score, certainty=score + 1)
+                   for name, (_, text, score) in zip("bda", texts, strict=True)]
+    values = SimpleNamespace(rows=[1, 3, 0], predictions=predictions, references=[each[0] for each in texts])
+    seq2seq.write_seq2seq_evaluation(tmp_path / "new", values, SPLIT, PREVIEW)
+    assert rows(tmp_path / "new" / "predictions.csv") == [
+        ["name", "reference", "generated", "right", "cer", "score", "difference"],
+        ["b", "abcd", "abxd", "0", "0.25", "-0.5", "ab[c>x]d"],
+        ["d", "abc", "abc", "1", "0.0", "-0.25", ""],
+        ["a", "", "xy", "0", "2.0", "-0.125", "[>xy]"],
+    ]
+    images, truths, made, certainties, names = shown[0]
+    assert names == ["a", "b"] and truths == ["", "abcd"] and made == ["xy", "abxd"] and certainties == [0.875, 0.5]
+
+
+def crossed(**changes) -> dict:
+    runs = {"0": {"test/accuracy": 0.5, "test/images": 10, "val/accuracy": 1.0}, "1": {"test/accuracy": 0.75}}
+    return {"runs": runs, "mean": {"test/accuracy": 0.625, "test/images": 10, "val/accuracy": 1.0},
+            "deviation": {"test/accuracy": 0.125}, "out_of_fold": {"accuracy": 0.625, "samples": 1200},
+            "predictions": "p.csv", "ensemble": None, "soups": [], **changes}
+
+
+def test_a_cross_validation_has_mean_deviation_and_range_of_each_test_metric():
+    console = Console(file=io.StringIO(), width=100)
+    print_cross_validation(crossed(), console)
+    text = console.file.getvalue()
+    assert [line.split() for line in text.splitlines() if "/" in line] == [
+        ["test/accuracy", "0.6250", "0.1250", "0.5000", "0.7500"]]
+    assert "Cross-validation, 2 runs" in text and "62.50% of 1,200 samples, p.csv" in text
+    print_cross_validation(crossed(deviation={"test/accuracy": None}), console)
+    assert "0.6250  0.0000" in " ".join(console.file.getvalue().splitlines()[-6:]).replace("   ", "  ")
+
+
+def test_ensemble_and_soups_are_in_lines_of_their_own():
+    assert len(summary_lines(crossed())) == 1
+    ensemble = {"members": 5, "path": "run/ensemble"}
+    assert summary_lines(crossed(ensemble=ensemble))[1] == "  ensemble        5 models, run/ensemble"
+    ensemble |= {"test_accuracy": 0.9, "test_samples": 2000, "member_test_accuracy": 0.85}
+    soups = [{"ingredients": [1, 2], "test_accuracy": 0.5, "single_test_accuracy": 0.25},
+             {"ingredients": [1], "test_accuracy": 1.0, "single_test_accuracy": 0.75}]
+    assert summary_lines(crossed(ensemble=ensemble, soups=soups))[1:] == [
+        "  ensemble        5 models, 90.00% of 2,000 test samples (its members: 85.00%), run/ensemble",
+        "  soups           1 of 2 folds, 75.00% out of fold (single models: 50.00%)",
+    ]
+
+
+def test_an_undefined_number_is_a_dash():
+    assert [number(value) for value in (None, float("nan"), 0.0, 0.12345)] == ["–", "–", "0.0000", "0.1235"]
+    assert number(2, "d") == "2"
