@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from omegaconf import DictConfig
 
@@ -11,6 +11,7 @@ from vit.data import BadImage, DataError
 from vit.data.images.preprocessing import as_size
 from vit.data.system_limits import SystemLimitError, explain_limit
 from vit.run.config.composing import resolve
+from vit.run.config.hydra_interface import own_folders
 from vit.run.config.overrides import override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.jobs import Job, build_job, check_job
@@ -90,7 +91,7 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
             log.info(remark)
     for warning in plan.warnings:
         log.warning(warning)
-    with explain_errors(plan.config, folder):
+    with explain_errors(plan.config, folder, overrides):
         run_ranks(overrides_of_ranks(plan, overrides), devices, plan.path, check_timeout(plan.config["trainer"]))
     return Run(folder.path, read_metrics(folder.path))
 
@@ -99,7 +100,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
     """The whole run, or one rank of it, in this process."""
     main, config, checkpoint = is_main_process(), plan.config, plan.checkpoint
     beats = contextlib.nullcontext() if devices.world == 1 else heartbeat(config, devices)
-    with RunFolder(plan.path, main) as folder, explain_errors(config, folder), beats as beat:
+    with RunFolder(plan.path, main) as folder, explain_errors(config, folder, overrides), beats as beat:
         if main:
             folder.begin(resuming=config["resumed"])
         for remark in plan.remarks:
@@ -157,7 +158,7 @@ def write_records(job: Job, folder: RunFolder, record: DataRecord | None = None)
 
 
 @contextlib.contextmanager
-def explain_errors(config: dict, folder: RunFolder) -> Iterator[None]:
+def explain_errors(config: dict, folder: RunFolder, overrides: list[str]) -> Iterator[None]:
     """Turn an unreadable image or a lack of memory into an error of one sentence; print how to resume after a stop.
 
     Raises:
@@ -170,7 +171,8 @@ def explain_errors(config: dict, folder: RunFolder) -> Iterator[None]:
     except (Interrupted, KeyboardInterrupt, RankError) as error:
         if is_main_process() and LAUNCHER not in os.environ:
             by = f" by {error.signal.name}" if isinstance(error, Interrupted) else ""
-            console.print(f"\nStopped{by}. {how_to_resume(folder)}", markup=False, highlight=False, soft_wrap=True)
+            text = f"\nStopped{by}. {how_to_resume(folder, overrides)}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
         raise
     except BadImage as error:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
@@ -185,13 +187,17 @@ def explain_errors(config: dict, folder: RunFolder) -> Iterator[None]:
         raise
 
 
-def how_to_resume(folder: RunFolder) -> str:
-    """A line for the user of a stopped run, with the command that resumes it."""
+def how_to_resume(folder: RunFolder, overrides: Sequence[str] = ()) -> str:
+    """A line for the user of a stopped run, with the command that resumes it.
+
+    Args:
+        overrides: of the run, whose folders of the user's own groups the command names again.
+    """
     if not folder.used:
         return "Training had not started, nothing was saved."
     if folder.finished:  # a resumed run would be refused
         return f"The run is finished, perhaps without its report: {command('report', folder.path)}"
-    return f"Resume with:\n  {command('train', override_text('resume', str(folder.path)))}"
+    return f"Resume with:\n  {command('train', *own_folders(overrides), override_text('resume', str(folder.path)))}"
 
 
 def batch_in_memory(config: dict) -> tuple:
