@@ -1,8 +1,14 @@
 """Parts of messages for users: errors on one line, hints at the nearest valid names, durations."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike
+
+
+def quoted(value: object, limit: int = 60, spelled: Callable[[object], str] = repr) -> str:
+    """A value as Python writes it, such as a text in quotes; cut after `limit` characters."""
+    text = spelled(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def check_several(name: str, values: object) -> None:
@@ -13,8 +19,8 @@ def check_several(name: str, values: object) -> None:
         TypeError: names the argument and the fix.
     """
     if isinstance(values, str | bytes | PathLike):
-        shown = repr(values) if len(repr(values)) <= 60 else f"{repr(values)[:60]}…"
-        raise TypeError(f"{name} is one {type(values).__name__}, but takes several; pass a list: {name}=[{shown}]")
+        raise TypeError(f"{name} is one {type(values).__name__}, but takes several; pass a list: "
+                        f"{name}=[{quoted(values)}]")
 
 
 def first_line(error: BaseException | str, limit: int = 300) -> str:

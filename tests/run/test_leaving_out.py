@@ -10,7 +10,8 @@ from PIL import Image
 import vit
 from tests.run.conftest import run, table, write_photos
 from vit.cli import main
-from vit.data import DataError
+from vit.data import DataError, train_tokenizer
+from vit.run.parts.tokenizers import warn_of_lossy_texts
 
 SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=csv", "report=false", "calibrate=none"]
 SMALL += ["model.dim=16", "model.num_heads=2", "model.depth=1"]
@@ -59,6 +60,12 @@ def test_capitals_that_a_tokenizer_loses_count_as_wrong_in_validation_and_test(t
     log = (run.path / "log.txt").read_text()
     assert "validation texts cannot be generated exactly and count as wrong, such as 'Cat" in log
     assert "should be: Cat" in log
+
+
+def test_of_a_long_text_the_warning_about_tokens_quotes_the_part_that_differs(caplog):
+    text = "word " * 500 + "Cat" + " word" * 500
+    warn_of_lossy_texts(train_tokenizer("byte", [text], lower=True), [text])
+    assert "such as 'word word word word Cat word" in caplog.text and len(caplog.text) < 500
 
 
 def test_unreadable_test_images_are_left_out_named_and_counted(tmp_path, capsys):

@@ -41,6 +41,15 @@ def test_both_sides_of_parallel_text_are_stripped(tmp_path, caplog, files):
     assert list(split.sources) == TEXTS and list(split.targets) == TEXTS[::-1] and not caplog.records
 
 
+def test_messages_quote_only_the_start_of_long_texts(tmp_path, caplog):
+    long = "cafe\u0301 " + "word " * 1000
+    (tmp_path / "t.tsv").write_text(f"en\tde\n0\t{long}\n1\tcaf\u00e9\n")
+    with caplog.at_level("INFO", "vit"):
+        parallel(tmp_path / "t.tsv", fractions=(1, 0, 0), strip=True)
+    assert [len(record.getMessage()) < 400 for record in caplog.records] == [True, True]
+    assert caplog.text.count("…") == 2
+
+
 FORMS = [("caf\u00e9", True), ("un \u00e9t\u00e9", True), ("cafe", False), ("\u00fc", False)]
 
 

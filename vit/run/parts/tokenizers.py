@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
 from vit.data import train_tokenizer
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
+from vit.messages import quoted
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.overrides import yaml_text
@@ -93,8 +95,11 @@ def warn_of_lossy_texts(tokenizer: Tokenizer, references: Iterable[str]) -> None
     decoded = [(text, tokenizer.decode(tokenizer.encode(text))) for text in islice(references, CHECKED)]
     changed = [(text, result) for text, result in decoded if text != result]
     if changed:
-        log.warning("%d of the first %d validation texts cannot be generated exactly and count as wrong, such as %r, "
-                    "which the tokenizer changes to %r", len(changed), len(decoded), *changed[0])
+        text, result = changed[0]
+        same = max(len(commonprefix([text, result])) - 20, 0) if len(text) > 60 else 0  # left out of a long text
+        log.warning("%d of the first %d validation texts cannot be generated exactly and count as wrong, such as %s, "
+                    "which the tokenizer changes to %s", len(changed), len(decoded), quoted(text[same:]),
+                    quoted(result[same:]))
 
 
 def with_tokenizers(
