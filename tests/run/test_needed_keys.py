@@ -2,6 +2,7 @@
 
 import pytest
 
+import vit
 from vit.run.config.composing import ConfigError, check_complete, compose, resolve
 from vit.run.config.hydra_interface import with_config_dir
 from vit.run.config.needed_keys import missing_keys
@@ -26,18 +27,19 @@ def test_missing_keys(tmp_path, overrides, texts):
     (tmp_path / "data/unnamed.yaml").write_text("workers: 0\n")
     config = compose(with_config_dir(overrides, tmp_path))
     with pytest.raises(ConfigError) as error:
-        resolve(config)
+        check_complete(resolve(config))
     for text in texts:
         assert text in str(error.value)
 
 
-def test_resumed_runs_are_not_checked(tmp_path):
-    """Their own config counts; with resume=auto a new run, which starts if there is none to resume, is checked."""
+@pytest.mark.parametrize("resume", [[], ["resume=auto"]])
+def test_new_runs_are_checked_before_the_data_is_read(tmp_path, resume):
+    """Also with resume=auto where there is no run to resume; a resumed run has a config of its own."""
     (tmp_path / "recipe").mkdir()
     (tmp_path / "recipe/mine.yaml").write_text("epochs: 2\n")
-    config = resolve(compose(with_config_dir(["recipe=mine", "resume=auto"], tmp_path)))
     with pytest.raises(ConfigError, match="recipe has no accumulate"):
-        check_complete(config)
+        vit.train(with_config_dir(["recipe=mine", f"runs={tmp_path}", "data=folder", "data.root=none", *resume],
+                                  tmp_path))
 
 
 @pytest.mark.parametrize("overrides, name", [(["recipe=latin"], "recipe/latin.yaml"),

@@ -71,6 +71,7 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
     config = {**config, "resumed": False}
     config["overrides"] = to_record(overrides)
     if not config["resume"]:
+        check_complete(config)
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
     path = find_resumable(config)
     if path is None:

@@ -256,8 +256,6 @@ def resolve(config: DictConfig) -> dict:
         raise ConfigError(f"{key}: {one_line(error).partition(' full_key:')[0]}{fix}") from None
     if problem := invalid_value(found) or value_without_effect(found):
         raise ConfigError(problem)
-    if not found["resume"]:  # the config of a resumed run is its own, which may be of an earlier version
-        check_complete(found)
     return found
 
 

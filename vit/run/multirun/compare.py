@@ -10,7 +10,7 @@ import yaml
 from vit.files.strict_json import json_text
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
 from vit.report.logged_values import read_curves
-from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.config.composing import ConfigError, check_complete, compose, resolve
 from vit.run.config.hydra_interface import hydra_overrides
 from vit.run.config.overrides import override_text, parse, shown
 from vit.run.config.targets import TARGET, check_stored
@@ -128,7 +128,10 @@ def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
     }
     if len(runs) < 2:
         raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of overrides")
-    tasks = [resolve(compose([*each, *settings]))["task"]["name"] for each in runs.values()]
+    configs = [resolve(compose([*each, *settings])) for each in runs.values()]
+    for each in configs:
+        check_complete(each)
+    tasks = [each["task"]["name"] for each in configs]
     if not set.intersection(*(METRICS_OF_TASKS.get(task, set()) for task in tasks)):
         raise ConfigError(f"{NOT_COMPARABLE} (task={', '.join(dict.fromkeys(tasks))})")
     folder = new_path(config)
