@@ -407,3 +407,14 @@ def test_as_a_real_command(tmp_path) -> None:
     assert json.loads((tmp_path / "theirs" / "config.json").read_text())["model_type"] == "vit"
     code, _, err = commands.run(commands.VIT, arguments, tmp_path)
     assert code == 1 and err.count("\n") == 1 and "exists and is not overwritten" in err
+
+
+def test_heads_and_activation_that_contradict_a_saved_model_are_an_error(tmp_path):
+    """They were ignored: the config of a saved model is complete."""
+    saved = bundle(tmp_path / "model")
+    with pytest.raises(SourceError, match="num_heads=2 was given, but the saved model has 4; leave it out"):
+        convert(saved, tmp_path / "copy", num_heads=2)
+    with pytest.raises(SourceError, match="activation=gelu_tanh was given, but the saved model has gelu"):
+        convert(saved, tmp_path / "copy", activation="gelu_tanh")
+    assert not (tmp_path / "copy").exists()
+    convert(saved, tmp_path / "copy", num_heads=4, activation="gelu")

@@ -164,6 +164,7 @@ def infer_architecture(checkpoint: Checkpoint) -> Architecture:
         SourceError: a value that nothing states, or statements that contradict each other.
     """
     if checkpoint.model_config is not None:
+        check_saved_values(checkpoint, checkpoint.model_config)
         return Architecture(dict(checkpoint.model_config))
     found, config, hints = checkpoint.weights, checkpoint.source_config, checkpoint.hints
     try:
@@ -191,6 +192,18 @@ def infer_architecture(checkpoint: Checkpoint) -> Architecture:
         notes.append(f"num_heads {model['num_heads']} is that of the published models of dim {model['dim']} and "
                      f"depth {model['depth']}; give num_heads= for another")
     return Architecture(model, notes)
+
+
+def check_saved_values(checkpoint: Checkpoint, model: Mapping[str, Any]) -> None:
+    """Checks hints about a model of this project, whose config is complete.
+
+    Raises:
+        SourceError: a hint contradicts the config.
+    """
+    for key in ("num_heads", "activation"):
+        hint = getattr(checkpoint.hints, key)
+        if hint is not None and key in model and hint != model[key]:
+            raise checkpoint.error(f"{key}={hint} was given, but the saved model has {model[key]}; leave it out")
 
 
 def check_hints(checkpoint: Checkpoint, values: Mapping[str, Any]) -> list[str]:
