@@ -7,8 +7,8 @@ import pytest
 
 from vit.benchmarking import steps
 from vit.cli import main
-from vit.cli.training.bench import build_settings
-from vit.cli.training.bench_options import TimingOptions, parse_arguments
+from vit.cli.training.bench import build_settings, print_ignored
+from vit.cli.training.bench_options import SearchOptions, TimingOptions, parse_arguments
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.image_size=16", "data.patch_size=8", "model.dim=32", "model.num_heads=2", "model.depth=1",
@@ -26,6 +26,16 @@ def test_names_after_against_are_peers():
     assert request.peers == ("timm", "torchvision", "vit-pytorch")
     assert request.benchmarks == ("step",) and request.overrides == ("model=small",)
     assert parse_arguments([], []).benchmarks == ("step", "inference")
+
+
+def test_options_that_no_benchmark_reads_are_named(capsys):
+    print_ignored(parse_arguments(["step", "model=small"], []), SearchOptions(beam=3, tokens=8))
+    assert capsys.readouterr().err.splitlines() == ["--beam has no effect on step; it is for generation",
+                                                    "--tokens has no effect on step; it is for generation"]
+    print_ignored(parse_arguments(["loader", "model.dim=64", "data=folder"], []), SearchOptions())
+    assert capsys.readouterr().err == "model.dim=64 has no effect on loader, which has no model\n"
+    print_ignored(parse_arguments(["generation"], []), SearchOptions("marian-base", 3))
+    assert not capsys.readouterr().err
 
 
 def test_a_table_and_json(tmp_path, capsys):

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vit.cli.option_groups import with_option_groups
-from vit.cli.terminal import ConfigDir, check_writable, print_error, print_written, stderr, write_json
+from vit.cli.terminal import (
+    ConfigDir,
+    check_writable,
+    print_error,
+    print_without_effect,
+    print_written,
+    stderr,
+    write_json,
+)
 from vit.cli.training.bench_options import (
     ROUNDS,
     Request,
@@ -136,6 +144,7 @@ def plan(
         ConfigError, ValueError: a wrong override or option, or one that no benchmark reads.
     """
     batches = timing.batches
+    print_ignored(request, search)
     config = compose_model(request)
     build = model_builder(config) if set(MODELS) & set(request.benchmarks) else None
     photos = folder_of_photos(request, config)
@@ -145,6 +154,19 @@ def plan(
         own = replace(settings, rounds=timing.rounds or ROUNDS[name], batches=batches or BATCHES[name])
         plans.append(plan_one(name, request, own, build, photos, search))
     return plans
+
+
+def print_ignored(request: Request, search: SearchOptions) -> None:
+    """Print the options and overrides that none of the benchmarks reads."""
+    default, benchmarks = SearchOptions(), ", ".join(request.benchmarks)
+    if "generation" not in request.benchmarks:
+        for name in ("shape", "beam", "tokens"):
+            if getattr(search, name) != getattr(default, name):
+                print_without_effect(f"--{name} has no effect on {benchmarks}; it is for generation")
+    if not {*MODELS, "train"} & set(request.benchmarks):
+        for override in request.overrides:
+            if override.lstrip("+~").partition("=")[0].partition(".")[0] == "model":
+                print_without_effect(f"{override} has no effect on {benchmarks}, which has no model")
 
 
 def check_settings(name: str, settings: "Settings") -> None:
