@@ -144,6 +144,15 @@ def test_the_command_calibrates_a_copy_and_the_report_shows_both(folders, tmp_pa
     assert main(["evaluate", str(copy), *data, "--json", str(tmp_path / "n.json")]) == 0
     numbers = json.loads((tmp_path / "n.json").read_text())
     assert numbers["test/calibrated_loss"] != numbers["test/loss"] and 0 < numbers["test/calibrated_ece"] < 1
+    assert "calibrated_on_these_samples" not in numbers and "too low" not in capsys.readouterr().err
+    assert load_bundle(copy).calibrated_on == {"data": "labels", "split": "val"}
+    assert main(["evaluate", str(copy), *data, "--split", "val", "--json", str(tmp_path / "v.json")]) == 0
+    assert "was calibrated on these val samples of labels, so its calibrated loss" in capsys.readouterr().err
+    assert json.loads((tmp_path / "v.json").read_text())["calibrated_on_these_samples"] is True
+    other = tmp_path / "other"
+    assert main(["calibrate", str(folders[0]), *data, "--split", "test", "--output", str(other)]) == 0
+    assert main(["predict", str(other), str(tmp_path / "0.png")]) == 0
+    assert "calibrated on 20 test samples" in capsys.readouterr().err
     page = tmp_path / "page.html"
     assert main(["report", str(copy), *data, "--output", str(page), "--seconds", "0"]) == 0
     found = json.loads(page.with_suffix(".json").read_text())["calibration"]

@@ -41,6 +41,8 @@ LARGE = 10_000  # pixels, channels, tokens or classes
 TRIES = 100
 PAUSE = 0.05  # seconds; where folders cannot be exchanged atomically, none exists for a moment of the replacement
 
+CALIBRATED_ON = "calibrated_on"  # key of `extra`
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -67,6 +69,12 @@ class Bundle:
     record: dict[str, Any]
     thresholds: tuple[float, ...] = ()
     calibration: Calibration | LabelCalibration | None = None
+
+    @property
+    def calibrated_on(self) -> dict[str, Any]:
+        """`data` and `split` of the samples of `vit calibrate`; empty for those of a run, its validation samples."""
+        found = self.extra.get(CALIBRATED_ON)
+        return found if isinstance(found, dict) else {}
 
     def tokenizer(self, side: str) -> Tokenizer:
         """The tokenizer of "source" or "target".

@@ -163,6 +163,15 @@ def evaluation_split(data: dict, bundle: "Bundle", split: str | None) -> "tuple[
     return source, evaluated
 
 
+def is_calibration_data(source: "Source | PairSource", split: str, data: dict, bundle: "Bundle") -> bool:
+    """Whether the probabilities of the model were calibrated on this split."""
+    if bundle.calibration is None:
+        return False
+    if recorded := bundle.calibrated_on:
+        return recorded == {"data": source.name, "split": split}
+    return split == "val" and is_training_data(source, data, bundle)
+
+
 def report_part(source: "Source | PairSource", split: str, data: dict, bundle: "Bundle") -> None:
     """Log how much of a data set is evaluated, if it is not that of the training."""
     whole, part = sum(map(len, source.splits.values())), len(source.splits.get(split, ()))

@@ -47,6 +47,7 @@ def calibrate(
     check_new_folder(output)
     from vit.bundle import save_bundle
     from vit.bundle.label_calibration import calibrated_thresholds, raw_thresholds
+    from vit.bundle.loading import CALIBRATED_ON
     from vit.evaluation.calibration.fitting import FULL, TEMPERATURE
     from vit.inference import load
     from vit.run.config.hydra_interface import with_config_dir
@@ -59,7 +60,8 @@ def calibrate(
     thresholds = ()
     if bundle.thresholds:
         thresholds = calibrated_thresholds(raw_thresholds(bundle.thresholds, bundle.calibration), found)
-    save_bundle(output, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
+    save_bundle(output, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics,
+                {**bundle.extra, CALIBRATED_ON: {"data": source.name, "split": split}},
                 tokenizers=bundle.tokenizers, thresholds=thresholds, calibration=found)
     typer.echo(f"{found.temperature_text} from {found.samples:,} {split} samples of {source.name}")
     typer.echo(f"log loss {found.loss[0]:.4f} -> {found.loss[1]:.4f}, expected calibration error {found.ece[0]:.4f} -> "

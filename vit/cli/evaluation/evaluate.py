@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data.data_sets import compose_data, evaluation_split
+from vit.cli.data.data_sets import compose_data, evaluation_split, is_calibration_data
 from vit.cli.terminal import (
     ConfigDir,
     Device,
@@ -66,8 +66,12 @@ def evaluate(
     if output is not None and (masked_autoencoder or isinstance(predictor, MaskedTextPredictor)):
         print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
                              "writes the metrics")
-    write_json(measure_reconstruction(bundle, task, device) if masked_autoencoder else measure(predictor, task),
-               json_file)
+    found = measure_reconstruction(bundle, task, device) if masked_autoencoder else measure(predictor, task)
+    if is_calibration_data(source, split, config["data"], bundle):
+        print_without_effect(f"{bundle.path} was calibrated on these {split} samples of {source.name}, so its "
+                             "calibrated loss and calibration error are too low; evaluate another split")
+        found = {**found, "calibrated_on_these_samples": True}
+    write_json(found, json_file)
 
 
 def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: list[str]) -> None:

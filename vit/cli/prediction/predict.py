@@ -125,7 +125,9 @@ def check_calibrated_outputs(predictor: "Predictor | TextPredictor | Seq2SeqPred
         return
     Calibrator(predictor.bundle, request.set_level, request.abstain)
     if record := predictor.bundle.calibration:
-        stderr().print(f"probabilities are calibrated on {record.samples:,} validation samples: "
+        split = predictor.bundle.calibrated_on.get("split", "val")
+        kind = "validation" if split == "val" else split
+        stderr().print(f"probabilities are calibrated on {record.samples:,} {kind} samples: "
                        f"{record.temperature_text}", style="dim", highlight=False, soft_wrap=True)
 
 

@@ -99,7 +99,9 @@ def calibration(subject: Subject) -> Section:
     numbers = {label: f"{metrics[key]:.4f}" for key, label in names.items() if key in metrics}
     fitted = subject.predictor.bundle.calibration
     if fitted is not None:
-        numbers["temperature"] = f"{fitted.temperature:.4g}, from {fitted.samples:,} validation samples"
+        split = subject.predictor.bundle.calibrated_on.get("split", "val")
+        kind = "validation" if split == "val" else split
+        numbers["temperature"] = f"{fitted.temperature:.4g}, from {fitted.samples:,} {kind} samples"
     abstention = risk_at(highest, subject.right)
     html = facts(numbers)
     if fitted is None:
