@@ -149,6 +149,8 @@ def test_the_command_calibrates_a_copy_and_the_report_shows_both(folders, tmp_pa
     assert main(["evaluate", str(copy), *data, "--split", "val", "--json", str(tmp_path / "v.json")]) == 0
     assert "was calibrated on these val samples of labels, so its calibrated loss" in capsys.readouterr().err
     assert json.loads((tmp_path / "v.json").read_text())["calibrated_on_these_samples"] is True
+    assert main(["evaluate", str(copy), *data, "task.decode.beam=3"]) == 2
+    assert "task.decode.beam is for models that generate text, but" in capsys.readouterr().err
     other = tmp_path / "other"
     assert main(["calibrate", str(folders[0]), *data, "--split", "test", "--output", str(other)]) == 0
     assert main(["predict", str(other), str(tmp_path / "0.png")]) == 0

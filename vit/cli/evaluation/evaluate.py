@@ -47,6 +47,7 @@ def evaluate(
     from vit.bundle import load_bundle, model_kind
     from vit.cli.evaluation.measurements import Measurement, measure, measure_reconstruction
     from vit.inference import MaskedTextPredictor, Seq2SeqPredictor, load
+    from vit.run.config.composing import ConfigError, stated
     from vit.run.config.hydra_interface import with_config_dir
 
     overrides = with_config_dir(overrides or [], config_dir)
@@ -55,8 +56,12 @@ def evaluate(
         raise typer.BadParameter(f"--tta is for classifiers of images, but {model} reconstructs masked patches")
     predictor = None if masked_autoencoder else load(model, device)
     bundle = load_bundle(model) if masked_autoencoder else predictor.bundle
-    config = compose_data(overrides, bundle, None if masked_autoencoder else "task.decode")
-    if isinstance(predictor, Seq2SeqPredictor):
+    generates = isinstance(predictor, Seq2SeqPredictor)
+    if not generates and (keys := sorted(stated(overrides, "task.decode"))):
+        raise ConfigError(f"task.decode.{keys[0]} is for models that generate text, but {bundle.path} does not; leave "
+                          "it out")
+    config = compose_data(overrides, bundle, "task.decode" if generates else None)
+    if generates:
         override_decoding(predictor, config, overrides)
     source, split = evaluation_split(config["data"], bundle, split)
     tested = bundle.extra.get("evaluation", {})
