@@ -106,6 +106,12 @@ def test_a_row_per_text_has_its_character_errors(tmp_path, shown):
     images, truths, made, certainties, names = shown[0]
     assert names == ["a", "b"] and truths == ["", "abcd"] and made == ["xy", "abxd"] and certainties == [0.875, 0.5]
 
+    sources = SimpleNamespace(names=SPLIT.names, sources=["s0", "s1", "s2", "s3"])
+    seq2seq.write_seq2seq_evaluation(tmp_path, values, sources, None)
+    assert [row[:3] for row in rows(tmp_path / "predictions.csv")] == [
+        ["name", "source", "reference"], ["b", "s1", "abcd"], ["d", "s3", "abc"], ["a", "s0", ""]]
+    assert len(shown) == 1
+
 
 def crossed(**changes) -> dict:
     runs = {"0": {"test/accuracy": 0.5, "test/images": 10, "val/accuracy": 1.0}, "1": {"test/accuracy": 0.75}}
