@@ -11,7 +11,15 @@ from PIL import Image
 
 from vit.bundle.files import SourceError
 from vit.exchange.pixel_differences import synthetic_images
-from vit.exchange.preprocessing import exact_crop_pct, from_openclip, from_timm, from_transformers
+from vit.exchange.preprocessing import (
+    assumed_preprocessing,
+    exact_crop_pct,
+    from_openclip,
+    from_timm,
+    from_transformers,
+    normalization,
+    published_preprocessing,
+)
 
 NORMALIZED = {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27], "do_normalize": True}
 STATED = {
@@ -75,3 +83,23 @@ def test_the_padding_has_the_colour_of_the_library(source):
         ours, theirs = from_openclip(values, {}), image_transform_v2(PreprocessCfg(**values), is_train=False)
     wide = Image.new("RGB", (64, 32), (90, 60, 30))
     torch.testing.assert_close(ours.normalize(ours.image(wide)[None])[0], theirs(wide), rtol=0, atol=1e-5)
+
+
+def test_rescaling_and_normalization_are_one_mean_and_deviation():
+    values = {"image_mean": [0.25, 0.5], "image_std": [0.5, 0.125]}
+    assert normalization(values) == normalization({**values, "rescale_factor": 1 / 255}) == ([0.25, 0.5], [0.5, 0.125])
+    assert normalization({**values, "do_normalize": False}) == ([0.0, 0.0], [1.0, 1.0])
+    for changes, scale in (({"do_rescale": False}, 255), ({"rescale_factor": 2 / 255}, 2)):
+        mean, std = normalization({**values, **changes})
+        pixel = torch.tensor([0.5, 0.75])  # in [0, 1]; the library has `scale` times as much
+        expected = (pixel * scale - torch.tensor([0.25, 0.5])) / torch.tensor([0.5, 0.125])
+        torch.testing.assert_close((pixel - torch.tensor(mean)) / torch.tensor(std), expected)
+
+
+def test_a_model_that_states_nothing_has_the_preprocessing_of_its_format():
+    clip = assumed_preprocessing("transformers CLIP", (32, 32), 3)
+    assert clip == published_preprocessing("transformers CLIP", (32, 32)) and clip.crop_pct == 1.0
+    other = assumed_preprocessing("no such format", (32, 48), 1)
+    assert published_preprocessing("no such format", (32, 48)) is None
+    assert (other.size, other.resize, other.crop_pct, other.mode) == ((32, 48), "shorter", 0.875, "L")
+    assert other.mean == pytest.approx([(0.485 + 0.456 + 0.406) / 3])
