@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vit.data import DataError, corpus, digits, folder, parallel, pictures, spelled_numbers, text_table
+from vit.data import DataError, corpus, digits, folder, parallel, pictures, spelled_numbers, table, text_table
 from vit.data.splits.recorded import NEW, Entry, list_entries, restore_splits
 from vit.data.splits.split import array_split
 
@@ -31,6 +31,29 @@ def test_an_added_photo_is_left_out(class_folders):
     assert list_entries(source) == recorded
     found = restore_splits(folder(root), recorded, left_out={"cat/aaa.png": "bad"})
     assert found.unreadable == [("cat/aaa.png", "bad")]
+
+
+def test_a_class_that_was_added_later_is_left_out(class_folders):
+    root = class_folders({"cat": 20, "dog": 20})
+    recorded, before = list_entries(folder(root)), contents(folder(root))
+    class_folders({"bird": 9})
+    source = restore_splits(folder(root), recorded, compared=["test"])
+    assert source.classes == ["cat", "dog"]
+    assert contents(source) == before and list_entries(source) == recorded
+    assert len(source.left_out) == 9 and all(name.startswith("bird/") for name, _ in source.left_out)
+
+
+def test_a_label_that_was_added_later_is_left_out(class_folders, tmp_path):
+    root, path = class_folders({"cat": 20}), tmp_path / "labels.csv"
+    rows = [f"cat/{i:03d}.png,{'a' if i % 2 else 'b|c'}\n" for i in range(20)]
+
+    def read(rows):
+        path.write_text("image,label\n" + "".join(rows))
+        return table(path, root=str(root), label_separator="|")
+
+    recorded = list_entries(read(rows[1:]))
+    source = restore_splits(read(["cat/000.png,Z|a\n", *rows[1:]]), recorded, compared=["test"])
+    assert source.classes == ["a", "b", "c"] and list_entries(source) == recorded
 
 
 def test_missing_and_changed_samples_are_named(class_folders):

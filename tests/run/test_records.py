@@ -55,7 +55,7 @@ def test_a_photo_added_between_stop_and_resume_changes_no_bit(stopped, finished,
     shutil.move(root, root.with_name("moved"))
     vit.train([f"resume={run}", f"data.root={root.with_name('moved')}"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert "10 samples are not in the data when training began and are left out: cat/100.png" in printed
+    assert "10 samples were not in the data when training began and are left out: cat/100.png" in printed
     assert_same(run, finished[0])
     metrics, whole = (json.loads((path / "metrics.json").read_text()) for path in (run, finished[0]))
     assert metrics["skipped_images"] == whole["skipped_images"] == 0

@@ -64,8 +64,9 @@ def restore_splits(
 ) -> AnySource:
     """The source with the recorded samples in the recorded splits and order.
 
-    Samples that were not recorded are added to the source's `left_out`. The argument `left_out` maps the images that
-    the run could not read to the reason. Splits outside `compared` (None: all splits) may lack samples.
+    Samples that were not recorded are added to the source's `left_out`, and a class that only such samples have is not
+    in its classes. The argument `left_out` maps the images that the run could not read to the reason. Splits outside
+    `compared` (None: all splits) may lack samples.
 
     Raises:
         DataError: compared samples are missing or have another label or content; names the first and the `fix`.
@@ -78,9 +79,26 @@ def restore_splits(
     rest = [found.names[i] for i in np.setdiff1d(np.arange(len(found.names)), np.concatenate(list(rows.values())))]
     known = {to_nfc(name): reason for name, reason in (left_out or {}).items()}
     new = [(name, NEW) for name in rest if to_nfc(name) not in known]
-    made = replace(source, splits=splits, left_out=[*source.left_out, *new])
+    made = replace(source, **_without_new_classes(source, splits), left_out=[*source.left_out, *new])
     again = [(name, known[to_nfc(name)]) for name in rest if to_nfc(name) in known]
     return replace(made, unreadable=[*made.unreadable, *again]) if again and isinstance(made, Source) else made
+
+
+def _without_new_classes(source: AnySource, splits: dict) -> dict:
+    """The fields `splits` and `classes` of a source, without the classes that no sample of the splits has."""
+    if not isinstance(source, Source):
+        return {"splits": splits}
+    kept = np.zeros(len(source.classes), bool)
+    for split in splits.values():
+        several = split.labels.ndim == 2
+        kept |= split.labels.any(axis=0) if several else np.bincount(split.labels, minlength=len(kept)) > 0
+    if kept.all():
+        return {"splits": splits}
+    numbers = np.cumsum(kept) - 1
+    labels = {key: split.labels[:, kept] if split.labels.ndim == 2 else numbers[split.labels]
+              for key, split in splits.items()}
+    return {"classes": [name for name, is_kept in zip(source.classes, kept, strict=True) if is_kept],
+            "splits": {key: replace(split, labels=labels[key]) for key, split in splits.items()}}
 
 
 class _Search:

@@ -69,7 +69,7 @@ class DataRecord:
         found = restore_splits(source, self.splits, compared, self.left_out, fix)
         new = [name for name, reason in found.left_out if reason == NEW]
         if new:
-            log.warning("%d samples are %s and are left out: %s%s", len(new), NEW, ", ".join(new[:NAMED]),
+            log.warning("%d samples were %s and are left out: %s%s", len(new), NEW, ", ".join(new[:NAMED]),
                         ", ..." if len(new) > NAMED else "")
         return found
 
