@@ -10,6 +10,7 @@ import torch
 
 from tests.bundle.conftest import CLASSES, PREPROCESSING, images
 from vit.bundle import BundleError, folder_replacement, load_bundle
+from vit.exchange.read import read_checkpoint
 
 
 def test_everything_that_was_saved_is_loaded(folder, model):
@@ -144,8 +145,15 @@ def test_paths_without_a_model_are_refused(tmp_path):
     (tmp_path / "last.ckpt").write_bytes(b"PK")
     with pytest.raises(BundleError, match=r"last\.ckpt is a single file"):
         load_bundle(tmp_path / "last.ckpt")
-    with pytest.raises(BundleError, match="holds no model"):
+    with pytest.raises(BundleError, match="holds no model.* is there$"):
         load_bundle(tmp_path)
+    for run in ("ensemble", "fold1/model", "fold2/model", "fold3/model"):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "config.json").write_text("{}")
+        (tmp_path / run / "model.safetensors").write_bytes(b"")
+    for read in (load_bundle, read_checkpoint):
+        with pytest.raises(ValueError, match="; models in it: fold3, fold2, fold1 and 1 more"):
+            read(tmp_path)
 
 
 def test_loading_imports_neither_lightning_nor_hydra_and_unpickles_nothing(folder):

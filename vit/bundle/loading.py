@@ -258,4 +258,13 @@ def find_bundle(path: str | PathLike[str]) -> Path:
     for folder in (path, path / "model"):
         if (folder / CONFIG).exists():
             return folder
-    raise BundleError(f"{path} holds no model: neither {CONFIG} nor model/{CONFIG} is there")
+    raise BundleError(f"{path} holds no model: neither {CONFIG} nor model/{CONFIG} is there{models_inside(path)}")
+
+
+def models_inside(path: Path) -> str:
+    """The end of an error: the folders of a folder that hold a model, such as the runs of one name; "" without any."""
+    found = []
+    with suppress(OSError):  # no permission: the error ends without them
+        found = [each.name for each in path.iterdir() if is_bundle(each) or is_bundle(each / "model")]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"; models in it: {', '.join(sorted(found, reverse=True)[:3])}{more}" if found else ""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vit.bundle import load_bundle
 from vit.bundle.files import Mapped, SourceError, read_file, read_json
+from vit.bundle.loading import models_inside
 from vit.bundle.record import preprocessing_from_dict
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import tokenizer_from_dict
@@ -100,8 +101,8 @@ def read_folder(folder: Path) -> Checkpoint:
     file = next((bundle / name for name in WEIGHT_FILES if (bundle / name).is_file()), None)
     if file is None:
         found = ", ".join(sorted(item.name for item in bundle.iterdir())[:5]) or "nothing"
-        raise SourceError(f"the folder holds no known file of weights: none of {', '.join(WEIGHT_FILES)}, but {found}",
-                          folder)
+        raise SourceError(f"the folder holds no known file of weights: none of {', '.join(WEIGHT_FILES)}, but {found}"
+                          f"{models_inside(folder)}", folder)
     return read_weights_file(file, config, str(folder))
 
 
