@@ -19,10 +19,13 @@ from omegaconf import OmegaConf
 import vit
 from tests.run.conftest import QUICK, ROOT, run, start
 from tests.run.test_targets import forge_manifest
+from vit.cli import main as vit_command
 from vit.run import ConfigError, main
-from vit.run.config.composing import compose, resolve
+from vit.run.config.composing import compose, data_of_primary, resolve
 from vit.run.config.hydra_interface import config_folder, hydra_over
 from vit.run.config.overrides import parse
+from vit.run.records.folder import RunFolder
+from vit.run.training_run import how_to_resume
 from vit.training import FollowEpoch
 
 TINY = ["data=mine", "model=flat", "trainer.accelerator=cpu", "calibrate=none", *QUICK, "recipe.epochs=1"]
@@ -215,10 +218,35 @@ def test_a_run_of_user_configs_and_its_resumption(own, capsys, monkeypatch):
         main([*overrides, "hydra.run.dir=out/a"])
     recorded = yaml.safe_load(Path("out/a/config.yaml").read_text())
     assert recorded["seed"] == 7 and not any("hydra" in override for override in recorded["overrides"])
+    text = how_to_resume(RunFolder(Path("out/a"), main=False), [f"hydra.searchpath=['{own}']"])
+    assert text.endswith(" -m vit train --config-dir 'my conf' resume=out/a")
+    capsys.readouterr()
     assert main(["resume=out/a"]) == 2  # its groups are in no folder that this command names
-    assert "model=flat: no such model" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "data=mine: no such data" in printed and "--config-dir" in printed
     assert main([*overrides, "resume=out/a"]) == 0
     assert json.loads(Path("out/a/metrics.json").read_text())["epochs"] == 1
+
+
+def test_a_run_of_a_primary_config_records_its_data(own):
+    primary = yaml.safe_load((own / "own.yaml").read_text())
+    values = {"image_size": [8, 12], "cache": "${nope.key}", "more": None}
+    (own / "own.yaml").write_text(yaml.safe_dump({**primary, "data": values}))
+    overrides = [f"hydra.searchpath=['{own}']", "hydra.job.config_name=own"]
+    assert data_of_primary(overrides[:1]) == []
+    changed = ["data.image_size=[8, 12]", "data.cache=${nope.key}", "+data.more=null"]
+    assert data_of_primary([*overrides, "seed=1"]) == ["data=mine", *changed]
+    assert data_of_primary([*overrides, "data=digits", "data.cache=none"]) == [changed[0], changed[2]]
+    (own / "own.yaml").write_text(yaml.safe_dump({**primary, "data": {"split_seed": 5}}))
+    options = ["--config-dir", str(own)]
+    assert main([*options, "-cn", "own", "model=flat", *QUICK, "calibrate=none", "recipe.epochs=1",
+                 "trainer.accelerator=cpu", "run_dir=out"]) == 0
+    tested = json.loads(Path("out/metrics.json").read_text())["test/accuracy"]
+    assert vit_command(["evaluate", "out", *options, "--json", "found.json"]) == 0
+    assert json.loads(Path("found.json").read_text())["test/accuracy"] == tested
+    shutil.rmtree("out/splits")
+    assert vit_command(["evaluate", "out", *options, "--json", "found.json"]) == 0
+    assert json.loads(Path("found.json").read_text())["test/accuracy"] == tested
 
 
 def test_from_python(own, tmp_path):

@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 from torch import nn
 
 from vit.files.checkpoints import verify
-from vit.run.config.composing import check_complete
+from vit.run.config.composing import check_complete, data_of_primary
 from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
 from vit.run.config.overrides import ConfigError, override_text, parse, shown, yaml_text
 from vit.run.config.without_effect import without_effect
@@ -69,11 +69,12 @@ def read_overrides(config: dict, overrides: list[str]) -> Plan:
 def find_run(config: dict, overrides: list[str]) -> Plan:
     """`read_overrides` without its warnings."""
     config = {**config, "resumed": False}
-    config["overrides"] = to_record(overrides)
+    given = to_record(overrides)
+    config["overrides"] = [*data_of_primary(overrides), *given]
     if not config["resume"]:
         check_complete(config)
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
-    path = find_resumable(config)
+    path = find_resumable(config, given)
     if path is None:
         check_complete(config)
         return Plan(config, None, new_path(config, is_main_process()), (nothing_to_resume(config),))
@@ -139,9 +140,12 @@ def overrides_of_ranks(plan: Plan, overrides: list[str]) -> list[str]:
     return [*others, override_text("resume", str(plan.checkpoint or plan.path))] if plan.config["resumed"] else others
 
 
-def find_resumable(config: dict) -> pathlib.Path | None:
+def find_resumable(config: dict, given: list[str] | None = None) -> pathlib.Path | None:
     """The run folder or checkpoint to resume. For `resume=auto` it is `run_dir`, if it is set and contains a run, else
     the newest unfinished run with the same overrides; None without one.
+
+    Args:
+        given: the overrides of the command, as runs recorded them before they recorded the data of a primary config.
 
     Raises:
         ConfigError: there is no such folder or checkpoint.
@@ -154,7 +158,7 @@ def find_resumable(config: dict) -> pathlib.Path | None:
     if config["run_dir"]:
         path = pathlib.Path(config["run_dir"]).expanduser()
         return path if RunFolder(path, main=False).used else None
-    return next((path for path, stored in unfinished(config) if stored == config["overrides"]), None)
+    return next((path for path, stored in unfinished(config) if stored in (config["overrides"], given)), None)
 
 
 def nothing_to_resume(config: dict) -> str:

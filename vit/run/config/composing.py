@@ -3,6 +3,7 @@ that names the nearest valid one. Overrides of Hydra's own settings are passed o
 """
 
 import functools
+import json
 import logging
 import os
 import pathlib
@@ -35,7 +36,7 @@ from vit.run.config.hydra_interface import (
 )
 from vit.run.config.name_hints import nearest
 from vit.run.config.needed_keys import missing_keys
-from vit.run.config.overrides import ConfigError, parse, with_current_key, with_current_keys
+from vit.run.config.overrides import ConfigError, override_text, parse, with_current_key, with_current_keys
 from vit.run.config.valid_values import check_type, invalid_value, nodes, value_without_effect
 
 log = logging.getLogger("vit")
@@ -167,6 +168,36 @@ def log_former_name(group: str, option: str) -> None:
     log.warning("%s=%s is the former name of %s=%s", group, option, group, FORMER_OPTIONS[group][option])
 
 
+def data_of_primary(overrides: list[str]) -> list[str]:
+    """The overrides that select, over conf/train.yaml, the data that a primary config of the user selects; without the
+    keys that these overrides set. Models record how their data is loaded, but not a primary config.
+    """
+    parsed = parse(overrides)
+    name = str(value_of(parsed, PRIMARY) or "train").removesuffix(".yaml")
+    if name == "train":
+        return []
+    parsed = with_search_path_of_primary([each for each in parsed if each.key_or_group != PRIMARY], name)
+    search = tuple(each.input_line for each in parsed if each.key_or_group == SEARCH_PATH)
+    groups = [each.input_line for each in parsed if _is_group(each.key_or_group, search)]
+    found = groups_of([*search, *groups], name)
+    option, stated_keys = found.choices.get("data"), {each.key_or_group for each in parsed}
+    if not option:
+        return []
+    chosen = [] if "data" in stated_keys else [f"data={option}"]
+    default = groups_of([*search, *groups, *chosen], "train").keys
+    values = {key: value for key, value in found.keys.items() if key.startswith("data.") and key not in stated_keys
+              and (not isinstance(value, dict) or not value) and value != "???"}
+    return [*chosen, *(_as_override(key, value, key in default) for key, value in values.items()
+                       if key not in default or default[key] != value)]
+
+
+def _as_override(key: str, value: object, known: bool) -> str:
+    sign = "" if known else "+"
+    if isinstance(value, str):
+        return f"{sign}{key}={value}" if "${" in value else override_text(f"{sign}{key}", value)
+    return f"{sign}{key}={json.dumps(value)}"
+
+
 def defaults_of_init_from(parsed: list[Override], task: str | None, recipe: str | None) -> list[str]:
     """`model=pretrained` and `recipe=finetune` where an image classifier starts from `init_from` and the overrides name
     no model or recipe; jobs on texts take the architecture of `init_from` themselves.
@@ -294,7 +325,9 @@ def _check_option(group: str, chosen: str, known: list[str], search: tuple[str, 
     inside = not {"", ".", ".."} & {*folders}
     if inside and name in _files("/".join([group, *folders]), search, config_folder()) and (listed or name[:1] != "_"):
         return
-    raise ConfigError(f"{group}={chosen}: no such {group}{nearest(chosen, known)} ({group} may be {', '.join(known)})")
+    near = nearest(chosen, known)
+    own = "" if near else "; --config-dir FOLDER adds groups of your own"
+    raise ConfigError(f"{group}={chosen}: no such {group}{near} ({group} may be {', '.join(known)}{own})")
 
 
 def _added(override: Override, known: dict) -> str:
