@@ -104,6 +104,9 @@ def convert(
     EXPORTERS[to](dest, export)
     if text := preprocessing_difference(dest, to, export):
         warnings.warn(text, stacklevel=2)
+    if to == "bundle" and hasattr(model.config, "vocab_size") and not checkpoint.tokenizers:
+        warnings.warn(f"{dest} has no tokenizer, since the source has none or one of another library, which is not "
+                      "read: it computes from token ids, and vit predict cannot read texts with it", stacklevel=2)
     return report
 
 
