@@ -7,7 +7,7 @@ IMAGE_DATA = ("audit_seconds", "balance", "image_size", "on_bad_sample", "patch_
 RECIPE = ("accumulate", "average_epochs", "batch_size", "clip", "ema", "epochs", "optimizer", "schedule")
 ALL_TASKS = {  # node -> keys
     "recipe": RECIPE,
-    "recipe.optimizer": ("name", "lr", "lr_base_batch"),
+    "recipe.optimizer": ("lr", "lr_base_batch"),
     "recipe.schedule": ("name", "warmup", "final", "cooldown"),
     "recipe.crop": ("scale",),
     "data": ("_target_", "name", "workers"),
