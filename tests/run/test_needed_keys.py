@@ -13,7 +13,7 @@ DATA = "_target_: vit.data.image_folder\nname: mine\nroot: x\nworkers: 0\n"
 @pytest.mark.parametrize("overrides, texts", [
     (["recipe=mine"], ["recipe has no accumulate, average_epochs, batch_size", "list scratch before _self_"]),
     (["callbacks=mine"], ["callbacks has no monitor, mode, every_steps", "list default before _self_"]),
-    (["data=mine"], ["data has no audit_seconds, balance", "list _loading before _self_", "task=classification"]),
+    (["data=mine"], ["data has no audit_seconds, balance", "loading before _self_", "task=classification"]),
     (["data=unnamed"], ["data.name", "add that key to the file of its node"]),
     (["model=mine"], ["model has no name", "add it to the node"]),
     (["recipe.crop={ratio:[1,1]}"], ["recipe.crop has no scale"]),
