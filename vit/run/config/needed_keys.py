@@ -27,7 +27,7 @@ OF_TASK = {  # task -> node -> further keys; those of its recipe are the `recipe
 COMPLETE = {  # group -> task -> the file that has all keys of the group; None for other tasks
     "recipe": {"masked_image": "mae", "text_classification": "text", "masked_text": "text", "seq2seq": "sequence",
                None: "scratch"},
-    "data": {"text_classification": "text_table", "masked_text": "corpus", "seq2seq": "_pairs", None: "_loading"},
+    "data": {"text_classification": "text_table", "masked_text": "corpus", "seq2seq": "_pairs", None: "/data/_loading"},
     "callbacks": {None: "default"},
     "trainer": {None: "default"},
 }
