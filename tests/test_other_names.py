@@ -33,7 +33,7 @@ def test_names_of_other_libraries_are_not_names_of_this_one():
     ("pretrained=true", "init_from"), ("dataset=cifar10", "data"),
 ])
 def test_a_key_of_another_library(override, key):
-    assert hint(override).startswith(f"unknown key {override.partition('=')[0]}; did you mean {key}? ")
+    assert hint(override).startswith(f"unknown key {override.partition('=')[0]}; did you mean {key}?")
 
 
 def test_a_key_of_another_library_in_another_data_set():
