@@ -17,6 +17,7 @@ from unittest import mock
 import torch
 
 from vit.benchmarking.generation import FIRST_ID, NORM_SCALE, SHAPES, Search, by_vit
+from vit.files.processes import keep_freed_memory
 from vit.generation import Compiled
 from vit.models import EncoderDecoderConfig, Transformer
 from vit.nn import cpu
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default=Search().shape)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 32])
     options = parser.parse_args()
+    keep_freed_memory()  # as the commands do
     torch.manual_seed(0)
     search, used = Search(shape=options.shape), cpu.ENABLED
     model = Transformer(EncoderDecoderConfig(**SHAPES[search.shape], max_len=search.tokens + 1, norm_eps=1e-5)).eval()

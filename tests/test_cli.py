@@ -323,6 +323,6 @@ def test_a_model_without_classes_has_attention_and_no_predictions(photos, tmp_pa
     folder = str(save_bundle(tmp_path / "features", network, [], Preprocessing(size=(8, 8))))
     image = str(photos / "0.png")
     assert main(["predict", folder, image]) == 1
-    assert f"error: {folder} has no classes, so that there is nothing to predict; init_from=" in capsys.readouterr().err
+    assert f"error: {folder} has no head, so it predicts no classes; init_from=" in capsys.readouterr().err
     assert main(["attention", folder, image, "-o", str(tmp_path / "attention.png")]) == 0
     assert (tmp_path / "attention.png").is_file()

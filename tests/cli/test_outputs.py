@@ -82,7 +82,6 @@ def test_an_option_without_effect_is_named(model, tmp_path, capfd, command, mess
 
 @pytest.mark.parametrize("command", [
     ["predict", "{model}", "{photo}"],
-    ["attention", "{model}", "{photo}", "-o", "{folder}/attention.png"],
     ["next", "{model}", "{folder}", "-o", "{folder}/next"],
     ["evaluate", "{model}", "data=digits"],
     ["calibrate", "{model}", "data=digits", "-o", "{folder}/new"],
@@ -94,7 +93,7 @@ def test_a_classifier_without_its_head_predicts_no_classes(tmp_path, capfd, comm
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     assert main([each.format(model=tmp_path / "model", folder=tmp_path, photo=tmp_path / "a.png")
                  for each in command]) == 1
-    assert "has no head, so it predicts no classes; vit probe" in capfd.readouterr().err
+    assert "has no head, so it predicts no classes; init_from=" in capfd.readouterr().err
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")

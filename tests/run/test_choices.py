@@ -15,7 +15,8 @@ from vit.evaluation.calibration.fitting import CHOICES as CALIBRATIONS
 from vit.models.checks import CHOICES, TEXT_POSITIONS
 from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
-from vit.run.config.composing import ConfigError, compose, options, resolve
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.config.groups import options
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.valid_values import VALID_VALUES
 from vit.run.config.value_kinds import Choice

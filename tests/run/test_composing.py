@@ -5,7 +5,8 @@ from functools import cache
 
 import pytest
 
-from vit.run.config.composing import ConfigError, chosen_option, compose, options, resolve
+from vit.run.config.composing import ConfigError, chosen_option, compose, resolve
+from vit.run.config.groups import options
 from vit.run.config.overrides import sweep
 
 

@@ -10,9 +10,10 @@ import yaml
 import vit
 from tests.run.conftest import QUICK
 from tests.run.test_resume import StopAfter
-from vit.run.config import composing
+from vit.run.config import groups
 from vit.run.config import overrides as override_module
-from vit.run.config.composing import FORMER_OPTIONS, compose, options, resolve, stated
+from vit.run.config.composing import compose, resolve, stated
+from vit.run.config.groups import FORMER_OPTIONS, options
 from vit.run.config.hydra_interface import with_config_dir
 from vit.run.config.overrides import FORMER_KEYS
 from vit.run.records.reading import read_config
@@ -23,8 +24,8 @@ NEEDED = {"data": ["data.root=x"]}
 
 @pytest.fixture
 def log_lines(caplog, monkeypatch):
-    monkeypatch.setattr(composing.log, "propagate", True)
-    composing.log_former_name.cache_clear()
+    monkeypatch.setattr(groups.log, "propagate", True)
+    groups.log_former_name.cache_clear()
     return caplog
 
 

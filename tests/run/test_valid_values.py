@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from vit.run.config.composing import ConfigError, compose, options, resolve
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.config.groups import options
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.valid_values import VALID_VALUES, nodes, valid_values
 from vit.run.config.value_kinds import Boolean, Number

@@ -22,7 +22,8 @@ from vit.models.mae import MaskedImageConfig
 from vit.models.masked import MaskedTextConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.models.text import TextClassifierConfig
-from vit.run.config.composing import compose, options, resolve
+from vit.run.config.composing import compose, resolve
+from vit.run.config.groups import options
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.valid_values import nodes
 from vit.run.config.without_effect import (

@@ -35,7 +35,7 @@ from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
 from vit.files.strict_json import replace_nonfinite
 from vit.files.untrusted import file_sha256, read_json
-from vit.messages import one_line
+from vit.messages import check_several, one_line
 from vit.weights.formats.timm import to_timm
 
 NOT_IN_TIMM = ("mae", "ensemble")  # kinds of models of images that no timm folder can describe
@@ -67,11 +67,13 @@ def save_bundle(
             probabilities.
 
     Raises:
+        TypeError: `classes` is one text.
         BundleError: the classes do not fit the model, the folder contains something that is not a bundle, it cannot be
             written, or it does not load as the same model. An older bundle is then unchanged.
     """
     path = Path(path).expanduser().resolve()
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
+    check_several("classes", classes)
     classes, thresholds = list(classes), list(map(float, thresholds))
     check_classes(classes, num_outputs(model))
     check_thresholds(thresholds, classes)

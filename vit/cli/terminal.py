@@ -126,8 +126,9 @@ def check_classes(predictor: Any) -> None:
         ValueError: it has none.
     """
     if not getattr(predictor, "classes", True):
-        raise ValueError(f"{predictor.bundle.path} has no head, so it predicts no classes; vit probe evaluates and "
-                         "saves its features")
+        path = predictor.bundle.path
+        raise ValueError(f"{path} has no head, so it predicts no classes; init_from={path} trains one, and vit probe "
+                         "evaluates and saves its features")
 
 
 def print_without_effect(text: str) -> None:

@@ -169,8 +169,9 @@ class Predictor:
             ValueError: as `predict`.
         """
         if not self.classes:
-            raise ValueError(f"{self.bundle.path} has no classes, so that there is nothing to predict; "
-                             f"init_from={self.bundle.path} trains a head, and vit probe uses its features")
+            path = self.bundle.path
+            raise ValueError(f"{path} has no head, so it predicts no classes; init_from={path} trains one, and vit "
+                             "probe evaluates and saves its features")
         top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
         if tta != 1:

@@ -18,7 +18,8 @@ from omegaconf import DictConfig
 
 from vit.files.resources import limit_threads
 from vit.messages import error_message
-from vit.run.config.composing import RUN_FOLDER, ConfigError, compose, options, prepare_overrides, with_paths
+from vit.run.config.composing import RUN_FOLDER, ConfigError, compose, prepare_overrides, with_paths
+from vit.run.config.groups import options
 from vit.run.config.hydra_interface import (
     CONFIG_ERRORS,
     PRIMARY,

@@ -8,7 +8,6 @@ import typer
 from vit.cli.terminal import (
     Device,
     Model,
-    check_classes,
     check_not_an_input,
     check_writable,
     print_without_effect,
@@ -50,9 +49,7 @@ def attention(
     from vit.report.attention.report import write_attention
 
     predictor = load(model, device)
-    if source is not None:
-        check_classes(predictor)  # the title is the prediction
-    elif layer:
+    if source is None and layer:
         print_without_effect("--layer changes nothing here: the layers shown are those of an image or a text")
     for file in write_attention(predictor, source, output, layer or [], positions, dark, similarity):
         print_written(str(file))

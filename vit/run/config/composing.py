@@ -2,14 +2,10 @@
 that names the nearest valid one. Overrides of Hydra's own settings are passed on to Hydra.
 """
 
-import functools
-import json
-import logging
 import os
-import pathlib
 from dataclasses import dataclass
 
-from hydra.core.override_parser.types import Override, ValueType
+from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -20,10 +16,11 @@ from omegaconf.errors import (
 )
 
 from vit.exchange.private_paths import PATH_KEYS
+from vit.files.strict_json import json_text
 from vit.messages import one_line
 from vit.other_names import RUN
+from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name, options
 from vit.run.config.hydra_interface import (
-    CONFIG_ERRORS,
     PRIMARY,
     SEARCH_PATH,
     compose_with,
@@ -39,24 +36,16 @@ from vit.run.config.needed_keys import missing_keys
 from vit.run.config.overrides import ConfigError, override_text, parse, with_current_key, with_current_keys
 from vit.run.config.valid_values import check_type, invalid_value, nodes, value_without_effect
 
-log = logging.getLogger("vit")
-
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
               "callbacks")
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
 NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
-OPTIONAL_GROUPS = ("augment", "experiment")  # whose files set keys of other nodes
 NEEDED = ("task", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "data", "name", "seed", "runs",
           "run_dir", "resume", "init_from", "precision", "calibrate", "report", "compile", "debug", "compare")
 
 RUN_FOLDER, MODE = "hydra.run.dir", "hydra.mode"
 
-FORMER_OPTIONS = {  # group -> former name of an option -> its name; a file of the former name includes the new one
-    "data": {"pictures": "unlabelled_images"},
-    "model": {"adopt": "pretrained", "reader": "image_to_text"},
-    "recipe": {"reading": "image_to_text"},
-}
 REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
 
 
@@ -138,8 +127,8 @@ def prepare_overrides(parsed: list[Override]) -> Prepared:
     name = str(value_of(parsed, PRIMARY) or "train").removesuffix(".yaml")
     parsed = with_search_path_of_primary([each for each in parsed if each.key_or_group != PRIMARY], name)
     search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
-    _check_groups(parsed, search)
-    groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
+    check_groups(parsed, search)
+    groups = [o.input_line for o in parsed if is_group(o.key_or_group, search)]
     found = groups_of([*search, *groups], name)
     defaults = []
     if value_of(parsed, "init_from"):
@@ -162,12 +151,6 @@ def groups_of(overrides: list[str], name: str) -> Groups:
     return Groups(dict(nodes(OmegaConf.to_container(config, resolve=False))), dict(hydra.runtime.choices), hydra.mode)
 
 
-@functools.cache
-def log_former_name(group: str, option: str) -> None:
-    """Once per process."""
-    log.warning("%s=%s is the former name of %s=%s", group, option, group, FORMER_OPTIONS[group][option])
-
-
 def data_of_primary(overrides: list[str]) -> list[str]:
     """The overrides that select, over conf/train.yaml, the data that a primary config of the user selects; without the
     keys that these overrides set. Models record how their data is loaded, but not a primary config.
@@ -178,7 +161,7 @@ def data_of_primary(overrides: list[str]) -> list[str]:
         return []
     parsed = with_search_path_of_primary([each for each in parsed if each.key_or_group != PRIMARY], name)
     search = tuple(each.input_line for each in parsed if each.key_or_group == SEARCH_PATH)
-    groups = [each.input_line for each in parsed if _is_group(each.key_or_group, search)]
+    groups = [each.input_line for each in parsed if is_group(each.key_or_group, search)]
     found = groups_of([*search, *groups], name)
     option, stated_keys = found.choices.get("data"), {each.key_or_group for each in parsed}
     if not option:
@@ -195,7 +178,7 @@ def _as_override(key: str, value: object, known: bool) -> str:
     sign = "" if known else "+"
     if isinstance(value, str):
         return f"{sign}{key}={value}" if "${" in value else override_text(f"{sign}{key}", value)
-    return f"{sign}{key}={json.dumps(value)}"
+    return f"{sign}{key}={json_text(value, indent=None)}"
 
 
 def defaults_of_init_from(parsed: list[Override], task: str | None, recipe: str | None) -> list[str]:
@@ -222,50 +205,6 @@ def stated(overrides: list[str], node: str) -> set[str]:
     """The keys of a node that overrides set: `model.dim=64` sets `dim`."""
     keys = (with_current_key(override).lstrip("+~").partition("=")[0] for override in overrides)
     return {key.removeprefix(f"{node}.") for key in keys if key.startswith(f"{node}.")}
-
-
-def options(group: str, search: tuple[str, ...] = ()) -> list[str]:
-    """The options of a group, such as `digits, folder, mnist` for `data`; empty for what is not a group.
-
-    Args:
-        search: overrides of the search path.
-    """
-    return sorted(name for name in _files(group, search, config_folder())
-                  if not name.startswith("_") and name not in FORMER_OPTIONS.get(group, ()))
-
-
-@functools.cache
-def _files(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[str]:
-    """All files of a group, also those of former names and those that only other files include."""
-    loader = hydra_over(folder).config_loader
-    try:  # with overrides the loader copies its repository
-        return (loader.get_group_options(group, overrides=list(search)) if search
-                else loader.repository.get_group_options(group))
-    except CONFIG_ERRORS as error:
-        raise ConfigError(one_line(error)) from None
-
-
-def with_names_of_globs(overrides: list[str]) -> list[str]:
-    """The overrides of a sweep, with the options that each `glob(...)` matches: `model=glob(m*)` -> `model=mae,micro`.
-
-    Raises:
-        ConfigError: a glob that matches nothing.
-    """
-    parsed = parse(overrides, multirun=True)
-    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
-    lines = []
-    for override in parsed:
-        if override.value_type is ValueType.GLOB_CHOICE_SWEEP:
-            group = override.key_or_group
-            known = options(group, search)
-            names = override.value().filter(known)
-            if not names:
-                kind = f"{group} may be {', '.join(known)}" if known else f"{group} is no group"
-                raise ConfigError(f"{override.input_line} matches no option ({kind})")
-            lines.append(f"{override.get_key_element()}={','.join(names)}")
-        else:
-            lines.append(override.input_line)
-    return lines
 
 
 def resolve(config: DictConfig) -> dict:
@@ -300,36 +239,6 @@ def check_complete(config: dict) -> None:
         raise ConfigError(problem)
 
 
-def _is_group(key: str, search: tuple[str, ...]) -> bool:
-    return "." not in key and not is_hydra_key(key) and bool(options(key, search))
-
-
-def _check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
-    for override in parsed:
-        group, chosen = override.key_or_group, override.value()
-        if not _is_group(group, search):
-            continue
-        known = options(group, search)
-        if override.is_delete() or chosen == [] and group in OPTIONAL_GROUPS:
-            continue
-        if not chosen or not isinstance(chosen, str | list | dict):
-            raise ConfigError(f"{override.input_line}: must be one of {', '.join(known)}; leave it out for the default")
-        if not isinstance(chosen, dict):
-            for each in chosen if isinstance(chosen, list) else [chosen]:
-                _check_option(group, str(each), known, search, listed=isinstance(chosen, list))
-
-
-def _check_option(group: str, chosen: str, known: list[str], search: tuple[str, ...], listed: bool) -> None:
-    """Checks one option of a group, which may lie in a folder of it, such as `experiment=paper/first`."""
-    *folders, name = chosen.split("/")
-    inside = not {"", ".", ".."} & {*folders}
-    if inside and name in _files("/".join([group, *folders]), search, config_folder()) and (listed or name[:1] != "_"):
-        return
-    near = nearest(chosen, known)
-    own = "" if near else "; --config-dir FOLDER adds groups of your own"
-    raise ConfigError(f"{group}={chosen}: no such {group}{near} ({group} may be {', '.join(known)}{own})")
-
-
 def _added(override: Override, known: dict) -> str:
     """The override with `++` for an option of the model that its file does not list; the model checks it."""
     is_option = override.key_or_group.startswith("model.") and override.key_or_group not in known
@@ -344,15 +253,15 @@ def _check_keys(found: Groups, parsed: list[Override], search: tuple[str, ...]) 
     """
     known = found.keys
     for override in parsed:
-        key, is_group = override.key_or_group, _is_group(override.key_or_group, search)
+        key, of_group = override.key_or_group, is_group(override.key_or_group, search)
         if is_hydra_key(key):
             continue
         added = override.is_add() or override.is_force_add() or key.startswith("model.")
         if override.is_delete() and key in known:
             raise ConfigError(f"~{key}: keys cannot be removed; write {key}=null")
-        if key in known and not is_group:
+        if key in known and not of_group:
             check_type(override, known[key])
-        if is_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
+        if of_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
             continue
         node, _, name = key.rpartition(".")
         if known.get(node) == {}:
@@ -378,7 +287,7 @@ def _options_with(key: str, known: dict, search: tuple[str, ...]) -> list[str]:
     name that `RUN` translates it to; empty if that key is known.
     """
     group, _, name = key.partition(".")
-    if not name or not _is_group(group, search) or RUN.get(name) in known:
+    if not name or not is_group(group, search) or RUN.get(name) in known:
         return []
     repository = hydra_over(config_folder()).config_loader.repository
     keys = {option: loaded.config.keys() for option in options(group, search)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from vit.messages import check_several
-from vit.run.config.composing import ConfigError, compose, options, resolve
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.config.groups import options
 from vit.run.config.name_hints import nearest
 from vit.run.multirun.compare import compare
 from vit.run.result import Run

@@ -13,15 +13,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from vit.run.config.composing import (
-    MODE,
-    ConfigError,
-    Prepared,
-    compose,
-    prepare_overrides,
-    resolve,
-    with_names_of_globs,
-)
+from vit.run.config.composing import MODE, ConfigError, Prepared, compose, prepare_overrides, resolve
+from vit.run.config.groups import with_names_of_globs
 from vit.run.config.hydra_interface import PRIMARY, SEARCH_PATH
 from vit.run.config.overrides import override_text, parse, shown, sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
