@@ -125,10 +125,10 @@ def check_classes(predictor: Any) -> None:
     Raises:
         ValueError: it has none.
     """
-    if not getattr(predictor, "classes", True):
-        path = predictor.bundle.path
-        raise ValueError(f"{path} has no head, so it predicts no classes; init_from={path} trains one, and vit probe "
-                         "evaluates and saves its features")
+    from vit.inference.images import check_has_classes
+
+    if hasattr(predictor, "classes"):
+        check_has_classes(predictor.bundle)
 
 
 def print_without_effect(text: str) -> None:

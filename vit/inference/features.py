@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.data import Preprocessing
-from vit.inference.images import autocast
+from vit.inference.images import autocast, without_preprocessing
 from vit.models import Classifier
 from vit.packed_images import PackedImages
 
@@ -26,8 +26,7 @@ class Featurizer:
             raise ValueError(f"a model of kind {self.kind} does not reduce its input to one vector; features exist for "
                              "classifiers of images or texts and for masked autoencoders")
         if preprocessing is None and self.kind != "text_classifier":
-            raise ValueError("the model was saved without the preprocessing of its images; save it with "
-                             "save_bundle(..., preprocessing=vit.data.Preprocessing(...))")
+            raise without_preprocessing("the model")
         self.model, self.preprocessing = model.eval().to(device), preprocessing
         self.device, self.precision = device, precision
 

@@ -110,8 +110,7 @@ class Predictor:
             ValueError: the model was saved without one.
         """
         if self._preprocessing is None:
-            raise ValueError(f"{self.bundle.path} was saved without the preprocessing of its images; save it with "
-                             "save_bundle(..., preprocessing=vit.data.Preprocessing(...))")
+            raise without_preprocessing(str(self.bundle.path))
         return self._preprocessing
 
     @preprocessing.setter
@@ -168,10 +167,7 @@ class Predictor:
             TypeError: an item is not an image.
             ValueError: as `predict`.
         """
-        if not self.classes:
-            path = self.bundle.path
-            raise ValueError(f"{path} has no head, so it predicts no classes; init_from={path} trains one, and vit "
-                             "probe evaluates and saves its features")
+        check_has_classes(self.bundle)
         top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
         if tta != 1:
@@ -224,6 +220,24 @@ class Predictor:
         probabilities, indices = calibrator.probabilities(logits).topk(top_k or 1)
         for row, best in zip(probabilities.tolist(), indices.tolist(), strict=True):
             yield tuple(self.classes[i] for i in best), tuple(row)
+
+
+def without_preprocessing(model: str) -> ValueError:
+    """The error of a model that was saved without the preprocessing of its images."""
+    return ValueError(f"{model} was saved without the preprocessing of its images; save it with save_bundle(..., "
+                      "preprocessing=vit.data.Preprocessing(...))")
+
+
+def check_has_classes(bundle: Bundle) -> None:
+    """Check that a classifier has classes, which one that was saved without its head has not.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if not bundle.classes:
+        path = bundle.path
+        raise ValueError(f"{path} has no head, so it predicts no classes; init_from={path} trains one, and vit probe "
+                         "evaluates and saves its features")
 
 
 @torch.inference_mode()
