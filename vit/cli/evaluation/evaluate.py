@@ -21,6 +21,8 @@ from vit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from vit.bundle import Bundle
+    from vit.cli.evaluation.measurements import Measurement
     from vit.inference import Seq2SeqPredictor
 
 
@@ -72,11 +74,16 @@ def evaluate(
         print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
                              "writes the metrics")
     found = measure_reconstruction(bundle, task, device) if masked_autoencoder else measure(predictor, task)
-    if is_calibration_data(source, split, config["data"], bundle):
-        print_without_effect(f"{bundle.path} was calibrated on these {split} samples of {source.name}, so its "
-                             "calibrated loss and calibration error are too low; evaluate another split")
-        found = {**found, "calibrated_on_these_samples": True}
-    write_json(found, json_file)
+    write_json(found | calibration_note(bundle, task), json_file)
+
+
+def calibration_note(bundle: "Bundle", task: "Measurement") -> dict[str, bool]:
+    """What the metrics state about samples on which the model was calibrated, which is also printed."""
+    if not is_calibration_data(task.source, task.split, task.data, bundle):
+        return {}
+    print_without_effect(f"{bundle.path} was calibrated on these {task.split} samples of {task.source.name}, so its "
+                         "calibrated loss and calibration error are too low; evaluate another split")
+    return {"calibrated_on_these_samples": True}
 
 
 def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: list[str]) -> None:
