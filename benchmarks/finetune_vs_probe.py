@@ -36,7 +36,7 @@ from vit.data import ImageDataset, folder
 from vit.evaluation.features.probe import Labelled, accuracy, logistic_regression
 from vit.inference.features import Featurizer
 from vit.training.finetuning.finetune import head_layer
-from vit.training.monitoring.paired import SampleScores, is_clearly_better
+from vit.training.monitoring.paired_comparison import SampleScores, is_clearly_better
 
 SHORTER = 192  # pixels of the stored photos
 MARGINS = (0.0, 1.0, 2.0)  # of the rules in the second table; 1 is the default

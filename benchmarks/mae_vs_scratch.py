@@ -22,7 +22,7 @@ from pairs import report
 from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, new_figure, save_figure, set_title, style_axes
 from vit.report.logged_values import Curve, read_curves
 from vit.run.config.overrides import override_text
-from vit.run.processes.apart import train_apart
+from vit.run.processes.separate_process import train_in_new_process
 
 SCRATCH, MAE = "from scratch", "pre-trained"
 
@@ -107,7 +107,8 @@ def trained(overrides: list[str], folder: Path) -> dict:
     if not result.exists():
         begun = (folder / "config.yaml").exists()
         path = str(folder)
-        code = train_apart([override_text("resume", path)] if begun else [*overrides, override_text("run_dir", path)])
+        arguments = [override_text("resume", path)] if begun else [*overrides, override_text("run_dir", path)]
+        code = train_in_new_process(arguments)
         if code:
             raise SystemExit(code)
     return json.loads(result.read_text(encoding="utf-8"))

@@ -94,10 +94,11 @@ def execute_module(module: str, arguments: list[str]) -> int:
 
 
 def prepare() -> None:
-    from vit.run.processes import apart, launcher
+    from vit.run.processes import launcher, separate_process
 
     follow_environment()
-    apart.subprocess = launcher.subprocess = types.SimpleNamespace(Popen=fork_module, DEVNULL=subprocess.DEVNULL)
+    forks = types.SimpleNamespace(Popen=fork_module, DEVNULL=subprocess.DEVNULL)
+    separate_process.subprocess = launcher.subprocess = forks
 
 
 def run_module(module: str, arguments: list[str]) -> int:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vit.evaluation.attribution.rollout import rollout
 from vit.report.attention.figures import tokens_picture
 from vit.report.attention.image_figures import image_picture, image_to_text_picture
-from vit.report.attention.maps import ImageMaps, TokenMaps, head_entropy, rollout, select_layers
+from vit.report.attention.maps import ImageMaps, TokenMaps, head_entropy, select_layers
 from vit.report.attention.page import image_page, image_to_text_page, image_tokens, tokens_page
 from vit.report.attention.positions import _mosaic, positions_picture, similarity
 

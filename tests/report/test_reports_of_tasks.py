@@ -22,7 +22,7 @@ from vit.evaluation.intervals.label_bootstrap import label_intervals, weighted_f
 from vit.evaluation.intervals.paired_labels import LabelAnswers
 from vit.evaluation.intervals.text_bootstrap import TextStatistics
 from vit.evaluation.multi_label import LabelScore, MultiLabelEvaluation
-from vit.report.sections.generated import buckets, confused_characters
+from vit.report.sections.generated_texts import buckets, confused_characters
 from vit.report.sections.labels import score_table
 
 GENERATED = ["header", "accuracy", "lengths", "errors", "attention", "training", "data"]

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests import commands
 from vit.data.sets.number_stories import number_questions, number_stories
-from vit.run.processes import apart, launcher
+from vit.run.processes import launcher, separate_process
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv", "report=false"]
@@ -66,7 +66,7 @@ def runs_in_forks():
     """
     forks = SimpleNamespace(Popen=commands.popen, DEVNULL=subprocess.DEVNULL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apart, "subprocess", forks)
+        patch.setattr(separate_process, "subprocess", forks)
         patch.setattr(launcher, "subprocess", forks)
         yield
 

@@ -294,14 +294,14 @@ def apart(monkeypatch):
     """The overrides of each run of a sweep, instead of a process that trains."""
     runs = []
 
-    def train_apart(overrides):
+    def train_in_new_process(overrides):
         folder = Path(next(each for each in parse(overrides) if each.key_or_group == "run_dir").value())
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.json").write_text('{"test/accuracy": 0.5}')
         runs.append(overrides)
         return 0
 
-    monkeypatch.setattr("vit.run.multirun.sweeping.train_apart", train_apart)
+    monkeypatch.setattr("vit.run.multirun.sweeping.train_in_new_process", train_in_new_process)
     return runs
 
 
@@ -335,13 +335,13 @@ import json, pathlib, sys
 from vit.run import main
 from vit.run.multirun import sweeping
 
-def train_apart(overrides):
+def train_in_new_process(overrides):
     folder = pathlib.Path(overrides[-1].removeprefix("run_dir="))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "metrics.json").write_text(json.dumps({"test/accuracy": 0.5}))
     return 0
 
-sweeping.train_apart = train_apart
+sweeping.train_in_new_process = train_in_new_process
 assert main(["-m", "seed=1,2", "hydra.sweep.dir=out"]) == 0
 assert not {"torch", "pytorch_lightning"} & sys.modules.keys()
 """

@@ -21,7 +21,7 @@ from vit.training import (
 )
 from vit.training.checkpointing.checkpoint_callback import START
 from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
-from vit.training.monitoring.paired import SampleScores
+from vit.training.monitoring.paired_comparison import SampleScores
 from vit.training.monitoring.progress import clock
 from vit.training.precision import cpu_precision, has_bfloat16, processor_flags
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
+from vit.training.fault_tolerance.finite_checks import PARTS, RoundRobinWeights, gradient_norm_and_others, sum_of_norms
 from vit.training.fault_tolerance.nan_guard import LIMIT, SHOWN, shortened, skip_update
-from vit.training.fault_tolerance.weights_in_turn import PARTS, WeightsInTurn, gradient_and_others, norm_of
 
 OPTIMIZERS = {
     "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
@@ -49,32 +49,32 @@ def test_one_bad_element_of_any_tensor_is_detected(value, others):
     """At once if something besides the optimizer changed it."""
     tensors = [torch.randn(4), torch.randn(300, 300), torch.randn(3, 4), *(torch.randn(5, dtype=d) for d in others)]
     tensors.append(torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last) if others else torch.tensor(2.0))
-    weights = WeightsInTurn(tensors)
+    weights = RoundRobinWeights(tensors)
     for tensor in tensors:
         for _ in range(3):
             update(tensors)
-            due = weights.due()
-            assert norm_of(tensors) < LIMIT and norm_of(due) < LIMIT
+            due = weights.select()
+            assert sum_of_norms(tensors) < LIMIT and sum_of_norms(due) < LIMIT
         assert len(due) < len(tensors)
         update(tensors)
         before = tensor.clone()
         tensor[(-1,) * tensor.dim()] = value
-        assert not norm_of(tensors) < LIMIT and not norm_of(weights.due()) < LIMIT
+        assert not sum_of_norms(tensors) < LIMIT and not sum_of_norms(weights.select()) < LIMIT
         tensor.copy_(before)
 
 
 def test_a_change_that_torch_does_not_count_is_found_in_turn():
     """As a fault of the memory."""
     tensors = [torch.ones(3) for _ in range(2 * PARTS + 1)]
-    weights = WeightsInTurn(tensors)
+    weights = RoundRobinWeights(tensors)
     for _ in range(2):
         update(tensors)
-        weights.due()
+        weights.select()
     tensors[6].numpy()[1] = math.nan
     found = 0
     for _ in range(PARTS):
         update(tensors)
-        found += not norm_of(weights.due()) < LIMIT
+        found += not sum_of_norms(weights.select()) < LIMIT
     assert found == 1
 
 
@@ -152,10 +152,10 @@ def test_a_validation_loss_that_is_not_finite_is_not_saved(tmp_path):
 
 def test_the_norm_of_the_gradients_is_joint_and_those_of_other_tensors_are_their_own():
     gradients, others = [torch.randn(3, 4), torch.randn(5)], [torch.randn(6), torch.randn(2, 2)]
-    norm, found = gradient_and_others(gradients, others)
+    norm, found = gradient_norm_and_others(gradients, others)
     torch.testing.assert_close(norm, torch.cat([each.flatten() for each in gradients]).norm())
     assert found == pytest.approx([float(each.norm()) for each in others])
-    assert gradient_and_others(gradients, [])[1] == []
+    assert gradient_norm_and_others(gradients, [])[1] == []
 
 
 def test_an_error_names_the_first_samples_and_the_number_of_the_others():

@@ -240,7 +240,7 @@ def test_muon_updates_hidden_matrices_as_torchs_and_the_rest_as_adamw(nesterov):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("has_bfloat16", [False, True])
 def test_muon_computes_in_bfloat16_where_it_is_not_emulated(monkeypatch, name, dtype, has_bfloat16):
-    monkeypatch.setattr("vit.training.optimization.muon.has_bfloat16", lambda device: has_bfloat16)
+    monkeypatch.setattr("vit.training.optimization.muon_precision.has_bfloat16", lambda device: has_bfloat16)
     model = small_vit().to(dtype)
     optimizer = build_optimizer(model, name, lr=0.02)
     model(torch.ones(2, 3, 16, 16, dtype=dtype)).square().mean().backward()
@@ -253,7 +253,7 @@ def test_muon_computes_in_bfloat16_where_it_is_not_emulated(monkeypatch, name, d
 
 
 def test_muon_moves_by_the_polynomial_of_the_singular_values(monkeypatch):
-    monkeypatch.setattr("vit.training.optimization.muon.has_bfloat16", lambda device: False)
+    monkeypatch.setattr("vit.training.optimization.muon_precision.has_bfloat16", lambda device: False)
     layer = nn.Sequential(OrderedDict(blocks=nn.Sequential(nn.Linear(6, 4, bias=False))))
     start = layer.blocks[0].weight.detach().clone()
     options = {"adjust_lr_fn": "original", "momentum": 0.0, "ns_coefficients": [3.4445, -4.775, 2.0315]}

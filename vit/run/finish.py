@@ -12,8 +12,8 @@ from pytorch_lightning.callbacks import Timer
 from vit.data import BadImage
 from vit.data.splits.recorded import check_unchanged
 from vit.messages import duration
-from vit.report.bar import progress_bar
 from vit.report.figures.curves import curves_picture
+from vit.report.progress_bar import progress_bar
 from vit.report.summary import print_summary
 from vit.run.config.overrides import override_text
 from vit.run.console import command, console

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 from vit.nn.init import evaluating
 from vit.tasks.score_table import ScoreTable
 from vit.training import clip_gradients, seed_step, shard
-from vit.training.monitoring.paired import SampleScores
+from vit.training.monitoring.paired_comparison import SampleScores
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
-from vit.training.monitoring.paired import SampleScores
+from vit.training.monitoring.paired_comparison import SampleScores
 
 
 class ScoreTable(Metric):

@@ -123,8 +123,8 @@ assert scores[-1] > 0.9
 # how much of each patch reaches the class token.
 
 # %%
+from vit.evaluation.attribution.rollout import rollout
 from vit.nn import attention_maps
-from vit.report.attention.maps import rollout
 
 shown = [1440, 1500, 1612, 1700]
 with torch.no_grad(), attention_maps(model) as maps:

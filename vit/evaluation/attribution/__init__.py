@@ -1,1 +1,3 @@
-"""Which patches a class depends on: relevance, Grad-CAM, integrated gradients and their deletion curve."""
+"""Which patches a model and its classes depend on: attention rollout, relevance, Grad-CAM, integrated gradients and
+their deletion curve.
+"""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from vit.evaluation.attribution.rollout import rollout
+
 Layers = Mapping[str, np.ndarray]  # layer name -> weights (H,N,S), in order
 
 
@@ -97,19 +99,6 @@ class ImageMaps:
     def _on_grid(self, weights: np.ndarray) -> np.ndarray:
         patches = (self.pooling @ weights)[..., len(self.prefix) :]
         return patches.reshape(*patches.shape[:-1], *self.grid)
-
-
-def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
-    """Attention rollout (arXiv 2005.00928): weights (H,N,N) of each layer, the first one first, -> (N,N).
-
-    Row i is the share of each input token in token i after the last layer, if only attention moves information: heads
-    are averaged, and the residual branch contributes one half of each token. Rows sum to 1.
-    """
-    flow = np.eye(layers[0].shape[-1])
-    for weights in layers:
-        mixed = 0.5 * weights.astype(np.float64).mean(axis=0) + 0.5 * np.eye(len(flow))  # (N,N)
-        flow = mixed / mixed.sum(axis=-1, keepdims=True) @ flow  # a row of zero weights becomes the identity
-    return flow
 
 
 def head_entropy(weights: np.ndarray) -> np.ndarray:

@@ -12,14 +12,14 @@ from vit.files.untrusted import read_json
 from vit.inference import MultiLabelPredictor, Seq2SeqPredictor, TextPredictor
 from vit.report.pages.html_parts import text
 from vit.report.pages.page import html_page
-from vit.report.sections.attended import attention, text_attention_maps
+from vit.report.sections.attention_maps import attention, text_attention_maps
 from vit.report.sections.errors import confusion, gallery
-from vit.report.sections.generated import characters, lengths, pairs_data, source_attention, texts, worst_texts
-from vit.report.sections.inspection import data_audit, texts_data, training
+from vit.report.sections.generated_texts import characters, lengths, pairs_data, source_attention, texts, worst_texts
 from vit.report.sections.labels import label_reliability, label_scores, wrong_labels
 from vit.report.sections.numbers import accuracy, calibration, header
 from vit.report.sections.robustness import robustness
 from vit.report.sections.subject import Section, Subject
+from vit.report.sections.training_and_data import data_audit, texts_data, training
 
 LIMIT = 10_000_000  # bytes of the page
 Sections = tuple[Callable[[Subject], Section], ...]

@@ -16,7 +16,7 @@ from vit.data.progress import StageProgress
 from vit.data.splits.recorded import NEW, Entry
 from vit.data.splits.split import evenly_spaced
 from vit.evaluation.progress import Progress
-from vit.report.bar import stage_bar
+from vit.report.progress_bar import stage_bar
 from vit.run.config.composing import ConfigError
 from vit.run.config.valid_values import nodes
 from vit.run.console import console

@@ -15,7 +15,7 @@ from vit.run.config.hydra_interface import hydra_overrides
 from vit.run.config.overrides import override_text, parse, shown
 from vit.run.config.targets import TARGET, check_stored
 from vit.run.console import command, console
-from vit.run.processes.apart import STOPPED, train_apart
+from vit.run.processes.separate_process import STOPPED, train_in_new_process
 from vit.run.records.folder import COMPARISON, check_contents, new_path, read_metrics
 from vit.run.records.reading import read_stored
 from vit.run.result import Run
@@ -83,7 +83,7 @@ def train_all(
         console.print(heading, markup=False, highlight=False, soft_wrap=True)
         begun = (run / "config.yaml").exists()
         new = [*recorded, *hydra_overrides(overrides), override_text("run_dir", str(run))]
-        code = train_apart([override_text("resume", str(run)), *own] if begun else new)
+        code = train_in_new_process([override_text("resume", str(run)), *own] if begun else new)
         if code in STOPPED:
             again = command(resumed_by, override_text("resume", str(folder)))
             resume = f"\nResume the whole comparison with:\n  {again}"

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from vit.run.config.composing import ConfigError
-from vit.training.monitoring.direction import mode_of
+from vit.training.monitoring.metric_direction import mode_of
 
 GRID = "basic"  # Hydra's own sweeper
 # option of hydra/sweeper -> the key of its direction, and that key's values for a lower and a higher metric

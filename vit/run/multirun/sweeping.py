@@ -18,8 +18,8 @@ from vit.run.config.groups import with_names_of_globs
 from vit.run.config.hydra_interface import PRIMARY, SEARCH_PATH
 from vit.run.config.overrides import override_text, parse, shown, sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
-from vit.run.processes.apart import STOPPED, train_apart
-from vit.training.monitoring.direction import mode_of
+from vit.run.processes.separate_process import STOPPED, train_in_new_process
+from vit.training.monitoring.metric_direction import mode_of
 
 HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first available one is in the table
 SWEEP_FOLDER, RUN_FOLDERS = "hydra.sweep.dir", "hydra.sweep.subdir"
@@ -111,7 +111,7 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     if here != origin:
         folder, config["runs"] = origin / folder, str(origin / config["runs"])
     path = pathlib.Path(named or (folder / name if inside else new_path(config)))
-    code = train_apart(overrides if named else [*overrides, override_text("run_dir", str(path))])
+    code = train_in_new_process(overrides if named else [*overrides, override_text("run_dir", str(path))])
     if code in STOPPED:
         raise SystemExit(code)
     has_metrics = code == 0 and (path.expanduser() / METRICS).is_file()  # a comparison has them in its runs

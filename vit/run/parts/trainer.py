@@ -44,7 +44,7 @@ from vit.training import (
     build_strategy,
     mode_of,
 )
-from vit.training.monitoring.paired import MARGIN
+from vit.training.monitoring.paired_comparison import MARGIN
 from vit.training.precision import BF16_RESIDUAL
 
 log = logging.getLogger("vit")

@@ -24,7 +24,7 @@ from vit.data import DataError
 from vit.files.processes import STOP_SIGNALS
 from vit.files.resources import threads_per_process
 from vit.run.config.composing import ConfigError
-from vit.training.fault_tolerance.interrupts import Interrupted, handled
+from vit.training.fault_tolerance.interrupts import Interrupted, handle_stop_signals
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -182,7 +182,7 @@ def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
 
     lost: dict[int, str] = {}
     deadline, checked_at = float("inf"), time.monotonic()
-    with handled(forward):
+    with handle_stop_signals(forward):
         while any(rank.process.poll() is None for rank in ranks) and time.monotonic() < deadline and not lost:
             time.sleep(POLL)
             if deadline == float("inf") and (any(rank.process.poll() for rank in ranks) or stops[1:]):

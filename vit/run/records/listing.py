@@ -20,7 +20,7 @@ from vit.report.logged_values import read_curves
 from vit.run.config.overrides import ConfigError
 from vit.run.records.folder import CONFIG, METRICS
 from vit.run.records.reading import read_stored
-from vit.training.monitoring.direction import MODES, mode_of
+from vit.training.monitoring.metric_direction import MODES, mode_of
 
 LOCK, LOG, CURVES = ".lock", "log.txt", "metrics.csv"
 FAILED = " DEBUG failed"  # how a run logs the error that ended it

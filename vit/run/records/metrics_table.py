@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from vit.files.atomic import write_atomically
-from vit.training.checkpointing.resume import validates_start
+from vit.training.checkpointing.resume_position import validates_start
 
 
 class MetricsTable(Checkpoint):

@@ -12,10 +12,10 @@ from pytorch_lightning.callbacks import Checkpoint
 from vit.files.atomic import CheckpointError, remove_stale_files, write_atomically
 from vit.files.checkpoints import BEST, IS_BEST, LAST, verify
 from vit.training.checkpointing.checkpoint import saved_step, settle
-from vit.training.checkpointing.resume import batches_done, validates_start
+from vit.training.checkpointing.resume_position import batches_done, validates_start
 from vit.training.fault_tolerance.interrupts import Interrupted
 from vit.training.fault_tolerance.nan_guard import NonFiniteError
-from vit.training.monitoring.paired import MARGIN, SampleScores, is_clearly_better, no_scores
+from vit.training.monitoring.paired_comparison import MARGIN, SampleScores, is_clearly_better, no_scores
 
 log = logging.getLogger(__name__)
 

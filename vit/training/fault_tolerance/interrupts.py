@@ -13,7 +13,7 @@ from types import FrameType
 
 from vit.files.processes import STOP_SIGNALS
 
-AGAIN = 0.05  # seconds
+DELAY = 0.05  # seconds, before a dropped signal is repeated and for a line to be printed
 
 
 class Interrupted(SystemExit):
@@ -30,8 +30,9 @@ class Interrupted(SystemExit):
 
 
 def find_stop(error: BaseException | None) -> Interrupted | None:
-    """The stop that an error goes back to, None if there is none: a library that is interrupted in the middle of its
-    work may raise an error of its own.
+    """The stop that caused an error, in its chain of causes and contexts; None without one.
+
+    A library that is interrupted may raise an error of its own.
     """
     while error is not None and not isinstance(error, Interrupted):
         error = error.__cause__ or error.__context__
@@ -41,7 +42,7 @@ def find_stop(error: BaseException | None) -> Interrupted | None:
 Handler = Callable[[int, FrameType | None], None]
 
 
-def install(handler: Handler) -> dict[int, object]:
+def install_handlers(handler: Handler) -> dict[int, object]:
     """Install `handler` for the stop signals and return the previous handlers.
 
     Signals that are ignored, as under `nohup`, stay ignored. Outside the main thread nothing is installed, because
@@ -57,9 +58,9 @@ def install(handler: Handler) -> dict[int, object]:
 
 
 @contextlib.contextmanager
-def handled(handler: Handler) -> Iterator[None]:
+def handle_stop_signals(handler: Handler) -> Iterator[None]:
     """Context manager: `handler` receives the stop signals."""
-    previous = install(handler)
+    previous = install_handlers(handler)
     try:
         yield
     finally:
@@ -87,10 +88,10 @@ class StopSignals:
         """Context manager: this object receives the stop signals.
 
         Raises:
-            Interrupted: also in place of an error that follows an immediate stop, because a library that is interrupted
-                in the middle of its work may raise an error of its own.
+            Interrupted: on a stop signal; also in place of an error that follows an immediate stop, because a library
+                that is interrupted may raise an error of its own.
         """
-        with handled(self.handle), self._raised_again():
+        with handle_stop_signals(self.handle), self._repeat_dropped_stops():
             try:
                 yield
             except Exception as error:
@@ -99,10 +100,10 @@ class StopSignals:
                 raise Interrupted(self.requested, agreed=False, rank=self.rank) from error
 
     @contextlib.contextmanager
-    def _raised_again(self) -> Iterator[None]:
-        """Context manager: a stop raised in a finalizer (`__del__`), where Python drops it, is repeated.
+    def _repeat_dropped_stops(self) -> Iterator[None]:
+        """Context manager: repeats a stop that was raised in a finalizer (`__del__`), where Python drops errors.
 
-        Other threads than the main one receive no signals, and leave the hook, which all threads share, as it is.
+        Only the main thread receives signals; other threads leave `sys.unraisablehook`, which is global, unchanged.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -114,7 +115,7 @@ class StopSignals:
                 return earlier(unraisable)
             if not self.deferred:  # a repeated Ctrl-C stays the second one, which stops at once
                 self.requested = None
-            threading.Timer(AGAIN, signal.raise_signal, [unraisable.exc_value.signal]).start()
+            threading.Timer(DELAY, signal.raise_signal, [unraisable.exc_value.signal]).start()
 
         sys.unraisablehook = repeat
         try:
@@ -139,9 +140,9 @@ class StopSignals:
 
 
 def _print(text: str) -> None:
-    """Print to standard error from another thread, because the interrupted one may be inside a write to the same
-    stream, which Python does not enter again. Waits briefly; the thread needs longer if it waits for that write.
+    """Print to standard error from another thread: the interrupted thread may be writing to this stream, and a nested
+    write would raise an error. The new thread then waits for that write, so it is joined for a short time only.
     """
     printing = threading.Thread(target=print, args=(text,), kwargs={"file": sys.stderr})
     printing.start()
-    printing.join(AGAIN)
+    printing.join(DELAY)

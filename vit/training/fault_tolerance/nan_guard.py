@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vit.training.fault_tolerance.weights_in_turn import WeightsInTurn, gradient_and_others, norm_of
+from vit.training.fault_tolerance.finite_checks import RoundRobinWeights, gradient_norm_and_others, sum_of_norms
 from vit.training.optimization.gradient_clipping import gradient_norm, gradients_of, local
 
 log = logging.getLogger(__name__)
@@ -67,12 +67,12 @@ class FiniteLoss(pl.Callback):
         self._batches: list[Any] = []
         self._found: list[Sequence[float] | Tensor] = []
         self._steps: deque[Step] = deque()
-        self._weights: WeightsInTurn | None = None
+        self._weights: RoundRobinWeights | None = None
         self._weight_norm: Tensor | None = None  # before this step
         self._alone = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._weights = WeightsInTurn(list(pl_module.parameters()))
+        self._weights = RoundRobinWeights(list(pl_module.parameters()))
         if self.late is None:
             self.late = pl_module.device.type != "cpu"
         sharded = any(hasattr(weight, "to_local") for weight in self._weights.all)
@@ -93,8 +93,8 @@ class FiniteLoss(pl.Callback):
             self._found.append((loss.detach().float(), inputs))  # norms in float32 do not accept float64
             return
         if self._weight_norm is None:  # the same for all micro-batches of a step
-            self._weight_norm = norm_of(self._weights.due()).to(loss.device)  # of no weights it is on the CPU
-        found = torch.stack([loss.detach().float().abs(), self._weight_norm, norm_of([inputs]).to(loss.device)])
+            self._weight_norm = sum_of_norms(self._weights.select()).to(loss.device)  # of no weights it is on the CPU
+        found = torch.stack([loss.detach().float().abs(), self._weight_norm, sum_of_norms([inputs]).to(loss.device)])
         fine = (found < LIMIT).all()
         loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
         self._found.append(found)
@@ -127,12 +127,12 @@ class FiniteLoss(pl.Callback):
         One call reads all tensors: the first call of a function costs more than reading the weights of a small model.
         """
         loss, inputs = found[-1]
-        others = [loss, *([] if inputs is None else [inputs]), *self._weights.due()]
-        norm, sizes = gradient_and_others(gradients, others)
+        others = [loss, *([] if inputs is None else [inputs]), *self._weights.select()]
+        norm, sizes = gradient_norm_and_others(gradients, others)
         sizes += [number for numbers in found[:-1] for number in numbers]
         if norm.item() < LIMIT and all(size < LIMIT for size in sizes):
             return norm
-        weights = float(norm_of(self._weights.all))
+        weights = float(sum_of_norms(self._weights.all))
         found[-1] = numbers_of(loss, inputs)
         found[:] = [(loss, weights, inputs) for loss, _, inputs in found]
         return norm if all(n < LIMIT for numbers in found for n in numbers) else torch.full_like(norm, torch.nan)
@@ -168,7 +168,7 @@ class FiniteLoss(pl.Callback):
         """
         self._check(trainer, pl_module)
         statistics = [buffer for name, buffer in pl_module.named_buffers() if ".running_" in name]
-        fine = bool(norm_of([*pl_module.parameters(), *statistics]) < LIMIT)
+        fine = bool(sum_of_norms([*pl_module.parameters(), *statistics]) < LIMIT)
         if not trainer.strategy.reduce_boolean_decision(fine, all=True):
             raise NonFiniteError(
                 f"a weight is not finite after optimizer step {trainer.global_step} "
@@ -191,7 +191,7 @@ class FiniteLoss(pl.Callback):
 
 def numbers_of(loss: Tensor, inputs: Tensor | None) -> tuple[float, float, float]:
     """The numbers of a micro-batch in the order of `WATCHED`, with 0 for the weights."""
-    return abs(loss.item()), 0.0, float(norm_of([inputs]))
+    return abs(loss.item()), 0.0, float(sum_of_norms([inputs]))
 
 
 def skip_update(optimizer: torch.optim.Optimizer, gradients: list[Tensor], skip: Tensor) -> None:

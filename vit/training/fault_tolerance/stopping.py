@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 
-from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals, install
+from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals, install_handlers
 
 
 class Agreement:
@@ -62,7 +62,7 @@ class GracefulStop(Checkpoint):
         self.signals.verbose &= trainer.is_global_zero
         connector = trainer._signal_connector
         connector.register_signal_handlers = lambda: None
-        connector._original_handlers = install(self.signals.handle)  # Lightning restores them at its very end
+        connector._original_handlers = install_handlers(self.signals.handle)  # Lightning restores them at its very end
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int

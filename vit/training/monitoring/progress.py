@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from vit.training.checkpointing.resume import batches_done, batches_per_epoch, validates_start
+from vit.training.checkpointing.resume_position import batches_done, batches_per_epoch, validates_start
 
 log = logging.getLogger(__name__)
 

@@ -166,7 +166,7 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
         if options.get(option) is not None and not getattr(info, f"has_{option}"):
             raise ValueError(f"optimizer {name!r} has no option {option!r}; leave it out, or use another optimizer")
     if base in ORTHOGONALIZING:
-        from vit.training.optimization.muon import use_suited_precision
+        from vit.training.optimization.muon_precision import use_suited_precision
 
         use_suited_precision()
     if "weight_decay" in options:

@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from vit.report.bar import progress_bar
+from vit.report.progress_bar import progress_bar
 
 
 def shown(terminal):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vit.training.monitoring.paired import SampleScores, is_clearly_better
+from vit.training.monitoring.paired_comparison import SampleScores, is_clearly_better
 
 
 def right(*flags):

@@ -3,7 +3,7 @@
 import pytest
 
 from vit.training import mode_of
-from vit.training.monitoring.direction import MODES
+from vit.training.monitoring.metric_direction import MODES
 
 
 @pytest.mark.parametrize("metric", ["val/loss", "train/loss", "val/cer"])

@@ -4,17 +4,17 @@ import subprocess
 import sys
 
 from vit.files.processes import STOP_SIGNALS
-from vit.training.fault_tolerance.interrupts import handled
+from vit.training.fault_tolerance.interrupts import handle_stop_signals
 
 STOPPED = {128 + signum: signum for signum in STOP_SIGNALS}  # exit codes of a run that was stopped by a signal
 
 
-def train_apart(overrides: list[str]) -> int:
+def train_in_new_process(overrides: list[str]) -> int:
     """Train with these overrides in a new process group; returns the exit code.
 
     A stop signal is passed on to the run, which saves its state and ends; this process waits for it.
     """
     process = subprocess.Popen([sys.executable, "-m", "vit", "train", *overrides], start_new_session=True)
-    with handled(lambda signum, frame: process.send_signal(signum)):
+    with handle_stop_signals(lambda signum, frame: process.send_signal(signum)):
         code = process.wait()
     return 128 - code if code < 0 else code  # -15 of `subprocess` is 143 in a shell

@@ -15,7 +15,7 @@ from vit.report.attention.heat import enlarged, heat_picture
 from vit.report.attention.recording import has_attention, image_attention, text_attention
 from vit.report.pages.embedded import thumbnail_url
 from vit.report.pages.html_parts import card, cards, drawing, heading, paragraph, shortened
-from vit.report.sections.generated import matrix_url
+from vit.report.sections.generated_texts import matrix_url
 from vit.report.sections.subject import Section, Subject, missing
 
 KEY, TITLE = "attention", "Attention"

@@ -3,7 +3,7 @@
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import EarlyStopping
 
-from vit.training.checkpointing.resume import validates_start
+from vit.training.checkpointing.resume_position import validates_start
 
 
 class Patience(EarlyStopping):
