@@ -1,5 +1,5 @@
-"""The same Vision Transformer in other libraries, with the same shapes and, where they have all its weights, the same
-weights.
+"""The same Vision Transformer in other libraries, with the same shapes and, where a library has all of its parameters,
+the same weights.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.files.strict_json import json_text
-from vit.models import VisionTransformer
+from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.weights import timm_arguments, to_timm
 from vit.weights.export_checks import check_exportable
 from vit.weights.formats.torchvision import to_torchvision
@@ -28,9 +28,9 @@ class Peer:
     """A network of another library.
 
     Args:
-        has_same_weights: its outputs equal those of the model.
-        extra_parameters: weights that it has beyond those of the model, or with a minus sign lacks.
-        remark: which weights these are.
+        has_same_weights: whether it has the weights of the model, so that the outputs are equal.
+        extra_parameters: number of its weights minus that of the model.
+        remark: which weights it has in addition, and which it lacks.
     """
 
     network: nn.Module
@@ -39,8 +39,8 @@ class Peer:
     remark: str | None = None
 
 
-class Logits(nn.Module):
-    """A model of transformers that returns its logits only."""
+class LogitsOnly(nn.Module):
+    """A classifier of transformers that returns only its logits."""
 
     def __init__(self, network: nn.Module):
         super().__init__()
@@ -72,7 +72,7 @@ def in_torchvision(model: VisionTransformer) -> Peer:
     """torchvision's VisionTransformer.
 
     Raises:
-        ValueError: it lacks a part of the model.
+        ValueError: torchvision's class lacks a part of the model.
     """
     from torchvision.models import VisionTransformer as TorchvisionTransformer
 
@@ -95,7 +95,7 @@ def in_transformers(model: VisionTransformer) -> Peer:
     """The classifier of transformers, with torch's fused attention.
 
     Raises:
-        ValueError: transformers has no such family.
+        ValueError: no class of transformers computes the same function.
     """
     from safetensors.torch import save_file
     from transformers import AutoModelForImageClassification
@@ -110,20 +110,21 @@ def in_transformers(model: VisionTransformer) -> Peer:
         tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
         save_file(tensors, Path(folder, "model.safetensors"), metadata={"format": "pt"})
         network = AutoModelForImageClassification.from_pretrained(folder, attn_implementation="sdpa")
-    return Peer(Logits(network))
+    return Peer(LogitsOnly(network))
 
 
 def in_vit_pytorch(model: VisionTransformer) -> Peer:
     """vit-pytorch's ViT, which has norms around the patch projection and no bias of queries, keys and values.
 
     Raises:
-        ValueError: it lacks a part of the model.
+        ValueError: vit-pytorch's class lacks a part of the model.
     """
     from vit_pytorch import ViT
 
     config = model.config
-    stems = {"stem": ("linear", "normed"), "pool": ("class", "mean"), "class_token": (True, False)}
-    check_exportable(config, "vit-pytorch's ViT", {**stems, "activation": ("gelu",), "positions": ("learned",)})
+    supported = {"stem": ("linear", "normed"), "pool": ("class", "mean"), "class_token": (True, False),
+                 "activation": ("gelu",), "positions": ("learned",)}
+    check_exportable(config, "vit-pytorch's ViT", supported)
     if (config.pool == "class") != config.class_token:
         raise MissingPeer(f"vit-pytorch's ViT has a class token with pool=class only, not with pool={config.pool}")
     network = ViT(
@@ -145,7 +146,7 @@ def in_vit_pytorch(model: VisionTransformer) -> Peer:
     return Peer(network, has_same_weights=False, extra_parameters=norms - biases, remark=remark)
 
 
-def patch_pixels(config) -> int:
+def patch_pixels(config: VisionTransformerConfig) -> int:
     return config.patch_size[0] * config.patch_size[1]
 
 

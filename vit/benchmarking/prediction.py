@@ -1,7 +1,7 @@
 """Classification of image files by a saved model, from the files to the labels.
 
-All libraries read the same folder of weights, which this project saves and timm and transformers open, and the same
-files. timm's program is the loop of its inference.py, that of transformers the pipeline "image-classification".
+All libraries load the same folder of weights, which this project saves and timm and transformers open, and label the
+same files: timm by the loop of its inference.py, transformers by its pipeline "image-classification".
 """
 
 import tempfile
@@ -23,8 +23,8 @@ from vit.models import VisionTransformer, flops
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TIMM_WORKERS = 2  # the default of timm's inference.py
-Labelled = Iterator[tuple[str, str]]  # name of the file, label
-Reader = Callable[[], Labelled]
+Labels = Iterator[tuple[str, str]]  # name of the file, predicted label
+Labeller = Callable[[], Labels]  # a library's program that labels all files
 
 
 def bench_prediction(
@@ -64,29 +64,29 @@ def save(model: VisionTransformer, path: Path) -> Path:
 
 
 def measure(case: Case, weights: Path, root: Path, settings: Settings) -> None:
-    """Fill in the case: seconds until the first label, labels of a whole pass, then the rounds."""
-    readers, labels = {}, {}
+    """Add to the case the seconds to the first label, the share of equal labels, and the times of the rounds."""
+    labellers, labels = {}, {}
     for name in (OURS, *settings.against):
         try:
-            build_reader(name, weights, root, case, settings.device)  # imports of libraries do not count
+            build_labeller(name, weights, root, case, settings.device)  # so that imports of libraries do not count
         except MissingPeer as error:
             case.missing[name] = str(error)
             continue
         start = time.perf_counter()
-        reader = build_reader(name, weights, root, case, settings.device)
-        loaded = time.perf_counter() - start
-        labelled = reader()
-        first = next(labelled)
-        seconds = time.perf_counter() - start
-        labels[name] = dict([first, *labelled])
-        case.facts[name] = {"load_seconds": loaded, "first_batch_seconds": seconds}
-        case.facts[name]["same_results"] = agreement(labels[OURS], labels[name])
-        readers[name] = reader
-    programs = {name: lambda reader=reader: [None for _ in reader()] for name, reader in readers.items()}
+        labeller = build_labeller(name, weights, root, case, settings.device)
+        load_seconds = time.perf_counter() - start
+        predictions = labeller()
+        first = next(predictions)
+        first_batch_seconds = time.perf_counter() - start
+        labels[name] = dict([first, *predictions])
+        case.facts[name] = {"load_seconds": load_seconds, "first_batch_seconds": first_batch_seconds}
+        case.facts[name]["same_results"] = same_label_share(labels[OURS], labels[name])
+        labellers[name] = labeller
+    programs = {name: lambda labeller=labeller: [None for _ in labeller()] for name, labeller in labellers.items()}
     in_turns(programs, settings.rounds, settings.read_clock, warmup=0, times=case.times)
 
 
-def agreement(ours: dict[str, str], theirs: dict[str, str]) -> float:
+def same_label_share(ours: dict[str, str], theirs: dict[str, str]) -> float:
     """Share of the files with the same label.
 
     Raises:
@@ -98,11 +98,11 @@ def agreement(ours: dict[str, str], theirs: dict[str, str]) -> float:
     return sum(theirs[name] == label for name, label in ours.items()) / len(ours)
 
 
-def build_reader(name: str, weights: Path, root: Path, case: Case, device: str) -> Reader:
-    """The program of a library.
+def build_labeller(name: str, weights: Path, root: Path, case: Case, device: str) -> Labeller:
+    """The program of a library, with the model loaded.
 
     Raises:
-        MissingPeer: it is not installed, or predicts nothing from files.
+        MissingPeer: the library is not installed, or has no program that labels files.
     """
     if name not in PREDICT_PEERS:
         raise MissingPeer(f"{name} does not predict from files")
@@ -112,17 +112,17 @@ def build_reader(name: str, weights: Path, root: Path, case: Case, device: str) 
     return PREDICT_PEERS[name](weights, root, batch, device, precision)
 
 
-def by_vit(weights: Path, root: Path, batch: int, device: str, precision: str) -> Reader:
+def by_vit(weights: Path, root: Path, batch: int, device: str, precision: str) -> Labeller:
     predictor = load(weights, device, precision)
 
-    def read() -> Labelled:
+    def label() -> Labels:
         for prediction in predictor.stream(root, 1, batch):
             yield relative(prediction.source, root), prediction.label
 
-    return read
+    return label
 
 
-def by_timm(weights: Path, root: Path, batch: int, device: str, precision: str) -> Reader:
+def by_timm(weights: Path, root: Path, batch: int, device: str, precision: str) -> Labeller:
     """The loop of timm's inference.py."""
     import timm
     from timm.data import create_dataset, create_loader, resolve_data_config
@@ -134,7 +134,7 @@ def by_timm(weights: Path, root: Path, batch: int, device: str, precision: str) 
                            device=torch.device(device), persistent_workers=False, **config)
     classes = network.pretrained_cfg["label_names"]
 
-    def read() -> Labelled:
+    def label() -> Labels:
         names = iter(dataset.filenames(basename=False, absolute=True))
         with torch.no_grad():
             for images, _ in loader:
@@ -143,10 +143,10 @@ def by_timm(weights: Path, root: Path, batch: int, device: str, precision: str) 
                 _, indices = output.softmax(-1).topk(1, dim=1)
                 yield from ((relative(next(names), root), classes[i]) for i in indices[:, 0].tolist())
 
-    return read
+    return label
 
 
-def by_transformers(weights: Path, root: Path, batch: int, device: str, precision: str) -> Reader:
+def by_transformers(weights: Path, root: Path, batch: int, device: str, precision: str) -> Labeller:
     """The pipeline of transformers."""
     from transformers import pipeline
     from transformers.utils.logging import disable_progress_bar
@@ -155,18 +155,18 @@ def by_transformers(weights: Path, root: Path, batch: int, device: str, precisio
     classify = pipeline("image-classification", model=str(weights), device=device)
     files = [str(path) for _, path in named_images(root)]
 
-    def read() -> Labelled:
-        found = iter(classify((file for file in files), batch_size=batch, top_k=1))
+    def label() -> Labels:
+        results = iter(classify((file for file in files), batch_size=batch, top_k=1))
         for file in files:
             with autocast(torch.device(device), precision):
-                best = next(found)
+                best = next(results)
             yield relative(file, root), best[0]["label"]
 
-    return read
+    return label
 
 
 def relative(file: str, root: Path) -> str:
     return Path(file).resolve().relative_to(root.resolve()).as_posix()
 
 
-PREDICT_PEERS: dict[str, Callable[..., Reader]] = {OURS: by_vit, "timm": by_timm, "transformers": by_transformers}
+PREDICT_PEERS: dict[str, Callable[..., Labeller]] = {OURS: by_vit, "timm": by_timm, "transformers": by_transformers}

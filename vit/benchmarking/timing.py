@@ -1,6 +1,6 @@
 """Programs timed in turns, so that other work on the machine affects all of them alike.
 
-Other programs slow this one down at some moments only. Programs that are compared therefore run in turns,
+Other work slows a program down at some moments only. Programs that are compared therefore run in turns,
 A B B A A B ..., and every round has one time of each.
 """
 
@@ -21,8 +21,8 @@ def wall_seconds() -> float:
 def processor_seconds() -> float:
     """Seconds that all threads of this process, and its ended child processes, have spent on a processor.
 
-    Time in which another program has the processor does not count. On two cores that are busy all the time it is twice
-    the elapsed time.
+    Time in which another program has the processor does not count. With two threads that are busy all the time it is
+    twice the elapsed time.
     """
     try:
         import resource
@@ -51,8 +51,8 @@ def in_turns(
 
     Args:
         warmup: calls of each program before the first round.
-        times: is extended by each round as soon as all programs have run, so that it holds complete rounds only, also
-            after an interrupt.
+        times: extended by each round after all programs have run, so that it has complete rounds only, also after an
+            interrupt.
 
     Raises:
         ValueError: `rounds` is below 1.
@@ -64,9 +64,9 @@ def in_turns(
         program()
     for number in range(rounds):
         order = list(programs) if number % 2 == 0 else list(programs)[::-1]
-        found = {name: seconds_of(programs[name], clock) for name in order}
+        seconds = {name: seconds_of(programs[name], clock) for name in order}
         for name in programs:
-            times.setdefault(name, []).append(found[name])
+            times.setdefault(name, []).append(seconds[name])
     return times
 
 

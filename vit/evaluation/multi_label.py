@@ -19,9 +19,13 @@ from vit.messages import check_several
 
 @dataclass(frozen=True)
 class LabelScore:
-    """Metrics of one label. Precision, recall and F1 are those at its threshold, None where their denominator is 0:
-    precision if the label is never predicted, recall if no image has it, F1 if both. The average precision is nan if no
-    image has the label.
+    """Metrics of one label.
+
+    Args:
+        images: number of images that have the label.
+        average_precision: nan if no image has the label.
+        precision, recall, f1: at the threshold; None where the denominator is 0: the precision if the label is never
+            predicted, the recall if no image has it, F1 if both.
     """
 
     name: str
@@ -35,14 +39,17 @@ class LabelScore:
 
 @dataclass(frozen=True)
 class MultiLabelEvaluation:
-    """Metrics and per-sample results. `rows` (N,): indices of the samples in the split; `truth` (N,classes) bool,
-    `probabilities` (N,classes), `losses` (N,), both calibrated if the model is; `uncalibrated` (N,classes) are the
-    probabilities without that.
+    """Metrics and per-sample results.
 
-    `metrics`: map and f1 are averaged over the labels that occur (macro average); f1_micro is computed over all
-    decisions together; exact_match is the fraction of images with all labels correct; loss is the binary cross entropy
-    and ece the mean over all labels of the expected calibration error; of a calibrated model also calibrated_loss and
-    calibrated_ece.
+    Args:
+        metrics: map and f1 are averaged over the labels that occur (macro average); f1_micro is computed over all
+            decisions together; exact_match is the fraction of images with all labels correct; loss is the binary cross
+            entropy, and ece the expected calibration error averaged over the labels, both before calibration; those of
+            a calibrated model are calibrated_loss and calibrated_ece.
+        rows: (N,) indices of the samples in the split.
+        truth: (N,classes) bool.
+        losses, probabilities: (N,) and (N,classes), after calibration if the model is calibrated.
+        uncalibrated: (N,classes) probabilities before calibration; None if the model is not calibrated.
     """
 
     classes: list[str]
@@ -104,16 +111,16 @@ def evaluate_multi_label(
     options = RunOptions(batch_size, precision, on_bad_sample, device, progress)
     score = partial(score_batch, calibration=calibration)
     columns, unreadable = run_over_split(model, preprocessing, split, score, options)
-    rows, truth, plain, losses, before, probabilities = (column.numpy() for column in columns)
+    rows, truth, raw_losses, losses, raw_probabilities, probabilities = (column.numpy() for column in columns)
     scores = label_scores(classes, truth, probabilities, thresholds)
-    metrics = average_scores(scores, truth, reaches(probabilities, thresholds), plain)
-    metrics["ece"] = label_calibration_error(before, truth)
+    metrics = average_scores(scores, truth, reaches(probabilities, thresholds), raw_losses)
+    metrics["ece"] = label_calibration_error(raw_probabilities, truth)
     if calibration is not None:
         metrics |= {"calibrated_loss": float(losses.astype(np.float64).mean()),
                     "calibrated_ece": label_calibration_error(probabilities, truth)}
     thresholds = np.asarray(thresholds, np.float64)
     return MultiLabelEvaluation(classes, thresholds, metrics, rows, truth, losses, probabilities, scores, unreadable,
-                                None if calibration is None else before)
+                                None if calibration is None else raw_probabilities)
 
 
 def check_multi_label(split: Split, classes: list[str]) -> None:
@@ -135,17 +142,17 @@ def check_multi_label(split: Split, classes: list[str]) -> None:
 def score_batch(
     logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents, calibration: LabelCalibration | None = None
 ) -> tuple[Tensor, ...]:
-    """logits (B,classes) -> rows (B,), truth (B,classes), losses without and with calibration (B,), probabilities
-    without and with it (B,classes)
+    """logits and labels (B,classes) -> rows (B,), labels (B,classes), losses without and with calibration (B,),
+    probabilities without and with calibration (B,classes)
     """
     targets = labels.to(logits.device, torch.float32)
-    found = []
-    for record in (None, calibration):
-        losses = nn.functional.binary_cross_entropy_with_logits(
-            scaled_logits(logits, record), targets, reduction="none").mean(dim=1)
-        found.append((losses, label_probabilities(logits, record)))
-    (plain, before), (losses, after) = found
-    return rows, labels, plain, losses, before, after
+
+    def mean_losses(record: LabelCalibration | None) -> Tensor:
+        scaled = scaled_logits(logits, record)
+        return nn.functional.binary_cross_entropy_with_logits(scaled, targets, reduction="none").mean(dim=1)
+
+    losses = mean_losses(None), mean_losses(calibration)
+    return rows, labels, *losses, label_probabilities(logits, None), label_probabilities(logits, calibration)
 
 
 def label_calibration_error(probabilities: np.ndarray, truth: np.ndarray) -> float:

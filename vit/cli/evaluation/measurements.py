@@ -82,7 +82,7 @@ def check_kind(predictor: "AnyPredictor", task: Measurement) -> str:
     return kind
 
 
-def evaluated(predictor: "AnyPredictor", task: Measurement) -> tuple:
+def evaluate_predictor(predictor: "AnyPredictor", task: Measurement) -> tuple:
     """The evaluation of any model, and the evaluated samples.
 
     Raises:

@@ -44,7 +44,7 @@ class SectionOptions:
 
     @property
     def severities(self) -> tuple[int, ...]:
-        """Those of the corruptions, none without --corruptions."""
+        """Severities of the corruptions in ascending order; none without --corruptions."""
         return tuple(sorted(set(self.severity or range(1, 6)))) if self.corruptions else ()
 
     def check(self, kind: str) -> None:
@@ -86,7 +86,7 @@ def report(
         help="train, val, test, or all for a whole held-out data set; by default test, or val if there is no test "
              "split.", show_default=False)] = None,
     output: Annotated[Path, typer.Option(
-        "--output", "-o", help="The page; the same numbers are in the .json file of this name.")] = Path("report.html"),
+        "--output", "-o", help="The page; a .json file of the same name has the same numbers.")] = Path("report.html"),
     *,
     sections: SectionOptions,
     options: EvaluationOptions,
@@ -107,39 +107,44 @@ def report(
 
     predictor = load(model, options.device)
     config = compose_data(with_config_dir(overrides or [], config_dir), predictor.bundle)
-    line = command(*context.obj["arguments"])
-    subject = evaluated_subject(predictor, config["data"], split, sections, options, line)
+    command_line = command(*context.obj["arguments"])
+    subject = evaluate_for_report(predictor, config["data"], split, sections, options, command_line)
     with staged("report") as progress:
         files = write_report(output, subject, progress)
     for file in files:
         print_written(str(file))
 
 
-def evaluated_subject(
+def evaluate_for_report(
     predictor: "AnyPredictor", data: dict, split: str | None, sections: SectionOptions, options: EvaluationOptions,
-    line: str,
+    command_line: str,
 ) -> "Subject":
-    """Evaluate the model on a split; with the batch size and precision of its test where the options leave them out.
+    """Evaluate the model on a split, for the sections of the report.
+
+    Batch size and precision are by default those of the test after training.
+
+    Args:
+        command_line: the command, as the report states it.
 
     Raises:
         DataError: there is no such split, or the data does not fit the model.
         ValueError: the sections do not fit the model, or a file of its run is damaged.
     """
-    from vit.cli.evaluation.measurements import Measurement, check_kind, evaluated
+    from vit.cli.evaluation.measurements import Measurement, check_kind, evaluate_predictor
     from vit.evaluation.attribution.relevance import check_relevance
     from vit.report.sections.subject import Subject
     from vit.run.reporting import header_facts
 
     source, split = evaluation_split(data, predictor.bundle, split)
-    run, tested = run_of(predictor), predictor.bundle.extra.get("evaluation", {})
+    run, tested = find_run_record(predictor), predictor.bundle.extra.get("evaluation", {})
     predictor.precision = str(options.precision or tested.get("precision", "32-true"))
     batch_size = options.batch_size or tested.get("batch_size") or 64
     task = Measurement(source, split, data, batch_size, predictor.precision, None)
     sections.check(check_kind(predictor, task))
     if sections.grad_cam:
         check_relevance(predictor.model)
-    evaluation, samples = evaluated(predictor, task)
-    facts = header_facts(line, predictor.precision, batch_size)
+    evaluation, samples = evaluate_predictor(predictor, task)
+    facts = header_facts(command_line, predictor.precision, batch_size)
     audited = replace(source, splits={name: each for name, each in source.splits.items() if name != ALL})
     return Subject(predictor, evaluation, samples, audited, split, task.title, facts, run, batch_size,
                    sections.seconds, sections.attention, sections.severities, grad_cam=sections.grad_cam)
@@ -149,8 +154,8 @@ def check_output(output: Path) -> None:
     """Check before the computation that both files can be written.
 
     Raises:
-        ValueError: another extension than .html, a file that cannot be written, or a JSON file of another kind, such as
-            metrics.json of a run, that would be overwritten.
+        ValueError: the extension is not .html, a file cannot be written, or the JSON file exists and is not that of a
+            report, such as metrics.json of a run.
     """
     if output.suffix != ".html":
         raise ValueError(f"--output {output} must end with .html")
@@ -164,12 +169,12 @@ def check_output(output: Path) -> None:
             raise ValueError(f"{beside} exists and is not the JSON file of a report; choose another --output")
 
 
-def run_of(predictor: "AnyPredictor") -> "RunRecord | None":
-    """The record of the run that a model is from; None outside a run folder.
+def find_run_record(predictor: "AnyPredictor") -> "RunRecord | None":
+    """The record of the run that trained the model; None if the model is not in a run folder.
 
     Raises:
         ConfigError: the folder has links that lead out of it, or its config is damaged.
-        ValueError: another file of it is damaged.
+        ValueError: another file of the run is damaged.
     """
     from vit.report.sections.run_record import read_run
     from vit.run.records.splits import record_beside

@@ -1,9 +1,9 @@
 """Augmentation steps that draw operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
 
-Every sample draws its own operations. The batch is sorted by operation, each of which runs once on its group, or on a
-CPU on a few images at a time; shears and rotations share one resampling. Translations are by whole pixels, so that they
-are copies. The operations are drawn on the host, so that the sizes of the groups are available there without waiting
-for a GPU.
+Every sample draws its own operations. The batch is sorted into groups by operation, and each operation runs once on its
+group, or on a CPU on a few images at a time. Shears and rotations are one group with one resampling. Translations are
+by whole pixels, so that they are copies. The operations are drawn on the host, because Python code needs the sizes of
+the groups and would wait for a GPU.
 """
 
 import math
@@ -47,11 +47,11 @@ class RandAugment(nn.Module):
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         numbers = draw.on_host(torch.arange(3 * self.num_ops)[:, None]).unflatten(0, (self.num_ops, 3))
-        for choice, side, deviation in numbers:  # (B,) each
+        for choice, sign, deviation in numbers:  # (B,) each, in [0, 1)
             strength = torch.full_like(choice, self.magnitude)
             if self.std > 0:
                 strength = strength + self.std * _normal(deviation)
-            images = _apply(images, choice, side, strength.clamp(0, _BINS) / _BINS, _NARROW, self.fill)
+            images = _apply(images, choice, sign, strength.clamp(0, _BINS) / _BINS, _NARROW, self.fill)
         return images
 
 
@@ -68,8 +68,8 @@ class TrivialAugment(nn.Module):
         self.fill = fill
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        choice, side, strength = draw.on_host(torch.arange(3)[:, None])  # (B,) each
-        return _apply(images, choice, side, (strength * (_BINS + 1)).floor() / _BINS, _WIDE, self.fill)
+        choice, sign, strength = draw.on_host(torch.arange(3)[:, None])  # (B,) each, in [0, 1)
+        return _apply(images, choice, sign, (strength * (_BINS + 1)).floor() / _BINS, _WIDE, self.fill)
 
 
 class ThreeAugment(nn.Module):
@@ -93,10 +93,10 @@ class ThreeAugment(nn.Module):
         sigma = self.sigma[0] + draw(1) * (self.sigma[1] - self.sigma[0])
         groups = _Groups(images, (draw.on_host(0) * 3).long(), 3)
         sigma = sigma[groups.order]
-        return groups.changed({
-            0: lambda some, rows: image_ops.gray(some).expand_as(some),
-            1: lambda some, rows: image_ops.solarize(some, torch.full_like(sigma[rows], self.threshold)),
-            2: lambda some, rows: image_ops.gaussian_blur(some, sigma[rows], self.radius),
+        return groups.apply({
+            0: lambda group, rows: image_ops.gray(group).expand_as(group),
+            1: lambda group, rows: image_ops.solarize(group, torch.full_like(sigma[rows], self.threshold)),
+            2: lambda group, rows: image_ops.gaussian_blur(group, sigma[rows], self.radius),
         })
 
 
@@ -125,7 +125,15 @@ class ColorJitter(nn.Module):
 
 
 class _Ranges:
-    """The amounts of operations at full magnitude; `shift` maps the side of the image to pixels."""
+    """The amounts of the operations at full magnitude.
+
+    Args:
+        shear: tangent of the angle.
+        shift: maps a side of the image to a translation, both in pixels.
+        degrees: of rotation.
+        factor: largest change of the factor of brightness, contrast, saturation and sharpness.
+        bits: that posterization removes.
+    """
 
     def __init__(self, shear: float, shift: Callable[[int], float], degrees: float, factor: float, bits: int):
         self.shear, self.shift, self.degrees, self.factor, self.bits = shear, shift, degrees, factor, bits
@@ -135,12 +143,16 @@ _NARROW = _Ranges(0.3, lambda side: side * 150 / 331, 30.0, 0.9, 4)
 _WIDE = _Ranges(0.99, lambda side: 32.0, 135.0, 0.99, 6)
 
 
-def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, ranges: _Ranges, fill: int) -> Tensor:
-    """One operation per sample: `choice` and `side` (B,) in [0, 1) select it and its sign, `strength` (B,) is in 0..1.
-    All of them are on the host.
+def _apply(images: Tensor, choice: Tensor, sign: Tensor, strength: Tensor, ranges: _Ranges, fill: int) -> Tensor:
+    """Apply one operation to each of the images (B,C,H,W).
+
+    Args:
+        choice: (B,) in [0, 1), on the host, as the others; selects the operation.
+        sign: (B,) in [0, 1); below 0.5 the amount is negative.
+        strength: (B,) in [0, 1], relative to the amount at full magnitude.
     """
     operation = (choice * _OPERATIONS).long()
-    signed = torch.where(side < 0.5, -strength, strength)
+    signed = torch.where(sign < 0.5, -strength, strength)
     size, groups = images.shape[-2:], _Groups(images, _GROUP_OF[operation], _OPERATIONS)
     amounts = torch.column_stack([
         _matrices(operation, signed, size, ranges).flatten(1), _offsets(operation, signed, size, ranges),
@@ -149,22 +161,22 @@ def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, range
     matrix, offset, factor, bits, threshold = groups.sorted(amounts).split([6, 2, 1, 1, 1], dim=1)
     matrix, offset = matrix.unflatten(1, (2, 3)), offset.long()
     factor, bits, threshold = factor.flatten(), bits.flatten(), threshold.flatten()
-    return groups.changed({
-        _SHEAR_X: lambda some, rows: image_ops.affine(some, matrix[rows], fill),
-        _SHIFT_X: lambda some, rows: image_ops.translate(some, offset[rows], fill),
-        _BRIGHTNESS: lambda some, rows: image_ops.brightness(some, factor[rows]),
-        _SATURATION: lambda some, rows: image_ops.saturation(some, factor[rows]),
-        _CONTRAST: lambda some, rows: image_ops.contrast(some, factor[rows]),
-        _SHARPNESS: lambda some, rows: image_ops.sharpness(some, factor[rows]),
-        _POSTERIZE: lambda some, rows: image_ops.posterize(some, bits[rows]),
-        _SOLARIZE: lambda some, rows: image_ops.solarize(some, threshold[rows]),
-        _AUTOCONTRAST: lambda some, rows: image_ops.autocontrast(some),
-        _EQUALIZE: lambda some, rows: image_ops.equalize(some),
+    return groups.apply({
+        _SHEAR_X: lambda group, rows: image_ops.affine(group, matrix[rows], fill),
+        _SHIFT_X: lambda group, rows: image_ops.translate(group, offset[rows], fill),
+        _BRIGHTNESS: lambda group, rows: image_ops.brightness(group, factor[rows]),
+        _SATURATION: lambda group, rows: image_ops.saturation(group, factor[rows]),
+        _CONTRAST: lambda group, rows: image_ops.contrast(group, factor[rows]),
+        _SHARPNESS: lambda group, rows: image_ops.sharpness(group, factor[rows]),
+        _POSTERIZE: lambda group, rows: image_ops.posterize(group, bits[rows]),
+        _SOLARIZE: lambda group, rows: image_ops.solarize(group, threshold[rows]),
+        _AUTOCONTRAST: lambda group, rows: image_ops.autocontrast(group),
+        _EQUALIZE: lambda group, rows: image_ops.equalize(group),
     })
 
 
 class _Groups:
-    """A batch that is sorted by group.
+    """A batch that is sorted by group, so that each operation runs on a slice.
 
     Args:
         images: (B,C,H,W)
@@ -180,11 +192,11 @@ class _Groups:
         self.images = images.index_select(0, self.order)
 
     def sorted(self, numbers: Tensor) -> Tensor:
-        """Numbers (B,...) on the host, of the images in their original order → sorted, on the device of the images."""
+        """numbers (B,...) on the host, in the original order → in sorted order, on the device of the images"""
         return to_device(numbers[self.order_on_host], self.images.device)
 
-    def changed(self, operations: dict[int, _Operation]) -> Tensor:
-        """The batch in its original order, with the images of some groups changed by the operation of the group."""
+    def apply(self, operations: dict[int, _Operation]) -> Tensor:
+        """Apply operations to their groups: the batch (B,C,H,W) in its original order; other groups are unchanged."""
         parts, start = [], 0
         for number, size in enumerate(self.sizes):
             end = start + size
@@ -203,7 +215,7 @@ def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: 
     matrix[:, 0, 1] = torch.where(operation == _SHEAR_X, ranges.shear * signed, 0.0)
     matrix[:, 1, 0] = torch.where(operation == _SHEAR_Y, ranges.shear * signed, 0.0)
     angle = torch.where(operation == _ROTATE, math.radians(ranges.degrees) * signed, 0.0)
-    return _rotated(matrix, angle, width / 2, height / 2)
+    return _with_rotation(matrix, angle, width / 2, height / 2)
 
 
 def _offsets(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _Ranges) -> Tensor:
@@ -213,13 +225,13 @@ def _offsets(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _
     return (sides * most * signed[:, None]).trunc().long()
 
 
-def _rotated(matrix: Tensor, angle: Tensor, x: float, y: float) -> Tensor:
-    """The maps of shears, or for angles other than 0 the counter-clockwise rotation about (x, y)."""
+def _with_rotation(matrix: Tensor, angle: Tensor, x: float, y: float) -> Tensor:
+    """`matrix` (B,2,3) where `angle` (B,) is 0, else the counter-clockwise rotation about (x, y), in radians."""
     cos, sin = angle.cos(), angle.sin()
     turn = torch.stack([cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], dim=1).view(-1, 2, 3)
     return torch.where((angle != 0)[:, None, None], turn, matrix)
 
 
 def _normal(u: Tensor) -> Tensor:
-    """Uniform numbers → standard normal numbers."""
+    """Uniform numbers in [0, 1) → standard normal numbers, of the same shape."""
     return math.sqrt(2) * torch.erfinv(2 * (u + 2.0**-25) - 1)

@@ -14,7 +14,7 @@ from vit.files.untrusted import check_regular, megabytes, read_json, unpacked_li
 
 
 def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """Arrow columns by name, and the class names of each column that the files or their folder state.
+    """Arrow columns by name, and class names by column, as far as the files or a classes.json beside them state them.
 
     Raises:
         DataError: a file cannot be read, or the files state different class names for a column.
@@ -31,44 +31,44 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]
             f"{paths[0]}: the {len(paths)} Parquet files decompress to {size / 1e9:.1f} GB, over half of the "
             f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
         )
-    tables = [_table(path) for path in paths]
+    tables = [_read_table(path) for path in paths]
     for path, part in zip(paths, tables, strict=True):
         if not part.schema.equals(tables[0].schema):
             raise DataError(f"{path}: its columns are {_columns(part)}, but those of {paths[0].name} are "
                             f"{_columns(tables[0])}; save all files with the same columns")
-    found = pyarrow.concat_tables(tables)
+    joined = pyarrow.concat_tables(tables)
     names = {}
     for path, part in zip(paths, tables, strict=True):
         for column, stored in _stored_classes(path, part.schema.metadata).items():
             if names.setdefault(column, stored) != stored:
                 raise DataError(f"{path}: the class names of its column {column!r} are {stored[:5]}, but those of "
                                 f"{paths[0].name} are {names[column][:5]}; save all files with the same class names")
-    beside = classes_beside(paths[0].parent)
-    names |= {column: beside for column in found.column_names if beside and column not in names}
-    return {name: found.column(name) for name in found.column_names}, names
+    default = classes_beside(paths[0].parent)
+    names |= {column: default for column in joined.column_names if default and column not in names}
+    return {name: joined.column(name) for name in joined.column_names}, names
 
 
 def _sizes(path: Path) -> tuple[int, int]:
-    """The bytes of a file, and those to which it decompresses."""
+    """The size of a file, and the size to which it decompresses, in bytes."""
     import pyarrow.parquet as parquet
 
-    with _explained(path):
+    with _read_errors_as_data_errors(path):
         packed, metadata = check_regular(path).st_size, parquet.ParquetFile(path).metadata
         return packed, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
 
 
-def _table(path: Path) -> Any:
+def _read_table(path: Path) -> Any:
     import pyarrow.parquet as parquet
 
-    with _explained(path):
-        found = parquet.read_table(path, page_checksum_verification=True)
-        found.validate(full=True)  # offsets and UTF-8, which could make a later read fail or crash
-        return found
+    with _read_errors_as_data_errors(path):
+        table = parquet.read_table(path, page_checksum_verification=True)
+        table.validate(full=True)  # offsets and UTF-8, which could make a later read fail or crash
+        return table
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Converts the errors of reading a file to a DataError that names it."""
+def _read_errors_as_data_errors(path: Path) -> Iterator[None]:
+    """Context manager: raises a DataError that names the file in place of an error of reading it."""
     import pyarrow
 
     try:
@@ -82,7 +82,7 @@ def _columns(table: Any) -> str:
 
 
 def _stored_classes(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Class names of each column of labels, which Hugging Face datasets stores in the schema."""
+    """Class names by column, from the metadata that Hugging Face datasets stores in the schema."""
     if not metadata or b"huggingface" not in metadata:
         return {}
     try:

@@ -14,11 +14,15 @@ _SMALL = (
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _GROUPS = ("", "thousand", "million", "billion")
 LIMIT = 10 ** (3 * len(_GROUPS))
-MAX_LIMIT = 10_000_000  # generating the set takes memory for all numbers
+MAX_LIMIT = 10_000_000  # generation takes memory for all numbers below the limit
 
 
 def spell_out(number: int) -> str:
-    """1234 → "one thousand two hundred thirty-four"; raises ValueError outside 0..LIMIT - 1."""
+    """1234 → "one thousand two hundred thirty-four".
+
+    Raises:
+        ValueError: the number is outside 0..LIMIT - 1.
+    """
     if not 0 <= number < LIMIT:
         raise ValueError(f"{number} is outside 0..{LIMIT - 1}, the numbers that can be spelled out")
     if number == 0:
@@ -34,9 +38,12 @@ def spell_out(number: int) -> str:
 def spelled_numbers(
     limit: int = 1_000_000, train: int = 20_000, val: int = 1_000, test: int = 2_000, split_seed: int = 0
 ) -> PairSource:
-    """Numbers below `limit` in digits → spelled out; no number is in two splits.
+    """Numbers below `limit` in digits, and the same numbers spelled out; no number is in two splits.
 
-    All numbers of digits are equally frequent as far as enough such numbers exist, so that short numbers occur.
+    Numbers of 1, 2, 3, ... digits are equally frequent as far as there are enough of them, so that short numbers occur.
+
+    Args:
+        train, val, test: number of pairs of the split.
 
     Raises:
         ValueError: `limit` is out of range.
@@ -49,10 +56,10 @@ def spelled_numbers(
     if min(counts.values()) < 0 or total > limit:
         raise DataError(f"train {train}, val {val} and test {test} add up to {total} numbers, but limit={limit} allows "
                         f"only {limit}; raise it or lower the sizes")
-    chosen = _drawn(limit, total, split_seed)
+    chosen = _draw_numbers(limit, total, split_seed)
     ends = np.cumsum(list(counts.values()))
     parts = dict(zip(counts, np.split(chosen, ends[:-1]), strict=True))
-    return PairSource("spelled_numbers", {key: _spelled(part) for key, part in parts.items() if len(part)})
+    return PairSource("spelled_numbers", {key: _spelled_pairs(part) for key, part in parts.items() if len(part)})
 
 
 def _below_thousand(number: int) -> str:
@@ -66,8 +73,9 @@ def _below_thousand(number: int) -> str:
     return " ".join(words)
 
 
-def _drawn(limit: int, total: int, seed: int) -> np.ndarray:
-    """`total` different numbers below limit in random order; each number of digits has an equal share, or all it has.
+def _draw_numbers(limit: int, total: int, seed: int) -> np.ndarray:
+    """(total,) different numbers below `limit` in random order, with an equal share for each length in digits, or all
+    numbers of this length if there are fewer.
     """
     chosen, first, left = [], 0, total
     digits = len(str(limit - 1))
@@ -82,6 +90,6 @@ def _drawn(limit: int, total: int, seed: int) -> np.ndarray:
     return np.concatenate(chosen)[permutation(seed, digits + 1, total).numpy()]
 
 
-def _spelled(numbers: np.ndarray) -> PairSplit:
+def _spelled_pairs(numbers: np.ndarray) -> PairSplit:
     digits = PackedStrings([str(n) for n in numbers.tolist()])
     return PairSplit(PackedStrings([spell_out(n) for n in numbers.tolist()]), digits, digits)

@@ -18,8 +18,12 @@ from vit.data.text.tokenizers import BOS, EOS, Tokenizer
 
 @dataclass(frozen=True)
 class TextSplit:
-    """Samples of one split: `labels` (N,) int64, `names`, one or two columns of `texts`, and the group of each sample
-    where the data states one.
+    """The samples of one split.
+
+    Args:
+        labels: (N,) int64.
+        texts: one column of N texts, or two for pairs.
+        groups: the group of each sample, if the data states groups.
     """
 
     labels: np.ndarray
@@ -54,7 +58,8 @@ class TextSplit:
 class TextInputs:
     """Encoder inputs of one or two columns of texts: [bos] a [eos], or [bos] a [eos] b [eos].
 
-    `whole` (N,) are the lengths before truncation to `max_len` tokens in total; the longer of two texts is cut first.
+    Inputs are truncated to `max_len` tokens in total; the longer of two texts is cut first. `whole` (N,) are the
+    lengths before truncation.
 
     Raises:
         ValueError: there are not one or two columns of the same length, or `max_len` is too small.
@@ -69,21 +74,24 @@ class TextInputs:
         self.whole = lengths.sum(0) + specials
         if max_len is not None:
             lengths = truncated_lengths(lengths, max_len - specials)
-        self.tokens = _joined(plain, lengths)
-        self.first = lengths[0] + 2  # (N,) position of the second text
+        self.tokens = _join_columns(plain, lengths)
+        self.second_start = lengths[0] + 2  # (N,) position of the first token of the second text
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
         """rows (B,) → source (B,N), segment (B,N), which is 1 for the second text, and source_mask (B,N)."""
         source, mask = self.tokens.padded(rows)
-        second = torch.arange(source.shape[1]) >= torch.from_numpy(self.first[rows])[:, None]
+        second = torch.arange(source.shape[1]) >= torch.from_numpy(self.second_start[rows])[:, None]
         return {"source": source, "segment": (second & mask).long(), "source_mask": mask}
 
 
 class TextDataset(Dataset):
-    """A split with a tokenizer; `max_len` counts all tokens of a sample, including special ones.
+    """The samples of a split as batches of token ids.
 
-    `on_long`: longer samples are an "error", left out ("skip": listed in `left_out`; `split` has the remaining ones, to
-    which `index` refers) or "cut" (listed in `cut`).
+    Args:
+        max_len: maximum number of tokens of a sample, special ones included.
+        on_long: longer samples are an "error", are left out ("skip") or truncated ("cut"). Those left out are listed in
+            `left_out`, and the `index` of a batch refers to the remaining samples, `split`; truncated ones are listed
+            in `cut`.
 
     Raises:
         DataError: a sample is too long, with `on_long="error"`.
@@ -130,7 +138,8 @@ def truncated_lengths(lengths: np.ndarray, max_sum: int) -> np.ndarray:
     return np.stack([first, np.minimum(lengths[1], max_sum - first)])
 
 
-def _joined(plain: list[Tokens], lengths: np.ndarray) -> Tokens:
+def _join_columns(plain: list[Tokens], lengths: np.ndarray) -> Tokens:
+    """The first `lengths` (columns,N) tokens of each text, joined with special tokens to one input per sample."""
     parts = []
     for i in range(lengths.shape[1]):
         parts.append([BOS])

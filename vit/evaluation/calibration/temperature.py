@@ -11,8 +11,9 @@ LIMIT = 5.0  # largest absolute log temperature
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """The temperature of `logits` (N,classes) for `labels` (N,) (Guo et al., arXiv 1706.04599).
 
-    Minimizes the log loss with a normal prior of log temperature around 0, which weighs as much as one sample: without
-    it, samples that are all classified correctly would have temperature 0. The log loss is never above that of 1.
+    Minimizes the log loss plus the negative log density of a normal prior of the log temperature around 0, which weighs
+    as much as one sample: without it, samples that are all classified correctly would have temperature 0. The result is
+    1 if no other temperature lowers the log loss.
     """
     from scipy.optimize import minimize_scalar
 
@@ -25,4 +26,5 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
         return loss(log_temperature) + (log_temperature / PRIOR_STD) ** 2 / (2 * count)
 
     best = float(minimize_scalar(objective, bounds=(-LIMIT, LIMIT), method="bounded", options={"xatol": 1e-6}).x)
-    return round(float(np.exp(best)), 6) if loss(np.log(round(float(np.exp(best)), 6))) < loss(0.0) else 1.0
+    temperature = round(float(np.exp(best)), 6)
+    return temperature if loss(np.log(temperature)) < loss(0.0) else 1.0
