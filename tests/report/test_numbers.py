@@ -43,15 +43,35 @@ def classified() -> SimpleNamespace:
         probabilities=np.array([[0.75, 0.125], [0.5, 0.25], [0.625, 0.25], [0.5, 0.25]]))
 
 
-def test_a_row_per_sample_has_its_best_classes(tmp_path):
-    evaluation.write_predictions(tmp_path / "new" / "p.csv", classified(), SPLIT)
-    assert rows(tmp_path / "new" / "p.csv") == [
+def labelled() -> SimpleNamespace:
+    return SimpleNamespace(
+        rows=np.array([3, 1]), classes=CLASSES, losses=np.array([0.5, 1.5]),
+        truth=np.array([[True, True, False], [False, False, False]]),
+        predicted=np.array([[True, True, False], [True, False, True]]),
+        probabilities=np.array([[0.875, 0.75, 0.25], [0.625, 0.125, 0.75]]))
+
+
+PREDICTIONS = {
+    "the best classes": (evaluation, classified, [
         ["file", "true", "right", "loss", "label", "probability", "label_2", "probability_2"],
         ["e", "dog", "1", "0.5", "dog", "0.75", "cat", "0.125"],
         ["a", "owl", "0", "2.0", "cat", "0.5", "owl", "0.25"],
         ["c", "cat", "0", "0.25", "dog", "0.625", "cat", "0.25"],
         ["b", "cat", "0", "3.0", "owl", "0.5", "dog", "0.25"],
-    ]
+    ]),
+    "a probability per label": (multi_label, labelled, [
+        ["file", "true", "labels", "right", "loss", "p(cat)", "p(dog)", "p(owl)"],
+        ["d", "cat|dog", "cat|dog", "1", "0.5", "0.875", "0.75", "0.25"],
+        ["b", "", "cat|owl", "0", "1.5", "0.625", "0.125", "0.75"],
+    ]),
+}
+
+
+@pytest.mark.parametrize("case", PREDICTIONS)
+def test_predictions_have_a_row_per_sample(tmp_path, case):
+    module, values, expected = PREDICTIONS[case]
+    module.write_predictions(tmp_path / "new" / "p.csv", values(), SPLIT)
+    assert rows(tmp_path / "new" / "p.csv") == expected
 
 
 @pytest.mark.parametrize("limit", [2, 24])
@@ -61,23 +81,6 @@ def test_the_surest_wrong_predictions_are_shown_in_the_order_of_the_split_on_a_t
     assert names == ["c", "a", "b"][:limit] and images == [(2, "c"), (0, "a"), (1, "b")][:limit]
     assert truths == ["cat", "owl", "cat"][:limit] and labels == ["dog", "cat", "owl"][:limit]
     assert probabilities == [0.625, 0.5, 0.5][:limit]
-
-
-def labelled() -> SimpleNamespace:
-    return SimpleNamespace(
-        rows=np.array([3, 1]), classes=CLASSES, losses=np.array([0.5, 1.5]),
-        truth=np.array([[True, True, False], [False, False, False]]),
-        predicted=np.array([[True, True, False], [True, False, True]]),
-        probabilities=np.array([[0.875, 0.75, 0.25], [0.625, 0.125, 0.75]]))
-
-
-def test_a_row_per_image_has_the_probability_of_each_label(tmp_path):
-    multi_label.write_predictions(tmp_path / "new" / "p.csv", labelled(), SPLIT)
-    assert rows(tmp_path / "new" / "p.csv") == [
-        ["file", "true", "labels", "right", "loss", "p(cat)", "p(dog)", "p(owl)"],
-        ["d", "cat|dog", "cat|dog", "1", "0.5", "0.875", "0.75", "0.25"],
-        ["b", "", "cat|owl", "0", "1.5", "0.625", "0.125", "0.75"],
-    ]
 
 
 def test_false_and_missing_labels_are_shown_by_the_probability_of_the_decision(shown):

@@ -81,19 +81,28 @@ def save_bundle(
     is_classifier = isinstance(preprocessing, Preprocessing) and model.config.kind not in NOT_IN_TIMM
     timm_config = timm_folder(model, classes, preprocessing) if is_classifier else None
     state = state or model.state_dict()
-    record = replace_nonfinite({
-        "format": FORMAT,
-        "model": model.config.to_dict(),
-        "names": "timm" if timm_config else "vit",
-        **_inputs_and_outputs(classes, preprocessing, tokenizers or {}, thresholds, calibration),
-        "metrics": _finite_metrics(metrics or {}),
-        "versions": _versions(),
-        "extra": dict(extra or {}),
-    })
+    inputs_and_outputs = _inputs_and_outputs(classes, preprocessing, tokenizers or {}, thresholds, calibration)
+    record = _record(model, "timm" if timm_config else "vit", inputs_and_outputs, metrics or {}, extra or {})
     weights = _weights_to_save(model, state, timm_names=bool(timm_config) and model.config.kind == "vit")
     config = _config_for_others(timm_config, classes, bool(thresholds))
     _write(path, weights, config, record, lambda folder: _check_loads(folder, model, state, record))
     return path
+
+
+def _record(
+    model: nn.Module, names: str, inputs_and_outputs: Mapping[str, Any], metrics: Mapping[str, float],
+    extra: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The record of the bundle; `names` is whose parameter names the weights have, "timm" or "vit"."""
+    return replace_nonfinite({
+        "format": FORMAT,
+        "model": model.config.to_dict(),
+        "names": names,
+        **inputs_and_outputs,
+        "metrics": _finite_metrics(metrics),
+        "versions": _versions(),
+        "extra": dict(extra),
+    })
 
 
 def _inputs_and_outputs(

@@ -193,6 +193,14 @@ def print_left_out(left_out: Sequence["LeftOut"], used: int) -> None:
     stderr().print(f"{text}such as {printable(left_out[0][0])}", markup=False, highlight=False, soft_wrap=True)
 
 
+def print_skipped(
+    unreadable: Sequence["BadInput"], left_out: Sequence["LeftOut"], total: int, unit: str = "files"
+) -> None:
+    """Print which of `total` inputs could not be read, and how many other files of the folders are not inputs."""
+    print_unreadable(unreadable, total, unit)
+    print_left_out(left_out, total)
+
+
 def print_written(text: str) -> None:
     """Print what was written to which file, on one line that is never wrapped."""
     stderr().print(f"wrote {text}", markup=False, highlight=False, soft_wrap=True)

@@ -15,8 +15,7 @@ from vit.cli.terminal import (
     check_not_an_input,
     check_writable,
     counted,
-    print_left_out,
-    print_unreadable,
+    print_skipped,
     print_without_effect,
     print_written,
     stderr,
@@ -152,8 +151,7 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
                 inputs += rows.is_first(prediction)
                 table.write(rows.row(prediction))
             progress(1)
-    print_unreadable(unreadable, inputs + len(unreadable), rows.unit)
-    print_left_out(rows.left_out, inputs + len(unreadable))
+    print_skipped(unreadable, rows.left_out, inputs + len(unreadable), rows.unit)
     if output is not None:
         print_written(f"{predicted} predictions{f' and {len(unreadable)} errors' if unreadable else ''} to {output}")
     return inputs, len(unreadable)

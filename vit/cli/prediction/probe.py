@@ -14,7 +14,7 @@ from vit.cli.terminal import (
     check_different,
     check_writable,
     counted,
-    print_left_out,
+    print_skipped,
     print_unreadable,
     print_without_effect,
     print_written,
@@ -187,10 +187,9 @@ def embed_paths(featurizer: "Featurizer", paths: list[str], batch_size: int) -> 
     left_out = []
     files = [path for _, path in named_images(paths, left_out)]
     with counted("features", len(files)) as advance:
-        found = embed_files(featurizer, files, batch_size, "skip", advance)
-    print_unreadable(found.unreadable, len(files))
-    print_left_out(left_out, len(files))
-    return found
+        embeddings = embed_files(featurizer, files, batch_size, "skip", advance)
+    print_skipped(embeddings.unreadable, left_out, len(files))
+    return embeddings
 
 
 def embed_source(

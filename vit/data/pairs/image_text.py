@@ -29,20 +29,19 @@ def image_text(
 ) -> PairSource:
     """Images with their text from a CSV, TSV or JSONL table: the columns `image`, `text` and, if present, `split`.
 
-    Paths are relative to `root` (default: the table's folder). A table without splits is split by `fractions`.
-    `on_empty`: an image without text is an "error" or left out ("skip"); `on_bad_sample`: likewise for missing files,
-    and `on_unknown_split` for rows of other splits than train, val and test. `strip` removes white space around the
-    texts; runs of earlier versions, whose config lacks the key, were trained with it.
+    Args:
+        root: the folder that paths in the table are relative to; by default that of the table.
+        fractions: of train, val and test in a table without splits.
+        on_empty: an image without text is an "error" or left out ("skip").
+        on_bad_sample, on_unknown_split: the same for missing files, and for rows of other splits than train, val, test.
+        strip: remove white space around the texts; runs of earlier versions, whose config lacks the key, did not.
 
     Raises:
         DataError: the table cannot be read, or a column, text or split is missing or invalid.
         FileNotFoundError: the table or image files do not exist.
     """
     path = Path(path).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"data.path: the table {path} does not exist")
-    if not is_table(path):
-        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}")
+    _check_table(path)
     directory = Path(root).expanduser() if root else path.parent
     requested = [("image", image), ("text", text), *([("split", split)] if split is not None else [])]
     columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
@@ -53,18 +52,32 @@ def image_text(
     if missing and (on_bad_sample != "skip" or len(missing) == len(files)):
         raise missing_files(path, directory, names[missing[0]], files[missing[0]], f"{len(missing)} of {len(files)}")
     rows, left_out = drop_empty({str(text): texts}, names, on_empty)
-    empty = set(range(len(names))).difference(rows.tolist())
-    rows = np.setdiff1d(rows, missing)
-    left_out += [(names[i], f"the file {files[i]} does not exist") for i in missing if i not in empty]
+    rows, left_out = _drop_missing(rows, left_out, names, files, missing)
     files = PackedStrings(files)
-    whole = PairSplit(PackedStrings(texts), files, read=ReadFile(directory, files))
-    pairs = whole if len(rows) == len(whole) else whole.take(rows)
+    all_pairs = PairSplit(PackedStrings(texts), files, read=ReadFile(directory, files))
+    pairs = all_pairs if len(rows) == len(all_pairs) else all_pairs.take(rows)
     if "split" not in columns:
         return PairSource(path.stem, add_missing_splits({"train": pairs}, fractions, split_seed), left_out)
     values, names = [columns["split"][i] for i in rows], line_names(path, numbers[rows])
     parts = rows_by_split(values, names, on_unknown_split, left_out, need_train=False)
-    splits = add_missing_splits({key: pairs.take(found) for key, found in parts.items()}, fractions, split_seed)
+    splits = add_missing_splits({key: pairs.take(part) for key, part in parts.items()}, fractions, split_seed)
     return PairSource(path.stem, splits, left_out)
+
+
+def _check_table(path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"data.path: the table {path} does not exist")
+    if not is_table(path):
+        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}")
+
+
+def _drop_missing(
+    rows: np.ndarray, left_out: list[tuple[str, str]], names: Sequence[str], files: Sequence[str], missing: list[int]
+) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """`rows` (N,) without the `missing` ones, and `left_out` with the latter, unless their text is empty."""
+    empty = set(range(len(names))).difference(rows.tolist())
+    reasons = [(names[i], f"the file {files[i]} does not exist") for i in missing if i not in empty]
+    return np.setdiff1d(rows, missing), [*left_out, *reasons]
 
 
 def missing_files(path: Path, directory: Path, row: str, file: str, number: str) -> FileNotFoundError:
