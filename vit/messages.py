@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from os import PathLike
 
 
-def quoted(value: object, limit: int = 60, spelled: Callable[[object], str] = repr) -> str:
-    """A value as Python writes it, such as a text in quotes; cut after `limit` characters."""
-    text = spelled(value)
+def quoted(value: object, limit: int = 60, format: Callable[[object], str] = repr) -> str:
+    """A value in Python's notation, such as a text in quotes, cut after `limit` characters."""
+    text = format(value)
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from vit.data import MaskedDataset
 from vit.evaluation.progress import Progress
 from vit.inference import autocast, best_device
 from vit.inference.image_inputs import check_batch_size
+
+SUMS = ("tokens", "token_loss", "pair_loss", "correct_tokens", "correct_pairs")  # over the pairs of a split
 
 
 @torch.inference_mode()
@@ -25,9 +27,14 @@ def evaluate_masked_tokens(
     weights: Sequence[float] = (1.0, 1.0),
 ) -> dict[str, float]:
     """token_loss (nats per masked token), pair_loss (nats per pair), loss (their sum with `weights`), token_accuracy
-    and pair_accuracy over a split, or over its first `limit` pairs.
+    and pair_accuracy.
 
     Masks and pairs are those of epoch 0, so that two evaluations are comparable.
+
+    Args:
+        limit: evaluate the first `limit` pairs of the split; all by default.
+        progress: called with the number of pairs of each finished batch.
+        weights: of the token loss and the pair loss.
 
     Raises:
         ValueError: an unknown `precision`, or `batch_size` or the number of pairs is below 1.
@@ -38,24 +45,31 @@ def evaluate_masked_tokens(
         raise ValueError(f"there are {pairs} pairs to evaluate, of {len(dataset)} in the split; at least 1 is needed")
     device = best_device(device)
     model = model.eval().to(device)
-    token_loss = pair_loss = correct_tokens = tokens = correct_pairs = 0.0
+    totals = np.zeros(len(SUMS))
     for start in range(0, pairs, batch_size):
         index = np.arange(start, min(start + batch_size, pairs))
         batch = dataset.__getitems__(np.stack([np.zeros_like(index), index], axis=1))
-        labels = batch["masked"].flatten()  # (B*N,), -1 at positions that are not masked
-        positions = (labels >= 0).nonzero()[:, 0]
-        labels = labels[positions].to(device)
-        inputs = [batch[key].to(device) for key in ("source", "source_mask", "segment")]
-        with autocast(device, precision):
-            token_logits, pair_logits = model(*inputs, positions.to(device))
-        follows = batch["next"].to(device)
-        token_loss += float(F.cross_entropy(token_logits.float(), labels, reduction="sum").double())
-        pair_loss += float(F.cross_entropy(pair_logits.float(), follows, reduction="sum").double())
-        correct_tokens += int((token_logits.argmax(-1) == labels).sum())
-        correct_pairs += int((pair_logits.argmax(-1) == follows).sum())
-        tokens += len(labels)
+        totals += batch_sums(model, batch, device, precision)
         if progress:
             progress(len(index))
-    losses = token_loss / tokens, pair_loss / pairs
-    return {"loss": weights[0] * losses[0] + weights[1] * losses[1], "token_loss": losses[0], "pair_loss": losses[1],
-            "token_accuracy": correct_tokens / tokens, "pair_accuracy": correct_pairs / pairs}
+    sums = dict(zip(SUMS, totals.tolist(), strict=True))
+    token_loss, pair_loss = sums["token_loss"] / sums["tokens"], sums["pair_loss"] / pairs
+    return {"loss": weights[0] * token_loss + weights[1] * pair_loss, "token_loss": token_loss, "pair_loss": pair_loss,
+            "token_accuracy": sums["correct_tokens"] / sums["tokens"], "pair_accuracy": sums["correct_pairs"] / pairs}
+
+
+def batch_sums(model: nn.Module, batch: dict[str, Tensor], device: torch.device, precision: str) -> list[float]:
+    """The values of `SUMS` for a batch of pairs."""
+    labels = batch["masked"].flatten()  # (B*N,), -1 at positions that are not masked
+    positions = (labels >= 0).nonzero()[:, 0]  # (M,)
+    labels, follows = labels[positions].to(device), batch["next"].to(device)
+    inputs = [batch[key].to(device) for key in ("source", "source_mask", "segment")]
+    with autocast(device, precision):
+        token_logits, pair_logits = model(*inputs, positions.to(device))
+    return [
+        len(labels),
+        float(F.cross_entropy(token_logits.float(), labels, reduction="sum").double()),
+        float(F.cross_entropy(pair_logits.float(), follows, reduction="sum").double()),
+        int((token_logits.argmax(-1) == labels).sum()),
+        int((pair_logits.argmax(-1) == follows).sum()),
+    ]

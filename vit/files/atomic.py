@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside the target, forced to disk, then renamed over it."""
+"""Atomic writes: a file is written beside its target, synchronized to the disk, and then renamed to the target."""
 
 import errno
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any
 from vit.files.processes import host_name, is_alive
 
 TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.tmp$")
-NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)  # errors of unsupported hard links
 
 
 class CheckpointError(OSError):
@@ -21,7 +21,7 @@ class CheckpointError(OSError):
 
 
 class HashedFile:
-    """Passes writes on to a file and computes the SHA-256 of what was written."""
+    """A file opened for writing that also computes the SHA-256 of the written bytes, in `hash`."""
 
     def __init__(self, file: Any):
         self.file, self.hash = file, hashlib.sha256()
@@ -37,14 +37,17 @@ class HashedFile:
 def write_atomically(
     path: Path, content: bytes | Callable[[Any], Any], commit: Callable[[Path, str], None] | None = None
 ) -> str:
-    """Writes a file beside `path` and renames it to `path` once its bytes are on the disk -> their SHA-256.
+    """Write a file atomically: other processes find the old content of `path` or the new one, also after a crash.
 
     Args:
-        content: the bytes, or a function that writes them into an open file.
-        commit: called as `commit(temporary, sha256)` instead of the rename; it must synchronise the folder too.
+        content: the bytes, or a function that writes them to an open file.
+        commit: called as `commit(temporary, sha256)` in place of the rename; it must synchronize the folder too.
+
+    Returns:
+        The SHA-256 of the content.
 
     Raises:
-        CheckpointError: the disk is full or the folder cannot be written; the earlier file is as it was.
+        CheckpointError: the disk is full or the folder cannot be written; the earlier file is unchanged.
     """
     temporary = temporary_path(path)
     try:
@@ -86,6 +89,7 @@ def temporary_path(path: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
+    """Synchronize the entries of a folder to the disk, after a rename."""
     if os.name == "nt":  # Windows opens no folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -96,9 +100,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def link_atomically(source: Path, target: Path) -> None:
-    """`target` becomes the same file as `source`: a hard link where the file system has them, else a copy.
+    """Replace `target` by a hard link to `source`, or by a copy if the file system has no hard links.
 
-    A link is safe because no file of a run is ever written in place.
+    A link is safe because files of a run are replaced and never changed in place.
     """
     temporary = temporary_path(target)
     if temporary.exists():
@@ -117,7 +121,7 @@ def link_atomically(source: Path, target: Path) -> None:
 
 
 def remove_stale_files(folder: str | Path) -> list[Path]:
-    """Removes the temporary files of killed processes of this machine; those of running processes stay."""
+    """Remove the temporary files of processes of this machine that have ended; returns their paths."""
     removed = []
     for path in Path(folder).glob(".*.tmp"):
         found = TEMPORARY.match(path.name)

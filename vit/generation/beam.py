@@ -29,18 +29,21 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best texts of every row.
 
-    Texts that end among the best `beam` continuations are collected, and a row is done when no beam can beat them any
-    more, so that stopping early does not change the result.
+    Texts that end among the best `beam` continuations are collected. A row is done when no beam can beat them any more,
+    so that stopping early does not change the result.
 
-    Caches are never reordered: they hold the tokens of all beams of a row, and the mask (B,W,length) selects those of
-    each beam. Only the mask changes where beams are dropped or forked.
+    Caches are never reordered: the cache of a row holds the tokens of all of its beams, and the mask (B,W,length)
+    selects those of each beam. When beams are dropped or forked, only the mask changes.
 
     Args:
-        first: (B,P), the forced ids.
+        first: (B,P), the ids that each text starts with: bos and the prefix.
         longest: maximum number of tokens to generate.
         trees: one per row, to which the continuations of each step are added; none by default.
+
+    Returns:
+        For each row up to `settings.n_best` hypotheses, best first.
     """
-    recorded = dict(enumerate(trees))  # those of the rows that are not done
+    active_trees = dict(enumerate(trees))  # row -> tree, of rows that are not done
     best, active = [NBest(settings.n_best) for _ in first], ActiveRows(len(first))
     log_probs = ensemble.advance(first)  # (B,1,V)
     beams = [[Beam(0.0, settings.prefix)] for _ in first]
@@ -50,13 +53,13 @@ def beam_search(
         scores = log_probs.new_tensor([[beam.score for beam in row] for row in beams])  # (B,W)
         W, V = log_probs.shape[1:]
         count = min(2 * settings.beam, W * V)
-        found = candidates(log_probs, scores, count)
+        values, indices = candidates(log_probs, scores, count)
         width = min(settings.beam, max(1, count - W))  # each beam has one continuation by eos
-        beams = [extend(*each, V, width, step, longest, best[row], settings, recorded.get(row))
-                 for row, *each in zip(active.rows, beams, *found, strict=True)]
+        beams = [extend(*row_candidates, V, width, step, longest, best[row], settings, active_trees.get(row))
+                 for row, *row_candidates in zip(active.rows, beams, values, indices, strict=True)]
         done = [is_done(row[0], step, longest, best[number], settings)
                 for number, row in zip(active.rows, beams, strict=True)]
-        recorded = {row: tree for row, tree in recorded.items() if not done[active.rows.index(row)]}
+        active_trees = {row: tree for row, tree in active_trees.items() if not done[active.rows.index(row)]}
         if all(done):
             break
         parents = torch.tensor([[beam.parent for beam in row] for row in beams], device=first.device)
@@ -81,14 +84,16 @@ def extend(
     """The next `width` beams of a row, best first, out of its best continuations; finished texts are added to `best`.
 
     Args:
-        values, indices: of the continuations, as from `candidates`.
+        values, indices: sums of log-probabilities and indices beam * V + token of the continuations, best first.
+        width: number of beams of the next step.
+        step: number of generated tokens, the continuation included.
         tree: the continuations are added to it.
     """
     extended, outcomes = [], []
     for rank, (value, index) in enumerate(zip(values, indices, strict=True)):
         parent, token = divmod(index, V)
         text, end = beams[parent].text, token == settings.eos
-        if value == -torch.inf:  # so are all that follow
+        if value == -torch.inf:  # all that follow are too
             break
         if rank < settings.beam and (end or step == longest):
             best.add(Hypothesis(text if end else (*text, token), settings.score(value, step), end))
@@ -110,12 +115,13 @@ def extend(
 
 def is_done(beam: Beam, step: int, longest: int, best: NBest, settings: Generation) -> bool:
     """Whether the best beam of a row, and so any other, cannot enter the best texts any more."""
-    dead = step == longest or beam.score == -torch.inf
-    return dead or best.beats(highest_score(beam.score, step, settings.length_penalty, settings.min_len, longest))
+    if step == longest or beam.score == -torch.inf:
+        return True
+    return best.beats(highest_score(beam.score, step, settings.length_penalty, settings.min_len, longest))
 
 
 def gather_beams(x: Tensor, index: Tensor) -> Tensor:
-    """x (B,W,N), index (B,W') -> (B,W',N)"""
+    """x (B,W,N), index (B,W') -> (B,W',N), the rows of x at the indices of the beams"""
     return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
 
 

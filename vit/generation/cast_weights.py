@@ -1,4 +1,4 @@
-"""The weights of linear layers in the dtype of autocast, which are cast once for all steps of a generation."""
+"""Copies of models whose linear layers have the dtype of autocast, so that generation casts each weight only once."""
 
 import torch
 from torch import nn
@@ -7,11 +7,14 @@ from vit.nn.cpu import has_custom_call, is_plain_linear
 
 
 def with_cast_weights(model: nn.Module, device: str) -> nn.Module:
-    """A copy for generation under the autocast of a type of device, with linear layers in its dtype; it shares all
-    other tensors. Its outputs have the same bits, because autocast casts these weights too, but without gradients in
-    every call again.
+    """A copy of the model whose linear layers have the dtype of autocast; all other tensors are shared.
 
-    Without autocast, or if a call of any submodule does more than `forward`, it is the model itself.
+    Its outputs have the same bits as those of the model, since autocast casts the same weights; without gradients it
+    does so in every call. Without autocast, or if a call of any submodule does more than `forward`, the model itself is
+    returned.
+
+    Args:
+        device: the type of device of autocast, such as "cuda".
     """
     if not torch.is_autocast_enabled(device) or any(has_custom_call(part) for part in model.modules()):
         return model
@@ -19,7 +22,11 @@ def with_cast_weights(model: nn.Module, device: str) -> nn.Module:
 
 
 def cast_copy(module: nn.Module, dtype: torch.dtype, copies: dict[nn.Module, nn.Module]) -> nn.Module:
-    """The copy of a module; `copies` are those of modules that occur more than once."""
+    """A copy of a module with cast linear layers.
+
+    Args:
+        copies: copies made so far, by module, so that a shared submodule is copied once; extended here.
+    """
     if module in copies:
         return copies[module]
     copies[module] = copy = object.__new__(type(module))
@@ -31,7 +38,7 @@ def cast_copy(module: nn.Module, dtype: torch.dtype, copies: dict[nn.Module, nn.
 
 
 def cast(parameter: nn.Parameter | None, dtype: torch.dtype) -> nn.Parameter | None:
-    """The parameter in the dtype if it has float32, as autocast does."""
+    """A float32 parameter in another dtype; others unchanged, as under autocast."""
     if parameter is None or parameter.dtype != torch.float32:
         return parameter
     return nn.Parameter(parameter.detach().to(dtype), requires_grad=False)

@@ -14,7 +14,7 @@ from vit.generation.sampling import sample
 from vit.generation.search_tree import SearchTree
 from vit.generation.settings import Generation, Hypothesis
 from vit.generation.text_image_tta import augmented_images
-from vit.generation.uncached import Uncached, bypassed
+from vit.generation.uncached import Uncached, needs_uncached
 from vit.generation.utf8 import Utf8
 from vit.nn.cpu import fast_call
 from vit.nn.init import evaluating
@@ -60,7 +60,7 @@ def generate(
         return []
     with torch.inference_mode(), evaluating(*models):
         sources = augmented_images(source, source_mask, settings.tta) * len(models)
-        models = [stepping(model, source.device.type) for model in models]
+        models = [form_for_steps(model, source.device.type) for model in models]
         models = [model for model in models for _ in range(settings.tta)]
         capacity = first.shape[1] + settings.beam * min(longest, CAPACITY)
         ensemble = Ensemble(models, sources, source_mask, capacity, utf8)
@@ -124,6 +124,6 @@ def max_tokens(models: Sequence[nn.Module], forced: int, max_len: int) -> int:
     return longest
 
 
-def stepping(model: nn.Module, device: str) -> nn.Module:
-    """The fastest equivalent form of a model for step-by-step generation on a type of device."""
-    return Uncached(model) if bypassed(model) else fast_call(with_cast_weights(model, device))
+def form_for_steps(model: nn.Module, device: str) -> nn.Module:
+    """The fastest equivalent form of a model for step-by-step generation on devices of the type `device`."""
+    return Uncached(model) if needs_uncached(model) else fast_call(with_cast_weights(model, device))

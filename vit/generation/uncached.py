@@ -26,8 +26,8 @@ class UncachedState:
         self.ids = self.ids.gather(1, tokens)
 
 
-class Wrapped(nn.Module):
-    """Base class of other ways to generate with a model; subclasses define its steps, `start` and `advance`."""
+class GenerationWrapper(nn.Module):
+    """Base class of wrappers that generate with a model in another way; subclasses define `start` and `advance`."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Wrapped(nn.Module):
         return self.model.ctc_log_probs(source, source_mask)
 
 
-class Uncached(Wrapped):
+class Uncached(GenerationWrapper):
     """Wraps a model for generation without a cache, `generate(Uncached(model), ...)`: each step is a full forward."""
 
     def start(self, source: Tensor, source_mask: Tensor | None, capacity: int) -> UncachedState:
@@ -63,18 +63,18 @@ class Uncached(Wrapped):
         if beam_mask is None:
             beam_mask = torch.ones_like(state.ids, dtype=torch.bool)[:, None]
         B, W, length = beam_mask.shape
-        texts = state.ids[:, None].expand(B, W, length)[beam_mask].view(B * W, -1)  # all beams have the same length
+        texts = state.ids[:, None].expand(B, W, length)[beam_mask].view(B * W, -1)  # beams have equal lengths
         source = state.source.repeat_interleave(W, dim=0)
         mask = None if state.mask is None else state.mask.repeat_interleave(W, dim=0)
         return self.model(source, texts, mask)[:, -1].view(B, W, -1)
 
 
-def bypassed(model: nn.Module) -> bool:
-    """Whether cached generation would bypass changes to the model: the model or its decoder overrides `forward` without
+def needs_uncached(model: nn.Module) -> bool:
+    """Whether a cache would bypass a change of the model: the model or its decoder overrides `forward` without
     `advance`, or has hooks.
     """
     parts = [getattr(model, "_orig_mod", model), getattr(model, "decoder", None)]
-    return any(isinstance(part, nn.Module) and not is_sharded(part) and is_changed(part) for part in parts)
+    return any(isinstance(part, nn.Module) and not is_sharded(part) and has_changed_forward(part) for part in parts)
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -82,12 +82,12 @@ def is_sharded(module: nn.Module) -> bool:
     return any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__)
 
 
-def is_changed(module: nn.Module) -> bool:
-    """Whether `forward` is overridden below the class that defines `advance`, or a call does more than `forward`."""
-    forward, advance = (first_with(name, type(module)) for name in ("forward", "advance"))
+def has_changed_forward(module: nn.Module) -> bool:
+    """Whether a subclass of the one that defines `advance` overrides `forward`, or a call does more than `forward`."""
+    forward, advance = (defining_class(name, type(module)) for name in ("forward", "advance"))
     return (forward is not advance and issubclass(forward, advance)) or has_custom_call(module)
 
 
-def first_with(name: str, kind: type) -> type:
-    """The class in the MRO that defines an attribute."""
+def defining_class(name: str, kind: type) -> type:
+    """The first class in the MRO that defines an attribute; `object` if none does."""
     return next((each for each in kind.__mro__ if name in vars(each)), object)

@@ -19,7 +19,7 @@ from vit.inference.text_inputs import named_texts, raise_first_error, text_of
 
 MASKS = ("[MASK]", SPECIALS[MASK])  # how a text names the mask token
 PATTERN = re.compile("|".join(map(re.escape, MASKS)))
-CONTINUES = "##"  # before a token that continues the word before it, as in BERT's vocabulary
+CONTINUES = "##"  # prefix of a token that continues the previous word, as in BERT's vocabulary
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class MaskedWord:
     Args:
         source: the text with its masks.
         mask: number of the mask in the text, from 1.
-        names: words; a name with ## before it continues the word before the mask.
+        names: words; one that starts with ## continues the word before the mask.
         next: probability that the second text of a pair follows the first one; None for a single text.
     """
 
@@ -59,7 +59,12 @@ class FilledText:
 
 @dataclass(frozen=True)
 class MaskedInput:
-    """A tokenized text or pair: ids with special tokens, the index of the first id of the second text."""
+    """A tokenized text or pair.
+
+    Args:
+        ids: with special tokens.
+        second: index of the first token of the second text; the number of ids for a single text.
+    """
 
     source: str
     ids: list[int]
@@ -103,10 +108,10 @@ class MaskedTextPredictor:
         top_k = clamp_top_k(top_k, self.tokenizer.vocab_size - len(SPECIALS))
         named = iter(named_texts(texts))
         while batch := list(islice(named, batch_size)):
-            read = [self._read(item, name) for name, item in batch]
-            valid = [each for each in read if isinstance(each, MaskedInput)]
-            found = iter(self._fill(valid, top_k) if valid else ())
-            yield from (next(found) if isinstance(each, MaskedInput) else each for each in read)
+            inputs = [self._encode_or_error(item, name) for name, item in batch]
+            valid = [each for each in inputs if isinstance(each, MaskedInput)]
+            filled = iter(self._fill(valid, top_k) if valid else ())
+            yield from (next(filled) if isinstance(each, MaskedInput) else each for each in inputs)
 
     def encode(self, text: str, name: str = "the text") -> MaskedInput:
         """A text, or two separated by a tab, with any number of masks.
@@ -138,31 +143,33 @@ class MaskedTextPredictor:
         return source.to(self.device), mask.to(self.device), segment.to(self.device)
 
     def _ids(self, text: str) -> list[int]:
-        """Tokens of a text; a mask stands for a token with the space before it, if the tokenizer has such tokens."""
+        """The ids of a text with masks. If tokens contain the space before a word, so does the token of a mask."""
         ids, pieces = [], PATTERN.split(text)
         for number, piece in enumerate(pieces):
             if number:
                 ids.append(MASK)
-            follows = number < len(pieces) - 1 and self._joins_spaces
-            ids += self.tokenizer.encode(piece.removesuffix(" ") if follows else piece)
+            space_in_mask = number < len(pieces) - 1 and self._tokens_have_spaces
+            ids += self.tokenizer.encode(piece.removesuffix(" ") if space_in_mask else piece)
         return ids
 
     @property
-    def _joins_spaces(self) -> bool:
+    def _tokens_have_spaces(self) -> bool:
+        """Whether the token of a word contains the space before the word."""
         return self.tokenizer.kind == "bpe"
 
-    def _read(self, item: object, name: str) -> MaskedInput | BadText:
-        """The tokens of an item with at least one mask."""
+    def _encode_or_error(self, item: object, name: str) -> MaskedInput | BadText:
+        """The tokens of an item with at least one mask, or the error."""
         try:
-            found = self.encode(text_of(item, name), name)
+            encoded = self.encode(text_of(item, name), name)
         except BadText as error:
             return error
-        if not found.positions:
+        if not encoded.positions:
             return BadText(name, f"has no mask; write {MASKS[0]} for each word to predict")
-        return found
+        return encoded
 
     @torch.inference_mode()
     def _fill(self, inputs: list[MaskedInput], top_k: int) -> list[FilledText]:
+        """Predict the `top_k` best words of all masks of a batch."""
         source, mask, segment = self.batch(inputs)
         positions = (source == MASK).flatten().nonzero()[:, 0]  # (M,)
         with autocast(self.device, self.precision):
@@ -173,21 +180,29 @@ class MaskedTextPredictor:
         best = probabilities.topk(top_k)
         rows = iter(zip(best.values.tolist(), best.indices.tolist(), strict=True))
         follows = pairs.float().softmax(-1)[:, 0].tolist()
-        return [self._filled(each, [next(rows) for _ in each.positions], probability)
+        return [self._filled_text(each, [next(rows) for _ in each.positions], probability)
                 for each, probability in zip(inputs, follows, strict=True)]
 
-    def _filled(self, found: MaskedInput, rows: list[tuple[list[float], list[int]]], follows: float) -> FilledText:
-        pieces, masks, text = PATTERN.split(found.source), [], ""
-        next_text = follows if found.second < len(found.ids) else None
+    def _filled_text(
+        self, encoded: MaskedInput, rows: list[tuple[list[float], list[int]]], follows: float
+    ) -> FilledText:
+        """The text with the best word of each mask.
+
+        Args:
+            rows: probabilities and ids of the best tokens of each mask.
+            follows: probability that the second text follows the first one.
+        """
+        pieces, masks, text = PATTERN.split(encoded.source), [], ""
+        next_text = follows if encoded.second < len(encoded.ids) else None
         for number, (values, ids) in enumerate(rows, 1):
             before, tokens = text + pieces[number - 1], self.tokenizer.tokens(ids)
             names = tuple(self._name(token, before) for token in tokens)
-            masks.append(MaskedWord(found.source, number, names, tuple(values), next_text))
-            text = (before.removesuffix(" ") if self._joins_spaces else before) + tokens[0]
-        return FilledText(found.source, tuple(masks), text + pieces[-1])
+            masks.append(MaskedWord(encoded.source, number, names, tuple(values), next_text))
+            text = (before.removesuffix(" ") if self._tokens_have_spaces else before) + tokens[0]
+        return FilledText(encoded.source, tuple(masks), text + pieces[-1])
 
     def _name(self, token: str, before: str) -> str:
         """A token for display after the text `before`."""
-        if not self._joins_spaces or not before.strip() or before.endswith("\t"):
+        if not self._tokens_have_spaces or not before.strip() or before.endswith("\t"):
             return token
         return token.strip() if token.startswith(" ") or not token.isalnum() else CONTINUES + token

@@ -34,8 +34,8 @@ class Seq2SeqPredictor:
     Args:
         others: bundles with the same tokenizers and preprocessing; token probabilities are averaged over all models (an
             ensemble). The longest source is that of the model with the lowest limit.
-        fast: use the compiled decoding step if the first batch is faster with it and has the same texts; `fast_mode` is
-            what was chosen and measured, and None without `fast`.
+        fast: use the compiled decoding step if the first batch is faster with it and has the same texts. `fast_mode` is
+            the choice with its measurements; None without `fast`.
 
     Raises:
         ValueError: one of `others` does not generate text, or has another tokenizer or preprocessing; `fast` with
@@ -128,7 +128,10 @@ class Seq2SeqPredictor:
     def _encode_or_error(
         self, name: str, item: object, truncated: list[str], squeezed: list[str]
     ) -> Tensor | GeneratedText | BadInput:
-        """The encoded source; an empty text for an empty line; the error of a source that cannot be read."""
+        """The encoded source; an empty text for an empty line; the error of a source that cannot be read.
+
+        `truncated` and `squeezed` are extended by the names of texts that are truncated and images that are squeezed.
+        """
         try:
             source = item if self.is_image_to_text else text_of(item, name)
             if is_empty(source):
@@ -144,7 +147,7 @@ class Seq2SeqPredictor:
     def encode(self, item: object, name: str, truncated: list[str] | None = None) -> Tensor:
         """One source as token ids (S,) or pixels (C,H,W).
 
-        `truncated` is extended by the name of a text that is cut to `max_source_len` tokens.
+        `truncated` is extended by the name of a text that is truncated to `max_source_len` tokens.
 
         Raises:
             BadImage: the image cannot be read.
@@ -202,7 +205,7 @@ class Seq2SeqPredictor:
     def _prefix_ids(self, prefix: str) -> tuple[int, ...]:
         ids = tuple(self.tokenizer.encode(prefix))
         if UNK in ids:
-            lacking = next((each for each in prefix if UNK in self.tokenizer.encode(each)), prefix)
+            lacking = next((char for char in prefix if UNK in self.tokenizer.encode(char)), prefix)
             raise ValueError(f"prefix {prefix!r} has {lacking!r}, which the tokenizer of the model lacks; leave it out")
         return ids
 
@@ -238,8 +241,9 @@ class Seq2SeqPredictor:
             return self.fast_mode.generate(lambda models: generate(models, source, mask, settings, rows, self.utf8))
 
     def search(self, source: object, settings: Generation | None = None, name: str = "the source") -> RecordedSearch:
-        """The generated texts of one source with the tree of their search, greedy or by beams. As in `stream`, an empty
-        text yields an empty text; nothing is searched, and the tree has only its root.
+        """The generated texts of one source with the tree of the greedy or beam search.
+
+        As in `stream`, an empty text yields an empty text; the tree then has only its root.
 
         Args:
             name: of an image in memory, for errors.
@@ -259,15 +263,16 @@ class Seq2SeqPredictor:
         if truncated:
             warnings.warn(f"{name} is longer than the model's limit of {self.max_source_len} tokens and was truncated",
                           stacklevel=2)
-        found = self.generate(*(x.to(self.device) for x in self.collate([encoded])), settings, record=record)[0]
+        source_batch, mask = (x.to(self.device) for x in self.collate([encoded]))
+        hypotheses = self.generate(source_batch, mask, settings, record=record)[0]
         (tree,) = record
         tokens = ["", *self.tokenizer.tokens(node.token for node in tree.nodes[1:])]
         label = name if self.is_image_to_text else source
-        return RecordedSearch(self.decode(label, found), tree, tokens, [tree.find(each) for each in found])
+        return RecordedSearch(self.decode(label, hypotheses), tree, tokens, [tree.find(each) for each in hypotheses])
 
     def decode(self, source: str, hypotheses: list[Hypothesis]) -> GeneratedText:
         """The texts and scores of the hypotheses of one source, which has the name or text `source`."""
-        # nothing is left out but the start of a character that was cut at max_len
+        # "ignore" drops only the first bytes of a character that was cut at max_len
         texts = tuple(self.tokenizer.decode(hypothesis.ids, "ignore") for hypothesis in hypotheses)
         scores = tuple(hypothesis.score for hypothesis in hypotheses)
         return GeneratedText(source, texts, scores)

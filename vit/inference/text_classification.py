@@ -67,9 +67,9 @@ class TextPredictor:
                 read, valid, logits = self._classify(items, names, truncated)
             stated = calibrator.outputs(logits, captured, lambda read=read, valid=valid: text_contents(read, valid))
             best = calibrator.probabilities(logits).topk(top_k)
-            found = iter(zip(best.values.tolist(), best.indices.tolist(), stated, strict=True))
+            rows = iter(zip(best.values.tolist(), best.indices.tolist(), stated, strict=True))
             for text in read:
-                yield text if isinstance(text, BadText) else self._prediction(text, *next(found))
+                yield text if isinstance(text, BadText) else self._prediction(text, *next(rows))
             done += len(batch)
         if truncated:
             max_len = self.model.config.max_len
@@ -95,11 +95,11 @@ class TextPredictor:
     def _classify(
         self, items: Sequence[Text], names: Sequence[str], truncated: list[str]
     ) -> tuple[list[tuple[str, ...] | BadText], list[int], Tensor]:
-        """B items -> their texts or errors, the rows of the G valid ones, and float32 logits (G,classes) of those.
+        """B items -> their texts or errors, the rows of the G valid ones, and float32 logits (G,classes) of the latter.
 
-        `truncated` is extended by the names of texts that are cut.
+        `truncated` is extended by the names of truncated texts.
         """
-        read, rows, inputs = self._tokenized(items, names, truncated)
+        read, rows, inputs = self._tokenize(items, names, truncated)
         valid = [row for row in rows if not isinstance(read[row], BadText)]
         return read, valid, self._forward(inputs, np.flatnonzero(np.isin(rows, valid)))
 
@@ -109,15 +109,18 @@ class TextPredictor:
         Raises:
             BadText: as `predict`.
         """
-        read, _, inputs = self._tokenized([texts], [name], [])
+        read, _, inputs = self._tokenize([texts], [name], [])
         raise_first_error(read)
         return self._on_device(inputs, np.arange(1))
 
-    def _tokenized(
+    def _tokenize(
         self, items: Sequence[Text], names: Sequence[str], truncated: list[str]
     ) -> tuple[list[tuple[str, ...] | BadText], list[int], TextInputs]:
-        """B items -> their texts or errors, the rows of those that were read, and the encoder inputs of the latter."""
-        read = [self._read(item, name) for item, name in zip(items, names, strict=True)]
+        """B items -> their texts or errors, the rows of non-empty ones, and the encoder inputs of the latter.
+
+        A text over the limit is truncated, or becomes an error; its encoder input is truncated in both cases.
+        """
+        read = [self._texts_or_error(item, name) for item, name in zip(items, names, strict=True)]
         rows = [row for row, text in enumerate(read) if not isinstance(text, BadText)]
         max_len = self.model.config.max_len
         columns = list(zip(*(read[row] for row in rows), strict=True)) or [()] * self.columns
@@ -131,11 +134,11 @@ class TextPredictor:
                                     f"has {length} tokens, but the model reads at most {max_len}; shorten it")
         return read, rows, inputs
 
-    def _read(self, item: Text, name: str) -> tuple[str, ...] | BadText:
-        """The non-empty texts of an item, one per column of the model."""
+    def _texts_or_error(self, item: Text, name: str) -> tuple[str, ...] | BadText:
+        """The non-empty texts of an item, one per column of the model, or the error."""
         try:
-            whole = tuple(text_of(item, name).split("\t")) if isinstance(item, Line) else item
-            texts = tuple(text_of(text, name) for text in (whole if isinstance(whole, tuple | list) else (whole,)))
+            parts = tuple(text_of(item, name).split("\t")) if isinstance(item, Line) else item
+            texts = tuple(text_of(text, name) for text in (parts if isinstance(parts, tuple | list) else (parts,)))
         except BadText as error:
             return error
         if len(texts) != self.columns:

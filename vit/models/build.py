@@ -1,7 +1,4 @@
-"""Builders of the layers in `vit.nn` from a config, shared by all models.
-
-They read the fields of `StackConfig` and `TextConfig`.
-"""
+"""Construction of the layers of `vit.nn` from the fields of a `StackConfig` or `TextConfig`, shared by all models."""
 
 from functools import partial
 
@@ -16,7 +13,7 @@ from vit.nn.drop import drop_path_rates
 from vit.nn.norm import Norm
 from vit.nn.scores import Score
 
-# the classes and functions that the names in a config stand for
+# name in a config -> class or function
 NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm, "batch": parts.BatchNorm}
 BLOCKS = {"serial": Block, "res_post_norm": parts.ResPostNormBlock, "parallel": parts.ParallelBlock}
 SCORES = {
@@ -36,7 +33,7 @@ ACTIVATIONS = {
     "relu": F.relu,
     "silu": F.silu,
 }
-PAIRS = {"rotate_half": parts.RotateHalf, "interleaved": parts.Interleaved}
+ROTARY_PAIRS = {"rotate_half": parts.RotateHalf, "interleaved": parts.Interleaved}
 TEXT_THETA = 10_000.0  # of rotary positions in texts (arXiv 2104.09864)
 
 
@@ -156,4 +153,4 @@ def build_text_encoder(config: TextConfig) -> Encoder:
 def build_text_rotary(config: StackConfig, max_len: int) -> Rotary | None:
     if config.positions != "rotary":
         return None
-    return Rotary((max_len,), config.head_width, theta=TEXT_THETA, pairs=PAIRS[config.rotary_pairs])
+    return Rotary((max_len,), config.head_width, theta=TEXT_THETA, pairs=ROTARY_PAIRS[config.rotary_pairs])

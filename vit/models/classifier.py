@@ -7,7 +7,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from vit import nn as parts
-from vit.models.build import ACTIVATIONS, PAIRS, build_blocks, build_head, build_norm
+from vit.models.build import ACTIVATIONS, ROTARY_PAIRS, build_blocks, build_head, build_norm
 from vit.models.checks import fixed_size_reason
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, Heads, MixedRotary, PatchDropout, PatchEmbed, Prefix, Rotary
@@ -193,7 +193,7 @@ def build_rotary(config: ImageConfig) -> Rotary | MixedRotary | None:
     """The rotary positions of an image, or None."""
     if config.positions not in ("rotary", "learned_rotary"):
         return None
-    pairs = PAIRS[config.rotary_pairs]
+    pairs = ROTARY_PAIRS[config.rotary_pairs]
     if config.rotary_mixed:
         return MixedRotary(config.grid, config.head_width, config.depth, config.num_heads, config.prefix,
                            config.rotary_theta, build_coordinates(config), config.rotary_columns_first, pairs)

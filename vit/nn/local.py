@@ -1,4 +1,4 @@
-"""Sliding-window attention: cost is linear in the length."""
+"""Sliding-window attention, whose cost is linear in the length of the sequence."""
 
 import torch
 import torch.nn.functional as F
@@ -62,19 +62,20 @@ class Local(ScaledDotProduct):
         N, g, block = q.shape[2], self.global_tokens, max(BLOCK, self.window)
         ahead = 0 if causal else self.window
         mask = torch.ones(1, 1, 1, N, dtype=torch.bool, device=q.device) if mask is None else mask
-        own = restrict(mask, torch.arange(N, device=q.device) >= g) if g else mask  # each key counts once
+        local_mask = restrict(mask, torch.arange(N, device=q.device) >= g) if g else mask  # global keys are added below
         queries, keys, values = (self.fold(x) for x in (q, k, v))  # (B,H*dilation,n,K)
         n = queries.shape[2]
         rest, B, H = -n % block, *queries.shape[:2]
         queries = F.pad(queries, (0, 0, 0, rest)).unflatten(2, (-1, block))  # (B,H',blocks,block,K)
         keys, values = (overlapping_windows(x, self.window, block, ahead, rest) for x in (keys, values))
-        allowed = self.allowed(self.fold_mask(own, q.shape[1]), block, ahead, rest)
+        allowed = self.allowed(self.fold_mask(local_mask, q.shape[1]), block, ahead, rest)
         if g:
-            first = [self.repeat(x[:, :, :g]).unsqueeze(2).expand(-1, -1, keys.shape[2], -1, -1) for x in (k, v)]
-            keys, values = torch.cat([first[0], keys], dim=3), torch.cat([first[1], values], dim=3)
-            columns = self.columns(mask.expand(-1, q.shape[1], -1, -1)[..., :g], block, rest)
-            allowed = allowed.expand(*[max(a, c) for a, c in zip(allowed.shape[:4], columns.shape, strict=False)], -1)
-            allowed = torch.cat([columns.expand(*allowed.shape[:4], g), allowed], dim=4)
+            global_keys, global_values = (
+                self.repeat(x[:, :, :g]).unsqueeze(2).expand(-1, -1, keys.shape[2], -1, -1) for x in (k, v))
+            keys, values = torch.cat([global_keys, keys], dim=3), torch.cat([global_values, values], dim=3)
+            to_global = self.global_mask(mask.expand(-1, q.shape[1], -1, -1)[..., :g], block, rest)
+            allowed = allowed.expand(*[max(a, c) for a, c in zip(allowed.shape[:4], to_global.shape, strict=False)], -1)
+            allowed = torch.cat([to_global.expand(*allowed.shape[:4], g), allowed], dim=4)
         if allowed.shape[:2] != (1, 1):
             allowed = allowed.expand(B, H, -1, -1, -1)
         queries, keys, values, allowed = (x.flatten(0, 1) for x in (queries, keys, values, allowed))
@@ -87,13 +88,13 @@ class Local(ScaledDotProduct):
         Args:
             mask: (B or 1,H or 1,n or 1,n)
             block: queries per block.
-            ahead: keys after the block.
-            rest: padding of the last block.
+            ahead: number of keys after the block.
+            rest: number of padding tokens in the last block.
         """
         i = torch.arange(block, device=mask.device)[:, None]
         j = torch.arange(self.window + block + ahead, device=mask.device)  # keys start `window` before the block
         band = (j >= i) & (j <= i + self.window + ahead)  # (block,piece)
-        parts = F.pad(mask, (self.window, rest + ahead), value=nothing(mask)).unfold(3, len(j), block)
+        parts = F.pad(mask, (self.window, rest + ahead), value=masked_value(mask)).unfold(3, len(j), block)
         if mask.shape[2] == 1:
             parts = parts.transpose(2, 3)  # (B,H,blocks,1,piece)
         else:  # each block of rows takes its own window of keys
@@ -101,7 +102,7 @@ class Local(ScaledDotProduct):
             parts = rows.diagonal(dim1=2, dim2=4).permute(0, 1, 4, 2, 3)  # (B,H,blocks,block,piece)
         return restrict(parts, band)
 
-    def columns(self, mask: Tensor, block: int, rest: int) -> Tensor:
+    def global_mask(self, mask: Tensor, block: int, rest: int) -> Tensor:
         """mask (B or 1,H,N or 1,g) of the global keys -> (B or 1,H*dilation,blocks or 1,block or 1,g)"""
         if mask.shape[2] == 1:
             return self.repeat(mask).unsqueeze(2)
@@ -129,17 +130,17 @@ class Local(ScaledDotProduct):
         if self.dilation == 1:
             return mask
         step, rest = self.dilation, -mask.shape[3] % self.dilation
-        mask = F.pad(mask.expand(-1, H, -1, -1), (0, rest), value=nothing(mask)).unflatten(3, (-1, step))
+        mask = F.pad(mask.expand(-1, H, -1, -1), (0, rest), value=masked_value(mask)).unflatten(3, (-1, step))
         if mask.shape[2] == 1:
             return mask.permute(0, 1, 4, 2, 3).flatten(1, 2)  # (B,H,1,n,step) -> (B,H*step,1,n)
-        rows = F.pad(mask, (0, 0, 0, 0, 0, rest), value=nothing(mask)).unflatten(2, (-1, step))
+        rows = F.pad(mask, (0, 0, 0, 0, 0, rest), value=masked_value(mask)).unflatten(2, (-1, step))
         return rows.diagonal(dim1=3, dim2=5).permute(0, 1, 4, 2, 3).flatten(1, 2)  # of (B,H,n,step,n,step)
 
     def pattern(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """The windows and global tokens as one mask (B,H,N,S), for attention maps and for steps of generation.
+        """The windows and global tokens as one mask (B,H,N,S), for attention maps, generation and short sequences.
 
-        With fewer queries than keys, positions are counted among the keys that a query's mask allows: the cached keys
-        may belong to several beams, so their indices are not positions.
+        With fewer queries than keys, as in a step of generation, the position of a key is its rank among the keys that
+        the mask of the query allows: the cache holds the tokens of several beams, so that indices are not positions.
         """
         N, S, g, step = q.shape[2], k.shape[2], self.global_tokens, self.dilation
         mask, is_causal = attention_mask(mask, causal, q, k)
@@ -160,15 +161,15 @@ class Local(ScaledDotProduct):
         return super().weights(q, k, self.pattern(q, k, mask, causal), False)
 
 
-def nothing(mask: Tensor) -> bool | float:
-    """The value of a mask that forbids attention."""
+def masked_value(mask: Tensor) -> bool | float:
+    """The value of a mask at pairs of tokens without attention: False, or -inf in an additive mask."""
     return False if mask.dtype == torch.bool else -torch.inf
 
 
 def overlapping_windows(x: Tensor, before: int, block: int, ahead: int, rest: int) -> Tensor:
-    """(B,H,N,K) -> (B,H,blocks,before+block+ahead,K), overlapping pieces of the zero-padded x
+    """(B,H,N,K) -> (B,H,blocks,before+block+ahead,K), overlapping windows of the zero-padded x
 
-    They are joined from pieces of `block` tokens, because the backward pass of `Tensor.unfold` is slow on a CPU.
+    Windows are joined from slices of `block` tokens, because the backward pass of `Tensor.unfold` is slow on a CPU.
     """
     piece = before + block + ahead
     padded = F.pad(x, (0, 0, before, rest + ahead + -piece % block)).unflatten(2, (-1, block))

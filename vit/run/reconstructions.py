@@ -17,13 +17,15 @@ from vit.report.figures.reconstructions import GREY, reconstructions_picture
 
 
 class Reconstructions(pl.Callback):
-    """Every few epochs `reconstructions/epoch_NNN.png`, of the same images with the same masks, also for TensorBoard.
+    """Saves `reconstructions/epoch_NNN.png` every few epochs, of the same images with the same masks, and logs it to
+    TensorBoard.
 
-    Computed with the weights that validation uses. Every process computes, because gathering sharded weights needs all
-    of them; the first one writes.
+    The weights are those of validation. All processes compute the figure, because sharded weights are gathered from all
+    of them; only the first one saves it.
 
     Args:
-        every: epochs between figures; the last epoch has one too.
+        count: number of images.
+        every: number of epochs between two figures; the last epoch always has one.
     """
 
     def __init__(self, folder: Path, split: Split, preprocessing: Preprocessing, count: int, every: int):
@@ -66,11 +68,11 @@ def reconstruct(
     """uint8 (B,C,H,W), index (B,) -> originals, masked and reconstructed images, each B of (H,W,C)"""
     device, (rows, columns) = next(model.parameters()).device, model.config.grid
     images, index = images.to(device), index.to(device)
-    normal = preprocessing.normalize(images)
-    pixels, masked = model(normal, patch_noise(EVALUATION, 0, index, rows * columns))
-    whole = model.reconstruct(normal, pixels.float(), masked)
+    normalized = preprocessing.normalize(images)
+    pixels, masked = model(normalized, patch_noise(EVALUATION, 0, index, rows * columns))
+    reconstructed = model.reconstruct(normalized, pixels.float(), masked)
     mean, std = (torch.tensor(v, device=device).view(-1, 1, 1) for v in (preprocessing.mean, preprocessing.std))
-    restored = (whole * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
+    restored = (reconstructed * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
     patch = model.config.patch_size
     visible = torch.where(masked[..., None], GREY, to_patches(images, patch))
     visible = from_patches(visible, patch, (rows, columns)).to(torch.uint8)

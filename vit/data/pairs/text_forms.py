@@ -36,4 +36,4 @@ def warn_about_mixed_forms(column: str, texts: Sequence[str], names: Sequence[st
         log.warning("%s: %d of %d texts are not in Unicode's NFC form, such as %s in %s, while others have %s as one "
                     "character; both forms look the same, but are different for a model: convert the texts with "
                     "unicodedata.normalize('NFC', text)", column, len(other), len(texts),
-                    quoted(texts[example], spelled=ascii), names[example], ", ".join(map(ascii, twice[:3])))
+                    quoted(texts[example], format=ascii), names[example], ", ".join(map(ascii, twice[:3])))

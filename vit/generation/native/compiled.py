@@ -14,11 +14,11 @@ from vit.generation.native import structs
 from vit.generation.native.cache import CompiledCache
 from vit.generation.native.library import load_library
 from vit.generation.native.support import check_supported
-from vit.generation.uncached import Wrapped
+from vit.generation.uncached import GenerationWrapper
 from vit.nn import Block, SwiGLU
 
 
-class Compiled(Wrapped):
+class Compiled(GenerationWrapper):
     """Wraps a model for generation with a compiled decoding step, `generate(Compiled(model), ...)`.
 
     The step computes blocks with attention by scaled dot products, layer or root mean square norms, and an MLP or

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from vit.generation.native.structs import ACTIVATIONS
-from vit.generation.uncached import bypassed
+from vit.generation.uncached import needs_uncached
 from vit.nn import Attention, Block, Decoder, Mlp, Rotary, SwiGLU
 from vit.nn.cpu import has_custom_call, is_plain_linear
 from vit.nn.norm import identity
@@ -39,7 +39,7 @@ def unsupported_parts(model: nn.Module) -> Iterator[str]:
     if type(decoder) is not Decoder or not len(decoder.blocks):
         yield f"a {type(model).__name__} without a decoder of this project"
         return
-    if bypassed(model) or any(has_custom_call(module) for module in decoder.modules()):
+    if needs_uncached(model) or any(has_custom_call(module) for module in decoder.modules()):
         yield "hooks or another forward"
     if any(each.device.type != "cpu" or each.dtype != torch.float32 for each in model.parameters()):
         yield "weights that are not in float32 on the CPU"

@@ -12,7 +12,7 @@ KEY, TITLE = "robustness", "Robustness"
 
 
 def robustness(subject: Subject) -> Section:
-    """The accuracy for each kind and severity, beside that of the images as they are."""
+    """The section: accuracy for each kind and severity of corruption, beside that of the original images."""
     if not subject.severities:
         return missing(KEY, TITLE, "accuracy under corruptions takes 75 further evaluations; add --corruptions")
     clean = subject.evaluation.metrics["accuracy"]
@@ -32,7 +32,7 @@ def robustness(subject: Subject) -> Section:
 
 
 def accuracies(subject: Subject) -> dict[str, list[float]]:
-    """The accuracy on the corrupted images; unreadable ones are left out, as in the evaluation."""
+    """Kind of corruption -> accuracy in each severity, without the unreadable images, as in the evaluation."""
     predictor, report, done = subject.predictor, subject.progress, 0
     split = subject.samples.take(subject.evaluation.rows)
     total = len(split) * len(levels(subject.severities))
@@ -49,10 +49,10 @@ def accuracies(subject: Subject) -> dict[str, list[float]]:
 
 
 def examples(subject: Subject) -> list[str]:
-    """The first image under each corruption in the highest severity that was evaluated."""
-    row, severity, found = int(subject.evaluation.rows[0]), max(subject.severities), []
+    """HTML of the first image under each corruption, in the highest severity that was evaluated."""
+    row, severity, html = int(subject.evaluation.rows[0]), max(subject.severities), []
     pixels = subject.predictor.preprocessing.image(subject.samples.read(row), subject.name(0)).permute(1, 2, 0).numpy()
     for kind in CORRUPTIONS:
         image, name = corrupt(pixels, kind, severity, SEED, 0), kind.replace("_", " ")
-        found.append(card(thumbnail_url(image), f"{subject.name(0)} under {name}", [name, f"severity {severity}"]))
-    return found
+        html.append(card(thumbnail_url(image), f"{subject.name(0)} under {name}", [name, f"severity {severity}"]))
+    return html

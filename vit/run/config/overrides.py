@@ -1,8 +1,8 @@
-"""Command-line overrides: parsing `key=value` as Hydra does, but with literal paths, and formatting it.
+"""Command-line overrides: parsing and formatting of `key=value`, as in Hydra but with literal paths.
 
-In Hydra's grammar commas, brackets, quotes, spaces and more have a meaning. In the value of a key that names a path
-they are characters of the path, and `~` is the home folder. Hydra's documented quotes and functions (`'a','b'`,
-`choice(...)`), null and interpolations (`${name}`) keep their meaning, and so does the comma between paths with -m.
+Commas, brackets, quotes, spaces and other characters are part of Hydra's grammar. In the value of a key that names a
+path they are characters of the path, and `~` is the home folder. Hydra's documented quotes and functions (`'a','b'`,
+`choice(...)`), null and interpolations (`${name}`) have their usual meaning, and so have commas between paths with -m.
 """
 
 import functools
@@ -44,7 +44,7 @@ def parse(overrides: list[str], multirun: bool = False) -> list[Override]:
     Raises:
         ConfigError: an override without `=`, or with invalid syntax.
     """
-    return [_parsed(override, multirun) for override in as_list(overrides)]
+    return [_parse_override(override, multirun) for override in as_list(overrides)]
 
 
 def as_list(overrides: list[str] | None) -> list[str]:
@@ -88,7 +88,7 @@ def yaml_text(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parsed(override: str, multirun: bool) -> Override:
+def _parse_override(override: str, multirun: bool) -> Override:
     if "=" not in override and not override.startswith("~"):
         raise ConfigError(f"{override!r} is not of the form key=value, such as data=digits or recipe.epochs=10")
     override = with_current_key(override)

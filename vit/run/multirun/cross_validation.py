@@ -100,20 +100,20 @@ def combine(folder: pathlib.Path, names: list[str], predictions: pathlib.Path | 
     runs = [folder / name for name in names]
     metrics = {name: read_metrics(folder / name) for name in names}
     (row,) = summary([SweptRun(str(folder / name), {}, 0, each) for name, each in metrics.items()])
-    whole = HeldOut.concat([held_out(run) for run in runs])
+    out_of_fold = HeldOut.concat([held_out(run) for run in runs])
     target = predictions or folder / PREDICTIONS
-    whole.save(target)
+    out_of_fold.save(target)
     result = {
         "runs": metrics, "mean": row["mean"], "deviation": row["deviation"],
-        "out_of_fold": {"samples": len(whole), "accuracy": whole.accuracy}, "predictions": str(target),
-        "soups": fold_soups(folder, runs), "ensemble": build_ensemble(folder, runs, whole),
+        "out_of_fold": {"samples": len(out_of_fold), "accuracy": out_of_fold.accuracy}, "predictions": str(target),
+        "soups": fold_soups(folder, runs), "ensemble": build_ensemble(folder, runs, out_of_fold),
     }
     (folder / RESULT).write_text(json_text(result) + "\n", encoding="utf-8")
     print_cross_validation(result, console)
     return result
 
 
-def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], whole: HeldOut) -> dict | None:
+def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], out_of_fold: HeldOut) -> dict | None:
     """Save the ensemble of all models, and test it on the test split that the data states, which took no part in the
     folds. None for models of texts, whose tokenizers differ between folds, and for images of different sizes.
     """
@@ -126,7 +126,7 @@ def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], whole: HeldOu
         return None
     config = read_config(runs[0])
     overrides = [each for each in data_overrides(config) if not each.startswith("data.fold=")]
-    unseen = unseen_test(config["data"], whole)
+    unseen = unseen_test(config["data"], out_of_fold)
     extra = {"data": overrides, "evaluation": first.extra.get("evaluation", {}), "name": config["name"],
              "split_rule": first.extra.get("split_rule"), HELD_OUT: [] if unseen is None else ["test"]}
     path = folder / ENSEMBLE
@@ -142,7 +142,7 @@ def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], whole: HeldOu
     return result
 
 
-def unseen_test(data: dict, whole: HeldOut) -> Source | None:
+def unseen_test(data: dict, out_of_fold: HeldOut) -> Source | None:
     """The data with the test split that it states itself; None if its samples are in the folds."""
     try:
         source = build_source({**data, "fold": None})
@@ -150,6 +150,6 @@ def unseen_test(data: dict, whole: HeldOut) -> Source | None:
         log.info("no test of the ensemble: %s", error)
         return None
     test = source.splits.get("test")
-    if test is None or isinstance(test, TextSplit) or set(test.names) & set(whole.names):
+    if test is None or isinstance(test, TextSplit) or set(test.names) & set(out_of_fold.names):
         return None
     return source

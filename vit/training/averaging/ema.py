@@ -13,10 +13,13 @@ from vit.weights.training_checkpoint import clean_name
 class WeightAverage:
     """average <- decay * average + (1 - decay) * weight after every optimizer step; buffers are copied.
 
-    With `warmup` the decay of step t is at most (1 + t) / (10 + t): the initial weights soon lose their influence.
     Parameters that require no gradient at construction are frozen: their average shares their memory. Sharded models
-    are averaged shard by shard, under the names of the unwrapped model. Its tensors must stay the same objects while
-    they are averaged: moving a model between devices keeps them, sharding it does not.
+    are averaged shard by shard, under the names of the unwrapped model. The tensors of the model must stay the same
+    objects: it may be moved between devices, but must be sharded before this object is made.
+
+    Args:
+        decay: in [0, 1); 0.999 averages about 1000 steps.
+        warmup: limit the decay of step t to (1 + t) / (10 + t), so that the initial weights soon lose their influence.
 
     Raises:
         ValueError: a decay outside [0, 1).
@@ -40,6 +43,7 @@ class WeightAverage:
         return self._raw is not None
 
     def decay_at(self, step: int) -> float:
+        """The decay of optimizer step `step`, counted from 1."""
         return min(self.decay, (1 + step) / (10 + step)) if self.warmup else self.decay
 
     @torch.no_grad()
@@ -51,11 +55,10 @@ class WeightAverage:
         """
         if self.swapped:
             raise RuntimeError("the model holds the averaged weights; call swap_out() before update()")
-        torch._foreach_lerp_(
-            locals_of(self.average, self._lerped), locals_of(self.tensors, self._lerped), 1 - self.decay_at(step)
-        )
+        averages, weights = local_tensors(self.average, self._lerped), local_tensors(self.tensors, self._lerped)
+        torch._foreach_lerp_(averages, weights, 1 - self.decay_at(step))
         if self._copied:
-            torch._foreach_copy_(locals_of(self.average, self._copied), locals_of(self.tensors, self._copied))
+            torch._foreach_copy_(local_tensors(self.average, self._copied), local_tensors(self.tensors, self._copied))
 
     @torch.no_grad()
     def swap_in(self) -> None:
@@ -66,9 +69,9 @@ class WeightAverage:
         """
         if self.swapped:
             raise RuntimeError("the model already holds the averaged weights")
-        targets = locals_of(self.tensors, self.moving)
+        targets = local_tensors(self.tensors, self.moving)
         self._raw = [tensor.clone() for tensor in targets]
-        torch._foreach_copy_(targets, locals_of(self.average, self.moving))
+        torch._foreach_copy_(targets, local_tensors(self.average, self.moving))
 
     @torch.no_grad()
     def swap_out(self) -> None:
@@ -79,7 +82,7 @@ class WeightAverage:
         """
         if not self.swapped:
             raise RuntimeError("the model already holds its raw weights")
-        torch._foreach_copy_(locals_of(self.tensors, self.moving), self._raw)
+        torch._foreach_copy_(local_tensors(self.tensors, self.moving), self._raw)
         self._raw = None
 
     @contextmanager
@@ -93,10 +96,10 @@ class WeightAverage:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Full tensors under the unwrapped model's names; every process of a sharded model must call it."""
-        return whole(self.average)
+        return full_tensors(self.average)
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        fill(self.average, state)
+        copy_full_tensors(self.average, state)
 
 
 class EpochAverage(WeightAverage):
@@ -127,18 +130,18 @@ class EpochAverage(WeightAverage):
 
     def snapshots_dict(self) -> list[dict]:
         """The snapshots for `load_state_dict`; every process of a sharded model must call it."""
-        return [{"step": step, "weights": whole(weights)} for step, weights in self.snapshots]
+        return [{"step": step, "weights": full_tensors(weights)} for step, weights in self.snapshots]
 
     def load_state_dict(self, state: dict[str, torch.Tensor], snapshots: list[dict] | None = None) -> None:
         super().load_state_dict(state)
         for saved in snapshots or []:
             weights = {name: torch.empty_like(self.tensors[name].detach()) for name in self.moving}
-            fill(weights, saved["weights"])
+            copy_full_tensors(weights, saved["weights"])
             self.snapshots.append((saved["step"], weights))
 
 
-def whole(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Full tensors on the CPU for sharded ones; others unchanged."""
+def full_tensors(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors, with sharded ones gathered on the CPU; every process must call it."""
     return {
         name: tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
         for name, tensor in tensors.items()
@@ -146,7 +149,7 @@ def whole(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def fill(tensors: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:
+def copy_full_tensors(tensors: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:
     """Copy full tensors into the tensors of the same names, shard by shard.
 
     Raises:
@@ -163,7 +166,7 @@ def fill(tensors: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> No
         local(tensor).copy_(local(sharded_like(state[name], tensor)))
 
 
-def locals_of(tensors: dict[str, torch.Tensor], names: Iterable[str]) -> list[torch.Tensor]:
+def local_tensors(tensors: dict[str, torch.Tensor], names: Iterable[str]) -> list[torch.Tensor]:
     return [local(tensors[name].detach()) for name in names]
 
 
