@@ -1,3 +1,5 @@
+"""Fixtures of all tests: one thread, no synchronization to the disk, shared composed configs and blank figures."""
+
 import atexit
 import gc
 import os

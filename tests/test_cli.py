@@ -1,3 +1,5 @@
+"""The commands: help, outputs, exit codes and the modules that they import."""
+
 import csv
 import io
 import json

@@ -1,3 +1,5 @@
+"""The comparison of speed ratios with those of an earlier report."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""Programs timed in turns: the order of the rounds, ratios with their intervals, clocks and memory."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""Photos, real data sets and folders of classes for tests of data."""
+
 import os
 from pathlib import Path
 

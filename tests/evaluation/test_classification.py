@@ -1,3 +1,5 @@
+"""Metrics of a classifier against scikit-learn, and the files of an evaluation."""
+
 import csv
 import tracemalloc
 

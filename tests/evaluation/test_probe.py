@@ -1,3 +1,5 @@
+"""Nearest neighbours and logistic regression on frozen features, against scikit-learn."""
+
 
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""Predictions for every kind of image input, in order, bit for bit those of the evaluation."""
+
 import dataclasses
 import io
 import itertools

@@ -1,3 +1,5 @@
+"""Tests of reports draw their figures, which other tests replace by blank pictures."""
+
 import pytest
 
 

@@ -1,3 +1,5 @@
+"""The table and the figure of compared models."""
+
 import io
 from dataclasses import replace
 

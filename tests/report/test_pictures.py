@@ -1,3 +1,5 @@
+"""Figures: confusion matrix, learning curves and wrong predictions, for unusual names and sizes."""
+
 import csv
 import subprocess
 import sys

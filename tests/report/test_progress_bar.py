@@ -1,3 +1,5 @@
+"""The progress bar of commands, on a terminal and without one."""
+
 import io
 
 from rich.console import Console

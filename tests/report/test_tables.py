@@ -1,3 +1,5 @@
+"""Tables in every file format, read back by other programs, and the tables that commands print."""
+
 import csv
 import io
 import json

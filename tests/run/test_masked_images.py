@@ -28,7 +28,7 @@ QUIET = [*TINY, "logger=csv", "report=false", "task.examples=0"]
 
 @pytest.fixture(scope="module", autouse=True)
 def blank_pictures():
-    """Figures are drawn."""
+    """Overrides the fixture of the same name, which replaces figures by blank pictures: here they are drawn."""
 
 
 def rows_of(file):
@@ -72,8 +72,8 @@ def test_evaluate_reproduces_the_loss_and_predict_is_an_error(pretrained, tmp_pa
     assert "holds no images" in capsys.readouterr().err
 
 
-def still(run_dir, *overrides):
-    """A run with constant weights: its result shows what was loaded."""
+def frozen_run(run_dir, *overrides):
+    """A run whose learning rate is 0, so that its metrics are those of the weights that were loaded."""
     fixed = ["recipe.epochs=1", "recipe.optimizer.lr=0.0", "recipe.ema=null", "precision=32-true", "logger=csv",
              "report=false"]
     return vit.train([*overrides, *fixed, f"run_dir={run_dir}"])
@@ -93,7 +93,7 @@ def assert_begins_with(classifier, pretrained, classes):
 def test_fine_tuning_loads_the_encoder_and_the_preprocessing(pretrained, tmp_path):
     photos = write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
     overrides = ["experiment=finetune", f"data.root={photos}", "recipe.batch_size=8", "data.audit_seconds=1"]
-    tuned = still(tmp_path / "tuned", *overrides, f"init_from={pretrained.path}")
+    tuned = frozen_run(tmp_path / "tuned", *overrides, f"init_from={pretrained.path}")
     assert_begins_with(tuned, pretrained, 2)
     assert load_file(tuned.path / "model" / "model.safetensors").keys() >= {"blocks.0.attn.qkv.weight", "pos_embed"}
     config = json.loads((tuned.path / "model" / "config.json").read_text())
@@ -104,14 +104,14 @@ def test_a_named_model_loads_what_fits(pretrained, tmp_path):
     """As experiment=cifar10 does: the model is chosen, and its sizes are those that were pre-trained."""
     overrides = ["data=digits", "data.image_size=16", "model=micro", "model.dim=32", "model.num_heads=2",
                  "model.depth=2"]
-    assert_begins_with(still(tmp_path / "tuned", *overrides, f"init_from={pretrained.path}"), pretrained, 10)
+    assert_begins_with(frozen_run(tmp_path / "tuned", *overrides, f"init_from={pretrained.path}"), pretrained, 10)
 
 
 def test_start_from_a_checkpoint_and_continued_pre_training(pretrained, tmp_path):
     checkpoint = pretrained.path / "checkpoints" / "last.ckpt"
     overrides = ["data=digits", "data.image_size=16"]
-    assert_begins_with(still(tmp_path / "tuned", *overrides, f"init_from={checkpoint}"), pretrained, 10)
-    more = still(tmp_path / "more", *TINY, "task.examples=0", f"init_from={pretrained.path}")
+    assert_begins_with(frozen_run(tmp_path / "tuned", *overrides, f"init_from={checkpoint}"), pretrained, 10)
+    more = frozen_run(tmp_path / "more", *TINY, "task.examples=0", f"init_from={pretrained.path}")
     weights = (load_file(each.path / "model" / "model.safetensors") for each in (more, pretrained))
     for one, other in zip(*(sorted(each.items()) for each in weights), strict=True):
         assert one[0] == other[0] and torch.equal(one[1], other[1])
@@ -119,7 +119,8 @@ def test_start_from_a_checkpoint_and_continued_pre_training(pretrained, tmp_path
 
 
 def test_validation_masks_the_same_patches_for_any_seed(pretrained, tmp_path):
-    runs = [still(tmp_path / f"seed{seed}", *QUIET, f"init_from={pretrained.path}", f"seed={seed}") for seed in (1, 2)]
+    overrides = [*QUIET, f"init_from={pretrained.path}"]
+    runs = [frozen_run(tmp_path / f"seed{seed}", *overrides, f"seed={seed}") for seed in (1, 2)]
     assert runs[0].metrics["val/loss"] == runs[1].metrics["val/loss"] == pretrained.metrics["val/loss"]
     losses = [[row["train/loss"] for row in rows_of(each.path / "metrics.csv")] for each in runs]
     assert losses[0] != losses[1]

@@ -1,3 +1,5 @@
+"""Callbacks of training: checkpoints, the best epoch, faults between steps, and what is printed."""
+
 import io
 import os
 

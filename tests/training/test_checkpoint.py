@@ -1,3 +1,5 @@
+"""Checkpoint files: damage is detected, and a valid file remains after a crash at any moment."""
+
 import os
 import random
 import re

@@ -1,3 +1,5 @@
+"""The exponential moving average of the weights, against timm's and the formula."""
+
 import copy
 
 import pytest

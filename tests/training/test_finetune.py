@@ -1,3 +1,5 @@
+"""Which parameters each method of fine-tuning trains, and from which epoch on."""
+
 import pytest
 import timm
 import torch

@@ -1,3 +1,5 @@
+"""Freed memory is used again by the process, counted by page faults."""
+
 import platform
 import resource
 

@@ -1,3 +1,5 @@
+"""Parameter groups and layer-wise learning rates against timm's, and optimizers by name."""
+
 from collections import OrderedDict
 
 import pytest

@@ -1,3 +1,5 @@
+"""The stages of progressive training, and the scaling of images against torchvision."""
+
 import pytest
 import torch
 from torchvision.transforms.functional import InterpolationMode, resize

@@ -1,3 +1,5 @@
+"""Learning-rate schedules against transformers and the formulas of the papers."""
+
 import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_wsd_schedule

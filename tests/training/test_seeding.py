@@ -1,3 +1,5 @@
+"""Random numbers of a step as a function of its counters."""
+
 import itertools
 
 import pytest

@@ -1,3 +1,5 @@
+"""Built-in data sets: digits as in scikit-learn, and the splits of ImageNet."""
+
 import subprocess
 import sys
 
