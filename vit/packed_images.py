@@ -34,7 +34,7 @@ class PackedImages:
 
     @classmethod
     def joined(cls, batches: Sequence[Self]) -> Self:
-        """One batch of the images of several, one or more."""
+        """The concatenation of one or more batches."""
         grids = itertools.chain.from_iterable(batch.grids for batch in batches)
         return cls(torch.cat([batch.patches for batch in batches]), tuple(grids))
 

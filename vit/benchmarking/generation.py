@@ -30,7 +30,7 @@ SHAPES = {
                     "mlp_ratio": 4.0, "activation": "silu"},
 }
 NORM_SCALE = 4.0  # factor of the last norm
-FIRST_ID = 5  # of tokens that are not special
+FIRST_ID = 5  # first id that is not a special token
 Texts = list[list[int]]
 
 

@@ -15,7 +15,7 @@ from vit.training.precision import BF16_RESIDUAL
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16,
           BF16_RESIDUAL: torch.bfloat16}
 CPU_SIZE, GPU_SIZE = 1024, 8192  # rows and columns
-MOST_SECONDS = 0.1  # of a product on a CPU; without its instructions, bf16 takes 2 s for 1024 rows
+MOST_SECONDS = 0.1  # longest product on a CPU; where bf16 is emulated, one of 1024 rows takes 2 s
 
 
 def machine(device: str = "cpu") -> dict[str, object]:
@@ -74,7 +74,7 @@ def default_size(precision: str, device: str) -> int:
 
 
 def matrices(size: int, precision: str, device: str) -> tuple[Tensor, Tensor]:
-    """Two of (size, size), normally distributed"""
+    """Two matrices (size,size) of normally distributed numbers."""
     a, b = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
     return a, b
 

@@ -22,7 +22,7 @@ Texts = list[list[int]]
 
 
 def marian(model: Transformer) -> "MarianMTModel":
-    """The same network in transformers, with the same weights."""
+    """The model as transformers' Marian, with the same weights."""
     from transformers import MarianConfig, MarianMTModel
 
     theirs = MarianMTModel(MarianConfig(**marian_arguments(model.config, bos=BOS, eos=EOS, pad=PAD))).eval()

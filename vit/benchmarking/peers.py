@@ -174,7 +174,7 @@ def check_installed(name: str) -> None:
 
 
 def build_peer(name: str, model: VisionTransformer) -> Peer:
-    """The same network of the library `name`, with the number of parameters checked.
+    """The network of the library `name` with the architecture of the model; the number of parameters is checked.
 
     Raises:
         MissingPeer: the library is not installed, or cannot express the model.

@@ -10,7 +10,7 @@ from vit.benchmarking.ratios import Ratio, paired_ratio, quartiles
 from vit.benchmarking.timing import CLOCKS, Clock, Times
 
 OURS = "vit"
-FORMAT = 1  # of the JSON
+FORMAT = 1  # version of the JSON
 CONVENTION = ("share of the matrix rate = model FLOPs per second / operations per second of a square matrix product in "
               "the same precision; model FLOPs are 2 x multiply-adds of the forward pass for inference and 6 x for a "
               "training step, without recomputation")
@@ -84,7 +84,7 @@ class Case:
 
     @property
     def key(self) -> str:
-        """The same for equal cases of different reports."""
+        """Identifies the case: equal cases of different reports have the same key."""
         return f"{self.benchmark}: " + ", ".join(f"{name} {value}" for name, value in self.setting.items())
 
     def per_second(self, name: str) -> float:

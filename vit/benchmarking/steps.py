@@ -22,8 +22,8 @@ from vit.training import build_optimizer, clip_gradients
 from vit.training.precision import BF16_RESIDUAL
 
 FORWARDS = {"step": 3, "inference": 1}  # model FLOPs in forward passes; the backward pass counts twice
-MOST_DIFFERENCE = 1e-3  # of the logits in float32, relative to the largest
-LEAST_SECONDS = 0.1  # of one time; a shorter call is repeated
+MOST_DIFFERENCE = 1e-3  # largest difference of float32 logits, relative to the largest logit
+LEAST_SECONDS = 0.1  # shortest measured time; a shorter call is repeated
 Build = Callable[[], VisionTransformer]
 
 

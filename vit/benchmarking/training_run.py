@@ -28,7 +28,7 @@ from vit.training import build_optimizer, clip_gradients
 
 STEP = "bare step"
 STEPS = 10  # bare steps per round
-LINES = 20  # of the output of a run that fails
+LINES = 20  # last lines of the output of a failed run in its error
 
 
 def bench_training_run(

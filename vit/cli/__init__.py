@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     if not arguments or {"-h", "--help"} & set(arguments):
         load_help()
-    defer(DeferredCompiler())  # which timm imports through torchvision
+    defer(DeferredCompiler())  # timm imports it through torchvision
     try:
         with print_user_warnings():
             shared = {"debug": debug, "arguments": arguments}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TOP_K = 5  # predictions stored per sample
 MATRIX = 1000  # classes; the confusion matrix of more is listed by its counts above 0
-SET_LEVEL = 0.9  # of the prediction sets in the metrics
+SET_LEVEL = 0.9  # level of the prediction sets in the metrics
 Contents = Callable[[], Iterator[bytes]]  # the bytes of each input of a batch, which determine its prediction set
 
 

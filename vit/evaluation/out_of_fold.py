@@ -22,7 +22,7 @@ from vit.files.atomic import write_atomically
 from vit.inference.text_classification import TextPredictor
 
 FACTS = ("name", "fold", "label", "prediction")
-COLUMN = "p:"  # before a class name in the header
+COLUMN = "p:"  # prefix of a class name in the header
 
 
 @dataclass(frozen=True)

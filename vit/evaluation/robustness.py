@@ -70,7 +70,7 @@ def accuracy_under_corruptions(
 
 
 def levels(severities: Sequence[int]) -> list[Level]:
-    """Each kind in each severity, once."""
+    """All pairs of a kind of corruption and one of the severities."""
     return [Level(kind, severity) for kind, severity in product(CORRUPTIONS, dict.fromkeys(severities))]
 
 

@@ -149,7 +149,7 @@ def transformers_outputs(path: Path, probe: dict[str, Tensor]) -> list[Tensor]:
 
 
 def comparable_outputs(name: str, config: Any, found: Any) -> list[Tensor]:
-    """Those outputs of a transformers model that correspond to the outputs of ours."""
+    """The outputs of a transformers model that correspond to the outputs of ours."""
     if "prediction_logits" in found:
         return [found.prediction_logits, found.seq_relationship_logits]
     for key in ("logits", "image_embeds"):

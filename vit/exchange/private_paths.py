@@ -12,7 +12,7 @@ FOLDERS = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2}|[A-Za-z]:)?[/\\](?:[^/\\,\]}'\"
 
 
 def without_folders(value: Any) -> Any:
-    """The same values; of a path inside a text only the last part remains."""
+    """The values with every path in a text reduced to its last part."""
     if isinstance(value, dict):
         return {key: without_folders(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -36,5 +36,5 @@ def override_without_folders(override: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """In Hydra's quotes, in which only a backslash before a quote is special."""
+    """The value in quotes of Hydra's grammar, in which only a backslash before a quote is special."""
     return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"

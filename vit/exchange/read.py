@@ -107,7 +107,7 @@ def read_folder(folder: Path) -> Checkpoint:
 
 
 def read_single_file(path: Path) -> Checkpoint:
-    """One file; a config beside it is read where the file has a name that such a config describes."""
+    """The checkpoint in a file, with the config beside it if the file has the usual name of weights with a config."""
     config = read_config(path.parent) if path.name in WEIGHT_FILES else {}
     return read_bundle(path.parent) if "vit" in config else read_weights_file(path, config, str(path))
 

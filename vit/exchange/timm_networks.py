@@ -56,6 +56,6 @@ def pooling(model: nn.Module) -> str:
 
 
 def under_own_names(found: DetectedWeights) -> DetectedWeights:
-    """The same state dict for timm's own network, whose names are not converted."""
+    """The state dict for timm's own network, without conversion of the names."""
     unchanged = WeightFormat("timm's own", found.format.matches, dict, found.format.config_values)
     return DetectedWeights(unchanged, found.state)

@@ -24,7 +24,7 @@ ALWAYS_ALLOWED = 128 << 20  # bytes to which any file may be decompressed
 MAX_TEXT = 32 << 20  # bytes of JSON or YAML
 MAX_DIRECTORY = 16 << 20  # bytes of a zip file's table of contents
 ZIP_END = 66_000  # bytes at the end of a zip file that contain its end record
-PLAIN_CODECS = ("latin1", "latin-1", "ascii")  # with which PyTorch saves bytes
+PLAIN_CODECS = ("latin1", "latin-1", "ascii")  # codecs with which PyTorch saves bytes
 MAX_PICKLE = 64 << 20  # bytes of the pickle in a PyTorch file, which holds no tensor data
 MAX_NODES = 2_000_000  # lists, dicts and values in a JSON or YAML file
 MAX_DEPTH = 100
@@ -40,7 +40,7 @@ class NotRegularFileError(OSError):
     """A FIFO, a device, a socket or a folder instead of a file; `strerror` names the kind."""
 
     def __str__(self) -> str:
-        """Without the error number that `OSError` begins with, and that this one does not have."""
+        """The message of `OSError` without the error number at its beginning, which is not set here."""
         return f"{self.strerror}: {self.filename!r}" if self.filename else str(self.strerror)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from vit.bundle import SelectiveRisk
 
-CONFIDENCE = 0.95  # of the bound on the error rate
+CONFIDENCE = 0.95  # confidence level of the bound on the error rate
 FRACTIONS = tuple(each / 10 for each in range(10, 0, -1))  # coverages, the share of samples without abstention
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from vit.counters import hash_counters, to_unit_interval
 
 RAPS_RANK, RAPS_PENALTY = 1, 0.1  # labels without a penalty, and the penalty of each further one
-SEED = 25  # of the draws
+SEED = 25  # seed of the draws
 
 
 def label_scores(probabilities: Tensor, draws: Tensor, method: str) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ IMAGES = 64  # number of input images for which the predictions must be equal
 TIMED = 16  # images per timed batch
 ROUNDS = 3
 GAIN = 1.05  # the least speed relative to float32 for which a mode is chosen: smaller gains are noise
-CONVOLUTIONS = 4  # of a network that may gain from channels_last; a Vision Transformer has one
+CONVOLUTIONS = 4  # fewest convolutions of a network that may gain from channels_last; a Vision Transformer has one
 
 
 @dataclass(frozen=True)

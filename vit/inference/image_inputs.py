@@ -38,7 +38,7 @@ def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Itera
     for count, image in enumerate(_flatten(images, [] if left_out is None else left_out)):
         name = str(image) if isinstance(image, File) else ""
         if isinstance(image, Image.Image):
-            name = getattr(image, "filename", "")  # of an image that was opened from a file
+            name = getattr(image, "filename", "")  # set if the image was opened from a file
         yield name or f"image {count}", image
 
 
@@ -61,7 +61,7 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
     check_batch_size(batch_size)
     items, pending = iter(items), deque[list[Future]]()
     workers = min(available_cores(), 8)
-    share = -(-batch_size // workers)  # of a batch: to pass a small image to a thread takes longer than to decode it
+    share = -(-batch_size // workers)  # images per task: passing a small one to a thread takes longer than decoding it
     pool = ThreadPoolExecutor(workers)
 
     def decoded(part: list[T]) -> list:

@@ -82,8 +82,11 @@ class Predictor:
         precision: str = "32-true",
         fast: bool = False,
     ) -> None:
-        """With `fast`, the first 64 images that come together decide the mode of computation; see `vit.inference.fast`.
-        `fast_mode` is then what was chosen and measured, and None before.
+        """
+        Args:
+            fast: measure several modes of computation on the first batch of 64 images and use the fastest one with the
+                same predictions, see `vit.inference.fast`. `fast_mode` is then the choice with its measurements, and
+                None before.
 
         Raises:
             ValueError: the device cannot be used, or `fast` is set with another precision than the default or for

@@ -43,7 +43,7 @@ class MultiLabelPredictor(Predictor):
         reached = probabilities.double() >= self.thresholds
         for row, above in zip(probabilities, reached, strict=True):
             if top_k is not None:
-                above = row >= row.topk(top_k).values[-1]  # with ties more than top_k
+                above = row >= row.topk(top_k).values[-1]  # more than top_k labels if there are ties
             chosen = above.nonzero()[:, 0]  # sorting few is faster than all
             chosen = chosen[row[chosen].argsort(descending=True, stable=True)][:top_k]
             yield tuple(self.classes[i] for i in chosen.tolist()), tuple(row[chosen].tolist())

@@ -2,7 +2,7 @@
 
 from vit.bundle import Bundle
 
-LIMITS = ("max_width", "max_pixels")  # of preprocessing, in which the models of an ensemble may differ
+LIMITS = ("max_width", "max_pixels")  # values of the preprocessing that may differ between the models of an ensemble
 
 
 def check_ensemble(bundle: Bundle, other: Bundle) -> None:

@@ -34,7 +34,7 @@ ACTIVATIONS = {
     "silu": F.silu,
 }
 ROTARY_PAIRS = {"rotate_half": parts.RotateHalf, "interleaved": parts.Interleaved}
-TEXT_THETA = 10_000.0  # of rotary positions in texts (arXiv 2104.09864)
+TEXT_THETA = 10_000.0  # theta of rotary positions in texts (arXiv 2104.09864)
 
 
 def build_blocks(config: StackConfig, depth: int | None = None, decoder: bool = False) -> list[Block]:

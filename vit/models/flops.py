@@ -33,7 +33,7 @@ def count_flops(model: nn.Module, shape: Sequence[int], compute: bool = False) -
     weights = next(model.parameters())
     image = torch.zeros(*shape, device=weights.device if compute else "meta", dtype=weights.dtype)
     with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter:
-        if compute:  # with gradients: without them `vit.nn.cpu` uses operators for which torch has no formula
+        if compute:  # without gradients `vit.nn.cpu` would use operators for which torch has no formula
             with evaluating(model), torch.enable_grad(), torch.random.fork_rng(devices=[]):
                 model(image)
         else:

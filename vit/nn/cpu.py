@@ -37,7 +37,7 @@ LARGE = {  # multiplications from which on oneDNN is faster, with gradients or w
 FUSED = {  # activations that oneDNN computes with a product: the arguments of its operator
     identity: ("none", [], ""), F.gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh"), F.relu: ("relu", [], ""),
 }
-PLAIN = (nn.Parameter, Tensor)  # not a subclass such as a sharded or quantised tensor
+PLAIN = (nn.Parameter, Tensor)  # no subclass, such as a sharded or quantised tensor
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl")
 
 
@@ -112,7 +112,7 @@ def cudnn_may_fail(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
 def attention_by_products(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, rate: float, causal: bool
 ) -> Tensor:
-    """As `scaled_dot_product_attention`, with the weights (...,N,S) in memory."""
+    """`scaled_dot_product_attention` by two matrix products, with the weights (...,N,S) in memory."""
     leading, (N, K), S = q.shape[:-2], q.shape[-2:], k.shape[-2]
     q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))  # (heads,N,K), (heads,S,K), (heads,S,V)
     unused = q.new_empty(()).expand(len(q), N, S)  # not read, since beta is 0

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vit.nn.cpu import linear
 from vit.nn.norm import identity
 
-MANY_PATCHES = 1024  # of an image, above which no copy of its pixels is stored for the backward pass
+MANY_PATCHES = 1024  # number of patches of an image above which no copy of its pixels is stored for the backward pass
 
 
 class Stem(Protocol):

@@ -96,7 +96,7 @@ class ExcelTable:
         ValueError: there are more rows than a sheet has, or a longer text than a cell has.
     """
 
-    ROWS, LETTERS = 1_048_576, 32_767  # of a sheet, of a cell
+    ROWS, LETTERS = 1_048_576, 32_767  # limits of an Excel sheet and of a cell
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
         import openpyxl

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 GROUPS = ("data", "model", "recipe", "augment", "finetune", "distill", "strategy", "trainer", "logger", "callbacks",
           "experiment")
-CONFIGS = ("job", "hydra", "all")  # that --cfg prints
+CONFIGS = ("job", "hydra", "all")  # values of --cfg
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -116,7 +116,7 @@ def plot_style(*arguments: object, **options: object) -> Iterator[None]:
 
 
 PACKAGES = ("transformers", "torchvision", "matplotlib")
-PARTS = {  # of `PACKAGES`, that torchmetrics uses when it is imported
+PARTS = {  # parts of `PACKAGES` that the import of torchmetrics uses
     "matplotlib": {"colors": Placeholder("matplotlib.colors")},
     "matplotlib.pyplot": {"style": types.SimpleNamespace(context=plot_style)},
 }

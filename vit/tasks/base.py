@@ -57,10 +57,10 @@ class Task(LightningModule, ABC):
         self.model = model
         self.optimization, self.seed, self.config = optimization, seed, config or {}
         self.inputs: Tensor | None = None  # floating point input of this micro-batch, checked by FiniteLoss
-        self.gradient_norm: Tensor | None = None  # of this step, computed by FiniteLoss
+        self.gradient_norm: Tensor | None = None  # gradient norm of this step, set by FiniteLoss
         self.total_steps = 0  # optimizer steps of the whole run, known when the optimizer is built
         self.train_loss = WeightedMean()
-        self.val_table: ScoreTable | None = None  # of tasks whose metrics are means over samples
+        self.val_table: ScoreTable | None = None  # set by tasks whose metrics are means over samples
         for name in self.means:
             setattr(self, name, WeightedMean())
 
@@ -92,7 +92,7 @@ class Task(LightningModule, ABC):
         loss = loss * (0 if filler else accumulate * self.trainer.world_size)
         self.train_loss.update(loss.detach())
         if (step + 1) % self.trainer.log_every_n_steps == 0:  # the steps after which Lightning passes values to loggers
-            self.log("train/step_loss", loss.detach())  # of this process's part of the batch only
+            self.log("train/step_loss", loss.detach())  # loss of this process's part of the batch only
         return loss
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
@@ -181,7 +181,7 @@ class WeightedMean(Metric):
 
     def restore(self, total: Tensor, weight: Tensor) -> None:
         """Continue from these sums, scalars."""
-        self.update(torch.zeros_like(total))  # else torchmetrics warns if a stop after the last step is resumed
+        self.update(torch.zeros_like(total))  # otherwise torchmetrics warns if a stop after the last step is resumed
         self.total, self.weight = total, weight
 
     def compute(self) -> Tensor:

@@ -13,7 +13,7 @@ from vit.tasks.distillation import Distillation
 from vit.tasks.score_table import ScoreTable
 from vit.training import Progressive
 
-TABLE_METRICS = ("val/loss", "val/accuracy")  # with the scores of single samples
+TABLE_METRICS = ("val/loss", "val/accuracy")  # metrics with a score per sample
 PADDING = -1  # label of rows that pad the last evaluation batch of a rank; ignored by all metrics
 
 
@@ -79,7 +79,7 @@ class Classification(Task):
     def on_train_epoch_end(self) -> None:
         super().on_train_epoch_end()
         if self.progressive is not None:
-            stage = self.progressive.stage(self.global_step - 1, self.total_steps)  # of the last step
+            stage = self.progressive.stage(self.global_step - 1, self.total_steps)  # stage of the last step
             self.log_dict({name: float(value) for name, value in stage.values().items()})
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:

@@ -17,7 +17,7 @@ from vit.tasks.loss import TextLoss
 
 log = logging.getLogger("vit")
 
-TEXT_METRICS = ("exact_match", "cer", "bleu")  # of the texts generated in validation
+TEXT_METRICS = ("exact_match", "cer", "bleu")  # metrics of the texts generated in validation
 
 
 @dataclass(frozen=True)

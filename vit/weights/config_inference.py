@@ -142,7 +142,7 @@ def check_equal_blocks(state: State, depth: int) -> None:
 
 
 def infer_num_heads(state: State, stated: Mapping[str, Any], inner: int, dim: int, depth: int) -> int:
-    """From the norm of the queries (K,), else the stated number, else that of published models of this size.
+    """The number of heads: from the norm of the queries (K,), else as stated, else as in published models of this size.
 
     Raises:
         ValueError: none of them determines it, or it does not divide the queries' width.
@@ -160,7 +160,7 @@ def infer_num_heads(state: State, stated: Mapping[str, Any], inner: int, dim: in
 
 
 def infer_mlp(state: State, dim: int) -> dict[str, Any]:
-    """From fc1 (F,D) or, for SwiGLU, (2*F,D), and fc2 (D,F).
+    """The values of the MLP, from fc1 (F,D), or (2*F,D) for SwiGLU, and fc2 (D,F).
 
     Raises:
         ValueError: they do not fit.

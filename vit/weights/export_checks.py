@@ -11,7 +11,7 @@ from vit.nn.position import SINCOS_TABLES, fixed_table
 from vit.weights.weight_format import State
 
 ForeignWeights = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and tensors by their names in the file
-SCALED_ATTENTION = {  # of every foreign architecture: the blocks of arXiv 1706.03762, and embeddings as they are
+SCALED_ATTENTION = {  # required by every foreign architecture: the blocks of arXiv 1706.03762, and unscaled embeddings
     "mixer": ("attention",), "decoder_mixer": (None, "attention"), "attention": ("scaled",),
     "projection": ("linear",), "value_dim": (None,), "residual": (True,), "scale_embed": (False,),
 }

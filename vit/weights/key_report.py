@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass, field
 
-MAX_ROWS = 8  # of one status in the table
+MAX_ROWS = 8  # most rows of one status in the table
 ALWAYS_COUNTED = ("loaded", "resized", "new", "unused")  # in the first line even if there are none
 STATUSES = ("loaded", "fused", "split", "implied", "resized", "new", "unused", "excluded")
 LISTED = STATUSES[3:]  # tensors of these statuses are listed one by one

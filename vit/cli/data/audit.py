@@ -47,7 +47,7 @@ class CopyOptions:
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """Where label errors are looked for, and the files that list them."""
+    """The predictions by which label errors are found, and the files that list them."""
 
     labels: Annotated[Path | None, typer.Option(
         help="Rank likely label errors instead: by the held-out predictions of the folder of a cross-validation or a "

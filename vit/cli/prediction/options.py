@@ -26,7 +26,7 @@ class Format(StrEnum):
     text = "text"
 
 
-ENDINGS = {f".{each}": each for each in Format if each is not Format.text}  # of output files, in lower case
+ENDINGS = {f".{each}": each for each in Format if each is not Format.text}  # lower-case extension -> format
 FILES = {Format.parquet: "a Parquet", Format.xlsx: "an Excel"}  # formats that cannot be printed
 ONE_CELL = (Format.csv, Format.xlsx)  # formats that have several values in one cell of text
 OTHER_TABLES = (".tsv", ".xls")  # endings of tables in formats other than `Format`
@@ -76,7 +76,7 @@ class Request:
 
     @property
     def ending(self) -> str:
-        """That of --output, in lower case."""
+        """The extension of --output, in lower case."""
         return "" if self.output is None else self.output.suffix.lower()
 
     def check(self) -> None:

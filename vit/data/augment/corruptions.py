@@ -20,7 +20,7 @@ from vit.counters import hash_to_int
 
 REFERENCE = 224  # pixels of the images that the constants are for
 SEVERITIES = (1, 2, 3, 4, 5)
-CHUNK_VALUES = 1 << 18  # of the images that are corrupted at once: 2 MiB, which fit in a processor's cache
+CHUNK_VALUES = 1 << 18  # values of the images corrupted at once: 2 MiB, which fit in a processor's cache
 Randoms = Sequence[np.random.Generator]
 Corruption = Callable[[np.ndarray, int, Randoms], np.ndarray]  # (B,H,W,C) in [0,1], severity from 0, random numbers
 

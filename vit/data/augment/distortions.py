@@ -93,7 +93,7 @@ class RandomLineAffine(RandomAffine):
         ValueError: an amount is negative.
     """
 
-    LIFT = 0.1  # of the height
+    LIFT = 0.1  # fraction of the height
 
     def __init__(
         self,

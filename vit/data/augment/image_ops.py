@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _GRAY = (0.2989, 0.587, 0.114)
-BLUR_RADIUS = 6  # of a kernel, three standard deviations of 2
-_VALUES_AT_ONCE = 2**19  # of the images of `at_once`
+BLUR_RADIUS = 6  # of the kernel in pixels: three standard deviations of 2
+_VALUES_AT_ONCE = 2**19  # values of the images that are processed at once
 
 
 def at_once(images: Tensor) -> int:
@@ -91,7 +91,7 @@ def equalize(images: Tensor) -> Tensor:
     """Flattens the histogram of every channel."""
     planes = images.flatten(2)  # (B,C,HW)
     shape, count = planes.shape, planes.shape[0] * planes.shape[1]
-    first = 256 * torch.arange(count, dtype=torch.int32, device=images.device)  # of the numbers of each plane
+    first = 256 * torch.arange(count, dtype=torch.int32, device=images.device)  # first bin of each channel plane
     numbers = planes.to(torch.int32, memory_format=torch.contiguous_format).add_(first.view(*shape[:2], 1)).view(-1)
     histogram = _counts(numbers, 256 * count).view(*shape[:2], 256)
     last = histogram.gather(2, planes.amax(2, keepdim=True).long())

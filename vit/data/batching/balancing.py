@@ -20,7 +20,7 @@ def balance_classes(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     lucky = permutation(seed, epoch, len(classes)).numpy()[: len(labels) - quotas.sum()]
     quotas[lucky] += 1
     rounds = -(-quotas // sizes)  # how often each class is used, the last time perhaps in part
-    group = np.repeat(np.arange(len(classes)), rounds)  # of each round
+    group = np.repeat(np.arange(len(classes)), rounds)  # index of the class in each round
     again = np.arange(len(group)) - np.repeat(np.cumsum(rounds) - rounds, rounds)
     counters = epoch + REPEAT * again
     drawn, rows = draw_from_each([members[g] for g in group], seed + classes[group], counters,

@@ -14,7 +14,7 @@ FULL = "full"  # integers 0..65535, floats 0..1: the range of the container
 RULES = ("auto", FULL, "percentile")
 Range = str | tuple[float, float]  # FULL, or the values that are mapped to 0 and 255
 
-PERCENTILES = (0.5, 99.5)  # of rule "percentile"
+PERCENTILES = (0.5, 99.5)  # lower and upper percentile of the rule "percentile"
 OUTLIERS = (0.01, 99.99)  # percentiles beyond which values may be hot pixels
 PIXELS = 16_384  # sampled per image for percentiles
 NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}  # libtiff returns native byte order for any file
@@ -32,9 +32,9 @@ class MeasuredRange(NamedTuple):
     range: Range
     low: float  # smallest and largest value seen
     high: float
-    images: int  # of more than 8 bits
+    images: int  # number of images of more than 8 bits
     whole: int  # upper end of FULL: 65535, or 1 for floats
-    dtype: str = ""  # of arrays
+    dtype: str = ""  # dtype of arrays; empty for image files
 
     def text(self, rule: str) -> str:
         """One line for the log and the audit."""

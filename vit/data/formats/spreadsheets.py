@@ -25,7 +25,7 @@ def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         with open_zip(path):  # checks the decompressed size
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
             sheet = book.worksheets[0]
-            sheet.reset_dimensions()  # as the file states them, which some programs do wrongly; cells outside are lost
+            sheet.reset_dimensions()  # some programs store wrong dimensions, and cells outside would be lost
             rows = list(sheet.iter_rows(values_only=True))
             book.close()
     except FileNotFoundError:

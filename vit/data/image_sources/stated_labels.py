@@ -26,8 +26,14 @@ IMAGENET = re.compile(r"ILSVRC2012_val_\d{8}")
 
 @dataclass(frozen=True)
 class StatedLabels:
-    """`classes`: file name without suffix → class, as `file` states it, of the images in the subfolder `inner` of the
-    folder `val`; the images in the folder `unlabelled` have none.
+    """Classes of validation images that a file states.
+
+    Args:
+        file: the file.
+        val: the folder of the validation split, below the root.
+        inner: the subfolder of `val` with the images; "" for `val` itself.
+        classes: name of an image without suffix → its class.
+        unlabelled: a folder of images without labels.
     """
 
     file: Path | Archive
@@ -38,13 +44,13 @@ class StatedLabels:
 
     @property
     def folder(self) -> str:
-        """Of the images, as a path below the root."""
+        """The folder of the images, as a path below the root."""
         return os.path.join(self.val, self.inner) if self.inner else self.val
 
     def select(
         self, names: Sequence[str], classes: Sequence[str]
     ) -> tuple[list[str], np.ndarray, list[tuple[str, str]]]:
-        """Of the images `names` those with a label, their labels (N,), and (name, reason) of all others.
+        """The images out of `names` that have a label, their labels (N,), and (name, reason) of all others.
 
         Raises:
             DataError: no image has a label, or a label is not among `classes`.
@@ -89,8 +95,9 @@ def is_imagenet(folder: Path | Archive) -> bool:
 
 
 def _tiny_imagenet(root: Path | Archive, val: str, test: str | None) -> StatedLabels | None:
-    """Those of val/val_annotations.txt for val/images; None if images have been moved to class folders. test/images has
-    no labels.
+    """The labels in val/val_annotations.txt of val/images; None if the images have been moved to class folders.
+
+    The images in test/images have no labels.
     """
     file = root / val / TINY
     if not file.is_file() or _folders(root / val) != ["images"]:
@@ -104,8 +111,10 @@ def _tiny_imagenet(root: Path | Archive, val: str, test: str | None) -> StatedLa
 
 
 def _imagenet(root: Path | Archive, val: str) -> StatedLabels | None:
-    """Those of Kaggle's LOC_val_solution.csv, or of ILSVRC2012_validation_ground_truth.txt of the development kit. It
-    numbers the classes by ILSVRC2012_ID, and meta.mat beside it names them. None if there is neither.
+    """The labels in Kaggle's LOC_val_solution.csv, or in ILSVRC2012_validation_ground_truth.txt of the development kit;
+    None if there is neither file.
+
+    The latter numbers the classes by ILSVRC2012_ID, and meta.mat beside it names them.
     """
     top = root.resolve()
     folders = [root, root / val, root / KIT, top.parent / KIT]
@@ -123,7 +132,8 @@ def _folders(folder: Path | Archive) -> list[str]:
 
 
 def _kaggle_classes(file: Path | Archive) -> dict[str, str]:
-    """Of lines such as `ILSVRC2012_val_00048981,n03995372 85 1 499 272`, in which each box has the same class."""
+    """Image name -> class, from lines such as `ILSVRC2012_val_00048981,n03995372 85 1 499 272` with boxes of one class.
+    """
     rows = [line.partition(",") for line in _lines(file)[1:]]
     wrong = next((i for i, (name, _, boxes) in enumerate(rows) if not name or not boxes.strip()), None)
     if wrong is not None:

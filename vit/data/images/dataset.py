@@ -79,7 +79,7 @@ class ImageDataset(Dataset):
         if resampling not in LIBRARIES:
             raise ValueError(f"resampling={resampling!r} is not one of {', '.join(LIBRARIES)}")
         if split.pixels is None:
-            select(decoder)  # its errors now, not at the first image
+            select(decoder)  # raises its errors now, not at the first image
             preprocessing = with_known_depth(preprocessing, split)
         self.split, self.preprocessing, self.sizing = split, preprocessing, sizing
         self.decoder, self.resampling = decoder, resampling

@@ -141,14 +141,14 @@ class DiskCache:
 
 
 class StoredImages:
-    """One file of a disk cache, mapped into memory."""
+    """The images in a file of a disk cache, mapped into memory."""
 
     def __init__(self, data: np.ndarray, index: np.ndarray):
         self.data, self.index = data, index
 
     @classmethod
     def open(cls, path: Path) -> "StoredImages | None":
-        """None if there is no such file or it is not complete."""
+        """The file mapped into memory; None if it does not exist or is not complete."""
         try:
             data = np.memmap(path, np.uint8, "c")  # copy on write: torch refuses read-only memory
         except (OSError, ValueError):  # an empty file cannot be mapped

@@ -22,7 +22,7 @@ from vit.data.splits.split import Split
 from vit.packed_images import Grid, PackedImages
 
 ASPECT = "aspect"  # the resize rule: each image keeps its aspect ratio
-SLOT = 1500  # of the random number of patches; random crops use the slots from 1000 on
+SLOT = 1500  # counter of the random number of patches; random crops use the counters from 1000 on
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,9 @@ class PackedImageDataset(ImageDataset):
         return self.split
 
     def _fits(self, limit: int) -> bool:
-        """As `ImageDataset._fits`; without a random crop an image has at most `max_patches`, which may be more than
-        those of `size`.
+        """Whether all images together take at most `limit` bytes.
+
+        Without a random crop an image has up to `max_patches` patches, which may be more than those of `size`.
         """
         if self.sizing is not None:
             return super()._fits(limit)

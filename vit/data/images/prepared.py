@@ -21,7 +21,7 @@ from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import resize_box
 from vit.data.splits.split import Raw, Split
 
-VERSION = 1  # of the pixels; increased if they change
+VERSION = 1  # increased when the pixels change
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class Preprocessing(StoredPreprocessing):
         """
         if isinstance(raw, Tensor):
             raw = raw.detach().cpu()
-            raw = raw.float() if raw.dtype == torch.bfloat16 else raw  # which NumPy does not have
+            raw = raw.float() if raw.dtype == torch.bfloat16 else raw  # NumPy has no bfloat16
             raw = (raw.permute(1, 2, 0) if raw.ndim == 3 else raw).numpy()
         if isinstance(raw, np.ndarray):
             return to_eight_bits(array_to_image(raw, name, self.range), self.mode, self.background, name)
@@ -227,7 +227,7 @@ class Preprocessing(StoredPreprocessing):
         """uint8 (C,H,W) each → (B,C,H,W), also of no image"""
         batch = torch.empty((len(images), self.channels, *self.size), dtype=torch.uint8)
         for row, image in zip(batch.numpy(), images, strict=True):
-            row[...] = image.numpy()  # which separates interleaved channels faster than torch
+            row[...] = image.numpy()  # NumPy separates interleaved channels faster than torch
         return batch
 
     def normalize(self, images: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 LIBRARIES = ("torch", "pillow")
-TORCH_FILTERS = ("bilinear", "bicubic")  # with antialiasing; Pillow computes the others
+TORCH_FILTERS = ("bilinear", "bicubic")  # filters of torch, with antialiasing; Pillow computes the others
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 

@@ -8,7 +8,7 @@ from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import upright_size
 from vit.data.pairs.source import PairSplit
 
-USUAL_ASPECT = 16  # of width to height: the smallest limit, for longer lines than those of the training data
+USUAL_ASPECT = 16  # smallest limit of the ratio of width to height, so that later lines may be longer than in training
 OUTLIER = 2.0  # times the 99th percentile
 
 

@@ -16,7 +16,7 @@ from vit.messages import did_you_mean, nearest_names
 
 log = logging.getLogger("vit")
 
-COLUMNS = ("name", "label", "new_label")  # that a file must have; other columns are ignored
+COLUMNS = ("name", "label", "new_label")  # required columns; others are ignored
 TRAINED_ON = ("train", "val")  # the splits that leave_out shortens; val chooses the best epoch
 LOGGED = 20  # changes in the log; all are in splits/corrected.tsv of the run
 SIMILAR = 3000  # names among which a similar one is searched

@@ -37,7 +37,7 @@ log = logging.getLogger("vit")
 
 FEWEST = 20  # images over which features are whitened
 MIN_SIDE = 16  # pixels; smaller images are enlarged so much that their features and windows are all similar
-SHRINKAGE = 0.1  # of the mean variance, added to each
+SHRINKAGE = 0.1  # fraction of the mean variance that is added to each variance
 FEATURE_LIMIT = 0.5  # cosine of whitened features from which a pair is a near copy
 CROP_LIMIT, CROP_FEATURES = 0.9, 0.1  # similarity of a window from which it is a crop, and the least cosine of features
 STEP = 1.6  # pixels of a thumbnail between windows

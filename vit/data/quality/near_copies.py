@@ -30,7 +30,7 @@ log = logging.getLogger("vit")
 
 GRID = 64  # pixels of a thumbnail's side
 LEAST = 2 * GRID  # a JPEG is decoded at a smaller scale if its shorter side keeps at least twice as many pixels
-WINDOW = 0.9  # of each side: the crop that is searched
+WINDOW = 0.9  # fraction of each side of the crops that are searched
 COARSE, FINE = 8, 12  # frequencies per side
 COARSE_OFFSETS, FINE_OFFSETS = 3, 9  # positions of a window per side
 COARSE_LIMIT, FINE_LIMIT = 0.85, 0.92  # similarities from which a pair is a candidate, and a near copy
@@ -42,8 +42,12 @@ FLAT = 4.0  # standard deviation of gray values below which an image shows nothi
 
 @dataclass(frozen=True)
 class NearCopy:
-    """Two images of (split, name, label) that show the same, how they were found and their similarity: by "pixels" in
-    [0.92, 1]; with a model also as a "crop" in [0.9, 1] and by "features" in [0.5, 1].
+    """Two images that show the same.
+
+    Args:
+        one, other: (split, name, label) of the images.
+        similarity: in [0.92, 1] if found by pixels, [0.9, 1] as a crop, [0.5, 1] by features.
+        found_by: "pixels"; with a model also "crop" or "features".
     """
 
     one: tuple[str, str, str]
@@ -230,8 +234,10 @@ def _stacked(parts: Iterator[np.ndarray]) -> torch.Tensor:
 
 
 class _MostSimilar:
-    """At most `MAX_CANDIDATES` pairs i < j of `count` images, as codes i * count + j; beyond that number the limit of
-    their similarity rises.
+    """The most similar pairs i < j of `count` images, as codes i * count + j.
+
+    When there are more than `MAX_CANDIDATES` pairs, the least similar ones are dropped and the limit of the similarity
+    rises.
     """
 
     def __init__(self, count: int):

@@ -149,7 +149,7 @@ def _hub_responds(repo: str, revision: str | None) -> bool:
         return True
     except OfflineModeIsEnabled:
         return False
-    except Exception as error:  # of the HTTP library, which differs between versions of huggingface_hub
+    except Exception as error:  # errors of the HTTP library, which differs between versions of huggingface_hub
         log.warning("data.repo=%s: the hub cannot be reached (%s), so the cache is read; HF_HUB_OFFLINE=1 reads it "
                     "without asking the hub", repo, type(error).__name__)
         return False

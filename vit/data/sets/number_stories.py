@@ -18,7 +18,7 @@ THINGS = ("apples", "books", "coins", "pears", "shells", "stamps")
 ASIDES = ("it rains today", "the sun is out", "the shop is closed", "the train is late", "all is quiet", "it is cold")
 EVENTS = (("buys", 1), ("finds", 1), ("gets", 1), ("loses", -1), ("sells", -1), ("gives away", -1))
 ANSWERS = ("first", "second", "third")
-MAX_COUNT = 20  # of the things that a person has
+MAX_COUNT = 20  # most things that a person has
 
 
 def number_questions(

@@ -9,9 +9,9 @@ from vit.data.class_rows import rows_by_class
 from vit.data.errors import DataError, printable
 from vit.data.identity import hash_positions
 
-ROUNDS = 4  # of moves between folds; one or two suffice unless there are few groups
+ROUNDS = 4  # rounds of moving samples between folds; one or two suffice unless there are few groups
 CLASS_SLACK, TOTAL_SLACK = 0.5, 0.25  # by which a fold may differ from its share of a class, and of all samples
-GROUP_LIMIT = 1.5  # of a fold's share: a larger group would be most of two folds
+GROUP_LIMIT = 1.5  # largest group relative to a fold; a larger one would be most of two folds
 
 
 def parse_fold(text: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from vit.data.splits.split import Split, keys
 
 log = logging.getLogger("vit")
 
-OWN = "\0"  # before the key of a sample without a group
+OWN = "\0"  # prefix of the key of a sample without a group
 
 
 def group_column(group: str | int | None, columns: Container[str | int]) -> str | int | None:

@@ -91,7 +91,7 @@ def split_by_document(whole: CorpusSplit, fractions: Sequence[float], seed: int)
 
 
 def _blocks(whole: CorpusSplit) -> CorpusSplit:
-    """The same sentences with each block of two or more sentences as a document."""
+    """The corpus divided into blocks of two or more sentences, each as a document."""
     block, length = np.zeros(len(whole), np.int64), 0
     for i in range(1, len(whole)):
         length += 1

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-STEPS = 16  # of the path from the baseline to the image
+STEPS = 16  # steps of the path from the baseline to the image
 
 
 def integrated_gradients(

@@ -106,6 +106,6 @@ def patch_relevance(model: nn.Module, relevance: Tensor, pool: list[Tensor]) -> 
         rows = (relevance[:, 0] + relevance[:, layer.mean.prefix :].mean(dim=1)) / 2
     else:
         rows = relevance[:, 0]
-    if getattr(model, "head_dist", None) is not None:  # whose logits are averaged with those of the pooled output
+    if getattr(model, "head_dist", None) is not None:  # its logits are averaged with those of the head
         rows = (rows + relevance[:, 1]) / 2
     return rows[:, prefix:]

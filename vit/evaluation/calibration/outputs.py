@@ -18,7 +18,7 @@ from vit.inference.conformal import content_draws
 from vit.inference.outputs import captured_features
 from vit.inference.text_classification import text_contents
 
-SAMPLES, SAMPLES_PER_CLASS = 2000, 20  # of training, for the class means; the larger number counts
+SAMPLES, SAMPLES_PER_CLASS = 2000, 20  # training samples for the class means: the larger of both numbers
 
 
 def image_outputs(

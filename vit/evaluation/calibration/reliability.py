@@ -3,7 +3,7 @@
 import numpy as np
 from torch import Tensor
 
-BINS = 15  # of equal width
+BINS = 15  # number of bins of equal width
 
 
 def certainty(probabilities: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:

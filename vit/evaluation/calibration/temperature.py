@@ -4,7 +4,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional as F
 
-PRIOR_STD = 1.0  # of the normal prior of log temperature
+PRIOR_STD = 1.0  # standard deviation of the normal prior of the log temperature
 LIMIT = 5.0  # largest absolute log temperature
 
 

@@ -13,12 +13,12 @@ from vit.counters import permutation
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
-TEMPERATURE = 0.07  # of the neighbours' votes, as in DINO (arXiv 2104.14294)
+TEMPERATURE = 0.07  # temperature of the neighbours' votes, as in DINO (arXiv 2104.14294)
 C_VALUES = tuple(10.0**power for power in range(-4, 3))  # inverse regularization strengths of the linear probe
 CHUNK, LARGEST = 1024, 1 << 27  # queries and cosines per matrix product, at most: 512 MB
-FIT_C_VALUES = (1e-3, 1e-2, 1e-1, 1.0)  # of `fit_linear`
-MAX_FOLDS, MAX_CV_SAMPLES = 5, 2000  # of its cross-validation
-C_WITHOUT_CV = 0.1  # where a class has a single sample
+FIT_C_VALUES = (1e-3, 1e-2, 1e-1, 1.0)  # regularizations that `fit_linear` compares
+MAX_FOLDS, MAX_CV_SAMPLES = 5, 2000  # limits of the cross-validation of `fit_linear`
+C_WITHOUT_CV = 0.1  # if a class has a single sample
 
 
 @dataclass(frozen=True)

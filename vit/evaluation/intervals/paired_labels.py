@@ -13,7 +13,7 @@ from vit.evaluation.intervals.bootstrap import Interval, resampled_counts
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, label_mean, weighted_f1, weighted_precision
 from vit.evaluation.intervals.paired import NO_ROWS, PREDICTIONS, mcnemar, paired_metrics
 
-FEWEST_IMAGES = 50  # of a paired comparison, as of texts
+FEWEST_IMAGES = 50  # fewest images of a paired comparison, as many as for texts
 MATCH = "exact_match"
 
 

@@ -22,7 +22,7 @@ from vit.evaluation.text_metrics import character_errors
 
 RESAMPLES = 1000
 ORDERS = 4  # n-grams of BLEU
-FEWEST_TEXTS = 50  # of a paired comparison; with 10 texts, one comparison of equal systems in eight has p < 0.05
+FEWEST_TEXTS = 50  # in a paired comparison; with 10, one of eight comparisons of equal systems has p < 0.05
 MATCH = "exact_match"
 
 

@@ -10,7 +10,7 @@ import torch
 
 from vit.counters import hash_counters, to_unit_interval
 
-SEED = 77  # of the draws
+SEED = 77  # seed of the draws
 
 
 def uncertainty(probabilities: np.ndarray, thresholds: np.ndarray | None = None) -> np.ndarray:

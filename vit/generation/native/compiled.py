@@ -37,7 +37,7 @@ class Compiled(GenerationWrapper):
         self.panel = self.library.panel()
         self.buffers: list[object] = []  # tensors and arrays that the structs point to
         rotary = model.decoder.rotary
-        self.other_channels = None  # of the pairs of rotary positions, (K)
+        self.other_channels = None  # (K,) for each channel the other one of its rotary pair
         if rotary is not None:
             self.other_channels = rotary.pairs.swap(torch.arange(rotary.head_dim)).contiguous()
         self.decoder_struct = self.describe()

@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-STOPS = (0.0, 0.5, 1.0)  # of the map, relative to its maximum
+STOPS = (0.0, 0.5, 1.0)  # positions of the colours, relative to the maximum of the map
 COLOURS = np.array([[217, 98, 43, 0.0], [217, 98, 43, 0.55], [255, 224, 77, 0.9]])  # RGB and opacity
 SIDE = 160  # pixels, at least
 

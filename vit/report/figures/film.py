@@ -17,7 +17,7 @@ from vit.report.figures.style import BLUE, INK, MUTED, ORANGE, RULE
 SIDE, GAP, TEXT, TOP = 160, 16, 46, 52  # pixels: an image, between images, below each, and above all
 WIDEST = 1600  # pixels of a frame of stacked pictures
 SECONDS, LAST = 0.4, 2.5  # per frame, and of the last one
-COLOURS = 96  # of a frame
+COLOURS = 96  # number of colours of a frame
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ NUMBERS = ("val", "test", "epochs", "time")
 ABBREVIATED, LONGEST = ("data", "model"), 12  # columns of a narrow terminal with at most so many characters
 MIN_NAME = 12  # characters of the name of a run, also where the table is then wider than the terminal
 DROPPED = ("time", "epochs", "data", "model", "metric")  # columns that a narrower one leaves out, in this order
-WIDTH, HEIGHT = 90, 22  # of a curve, in pixels
+WIDTH, HEIGHT = 90, 22  # size of a curve in pixels
 
 STYLE = "td:first-child { min-width: 12rem; } td:nth-child(10) { white-space: nowrap; }"  # name and start of a run
 SORTING = """

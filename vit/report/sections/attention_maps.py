@@ -98,7 +98,7 @@ def class_maps(subject: Subject, inputs: torch.Tensor, classes: list[int]) -> It
 
 
 def peak(values: np.ndarray) -> str:
-    """Where a map is highest, as text."""
+    """The position of the maximum of a map, as text."""
     row, column = np.unravel_index(values.argmax(), values.shape)
     return f"highest in row {row + 1} of {values.shape[0]}, column {column + 1} of {values.shape[1]}"
 

@@ -7,7 +7,7 @@ from vit.report.figures.confusion import confusion_picture, most_frequent_errors
 from vit.report.pages.html_parts import cards, drawing, heading, paragraph
 from vit.report.sections.subject import Section, Subject
 
-PAIRS = 6  # of classes with examples
+PAIRS = 6  # number of confused pairs of classes with examples
 EXAMPLES = 4  # pictures of a pair
 LISTED = 50  # pairs in the JSON file
 GALLERY = 24  # pictures of the most confident errors

@@ -69,7 +69,7 @@ def with_names_of_globs(overrides: list[str]) -> list[str]:
 
 @functools.cache
 def log_former_name(group: str, option: str) -> None:
-    """Once per process."""
+    """Log the present name of an option that was given by its former name, once per process."""
     log.warning("%s=%s is the former name of %s=%s", group, option, group, FORMER_OPTIONS[group][option])
 
 

@@ -35,7 +35,7 @@ log = logging.getLogger("vit")
 class ConfigError(ValueError):
     """An invalid command line or config; the message is one sentence with the fix."""
 
-    exit_code = 2  # of a command that ends with it
+    exit_code = 2  # exit code of a command that ends with this error
 
 
 def parse(overrides: list[str], multirun: bool = False) -> list[Override]:
@@ -132,7 +132,7 @@ def with_current_keys(config: dict, stored: bool = False) -> dict:
 
 @functools.cache
 def log_former_key(key: str) -> None:
-    """Once per process."""
+    """Log the present name of a key that was given by its former name, once per process."""
     log.warning("%s is the former name of %s", key, FORMER_KEYS[key])
 
 

@@ -39,7 +39,7 @@ def or_list(number: Number) -> Number:
     return replace(number, lists=True)
 
 
-SIZE = or_list(or_null(COUNT))  # of images and patches: one number, or height and width
+SIZE = or_list(or_null(COUNT))  # size of images and patches: one number, or height and width
 SAMPLES = or_list(replace(or_null(AT_LEAST_0), names=None))  # a number, a fraction, or the name of a file
 Kind = Boolean | Choice | Node | Number | Text
 VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
@@ -240,7 +240,7 @@ def as_yaml(text: str) -> Any:
 
 def value_without_effect(config: dict) -> str | None:
     """A sentence about a value that another one makes ineffective; None where there is none."""
-    distill = config.get("distill") or {}  # which another primary config may lack
+    distill = config.get("distill") or {}  # another primary config may lack it
     if distill.get("teacher") is not None and distill.get("kind", "none") == "none":
         return (f"distill.teacher={distill['teacher']} has no effect with distill.kind=none; add distill=soft, hard or "
                 "token, or distill.teacher=null")

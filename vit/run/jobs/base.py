@@ -61,13 +61,13 @@ class Job(ABC):
         checkpoint: from which the run is resumed; nothing is loaded from `init_from` then.
     """
 
-    split_class: type  # of the samples that the task uses
+    split_class: type  # class of the splits of this task
     unit = "images"  # what a sample is, in messages
     accepts_auto = False  # whether the recipe may have `auto` as batch size, epochs and average
     accepts_augment = False  # whether the recipe may have image augmentation
     accepts_progressive = False  # whether the recipe may scale images and drop patches by a schedule
     finetunes = True  # whether `finetune=` may freeze weights
-    recipe_keys: tuple[str, ...] = ()  # that not every recipe has, and this task needs
+    recipe_keys: tuple[str, ...] = ()  # keys that this task needs and some recipes lack
     tokenizes = False  # whether the samples are texts, of which the training samples are those that remain
 
     def __init__(

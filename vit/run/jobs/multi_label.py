@@ -38,7 +38,7 @@ class MultiLabelJob(ImageClassificationJob):
         return MultiLabelFilm
 
     def complete_recipe(self) -> None:
-        """Also selects the loss and the monitored metric of this task, unless overrides name others.
+        """Complete the recipe as for one label per image, with the loss and the monitored metric of this task.
 
         Raises:
             ConfigError: an override that names another loss.

@@ -24,7 +24,7 @@ from vit.run.result import Run
 log = logging.getLogger("vit")
 
 FOLDS = 5
-OWN_KEYS = ("folds", "seeds")  # of this command; all others are overrides of every run
+OWN_KEYS = ("folds", "seeds")  # arguments of this command; all others are overrides of every run
 PREDICTIONS, RESULT, ENSEMBLE = "out_of_fold.csv", CROSS_VALIDATION, "ensemble"
 
 

@@ -18,7 +18,7 @@ from vit.run.records.folder import CONFIG
 from vit.run.records.reading import read_config
 
 CSV, PAGE = "label_errors.csv", "label_errors.html"
-SPLITS = ("val", "test")  # of one run: its model was not trained on them
+SPLITS = ("val", "test")  # splits that the model of a run was not trained on
 
 
 @dataclass(frozen=True)

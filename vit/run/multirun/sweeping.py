@@ -37,7 +37,7 @@ class SweptRun:
 
     @property
     def setting(self) -> dict[str, str]:
-        """Its settings without the seed."""
+        """The settings without the seed."""
         return {key: value for key, value in self.settings.items() if key != REPEATED}
 
 
@@ -63,7 +63,7 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     settings = [] if own else [override_text(SWEEP_FOLDER, str(folder)), *([] if inside else [f"{RUN_FOLDERS}=."])]
     prepared = prepare_sweep(jobs, parsed)
     carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
-    carried += [f"{MODE}=RUN"] if prepared.multirun else []  # else each run would be a sweep again
+    carried += [f"{MODE}=RUN"] if prepared.multirun else []  # otherwise each run would be a sweep again
     searching = stated.get("hydra/sweeper", GRID) != GRID
     settings += direction_overrides(str(stated["hydra/sweeper"]), stated, configs[0]) if searching else []
     total = len(jobs) if len(jobs) > 1 and not searching else None

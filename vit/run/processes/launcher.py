@@ -79,7 +79,7 @@ class Failure:
     kind: str = ""
 
     def error(self, everywhere: bool) -> Exception:
-        """As an exception, which names the rank unless all ranks report the same error."""
+        """The exception to raise; it names the rank unless all ranks report the same error."""
         if everywhere:
             return {"ConfigError": ConfigError, "DataError": DataError}.get(self.kind, RankError)(self.text)
         return RankError(f"{self.rank} {self.text if not self.kind else f'failed: {self.text}'}")

@@ -31,7 +31,7 @@ FILTER = re.compile(r"(\w+)\s*(<=|>=|!=|=|<|>)\s*(.*)")
 
 @dataclass(frozen=True)
 class ListedRun:
-    """One run.
+    """A run in the list of `vit runs`.
 
     Args:
         metric: the one that selects the best epoch, without its split.

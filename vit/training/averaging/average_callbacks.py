@@ -35,7 +35,7 @@ class AverageWeights(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if trainer.global_step != self._step:  # not while gradients accumulate
+        if trainer.global_step != self._step:  # unchanged while gradients accumulate
             self._step = trainer.global_step
             self.average.update(self._step)
 

@@ -63,7 +63,7 @@ class Checkpoints(Checkpoint):
         self.best_loss: float | None = None  # validation loss of the best epoch
         self.best_epoch: int | None = None
         self.best_step: int | None = None
-        self.last_score: float | None = None  # of the last validated epoch
+        self.last_score: float | None = None  # score of the last validated epoch
         self.last_epoch: int | None = None
         self._between_steps = self._validated = self._improved = False
         self._saved_batches = 0

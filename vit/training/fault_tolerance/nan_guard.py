@@ -68,7 +68,7 @@ class FiniteLoss(pl.Callback):
         self._found: list[Sequence[float] | Tensor] = []
         self._steps: deque[Step] = deque()
         self._weights: RoundRobinWeights | None = None
-        self._weight_norm: Tensor | None = None  # before this step
+        self._weight_norm: Tensor | None = None  # norm of the checked weights before this step
         self._alone = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -93,7 +93,7 @@ class FiniteLoss(pl.Callback):
             self._found.append((loss.detach().float(), inputs))  # norms in float32 do not accept float64
             return
         if self._weight_norm is None:  # the same for all micro-batches of a step
-            self._weight_norm = sum_of_norms(self._weights.select()).to(loss.device)  # of no weights it is on the CPU
+            self._weight_norm = sum_of_norms(self._weights.select()).to(loss.device)  # without weights it is on the CPU
         found = torch.stack([loss.detach().float().abs(), self._weight_norm, sum_of_norms([inputs]).to(loss.device)])
         fine = (found < LIMIT).all()
         loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
@@ -114,7 +114,7 @@ class FiniteLoss(pl.Callback):
             fine = fine | (scaler._scale >= 1)
         step = Step(trainer.global_step + 1, trainer.current_epoch + 1, current_lr(trainer), batches, found, norm, fine)
         if self.late:
-            if scaler is None:  # which skips such updates itself
+            if scaler is None:  # a scaler skips such updates itself
                 skip_update(optimizer, gradients, ~fine)
                 pl_module.gradient_norm = norm.where(fine, 0)  # clipping must not bring the NaN back
             step = copy_to_host(step)
@@ -139,7 +139,7 @@ class FiniteLoss(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._check(trainer, pl_module)
-        self._batches, self._found = [], []  # of a step that was not finished
+        self._batches, self._found = [], []  # drops those of an unfinished step
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._check(trainer, pl_module)

@@ -19,7 +19,7 @@ HEAD_INITS = ("auto", "fit", "random")
 KINDS = ("all", "attention", "head")
 ATTENTION = re.compile(r"(^|\.)(attn|cross_attn|self_attn|attention)\.")
 POSITIONS = re.compile(r"(^|\.)(pos_embed|rotary\.freqs)$")
-SEQ2SEQ_HEAD = ("decoder.", "target_embed.")  # with `head`, what seq2seq models train as a head
+SEQ2SEQ_HEAD = ("decoder.", "target_embed.")  # parameters that a seq2seq model trains in place of a head
 
 
 @dataclass(frozen=True)

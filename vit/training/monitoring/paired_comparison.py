@@ -1,4 +1,4 @@
-"""Whether a model is better than another by more than chance, measured on the same samples."""
+"""Whether a model is better than another by more than chance: a paired test of their scores on the same samples."""
 
 from typing import NamedTuple
 
@@ -16,16 +16,17 @@ class SampleScores(NamedTuple):
 
 
 def no_scores(metric: str) -> None:
-    """For a metric without scores of single samples."""
+    """The default `sample_scores` of `Checkpoints`: None, for metrics without a score per sample."""
 
 
 def is_clearly_better(scores: SampleScores, others: SampleScores, mode: str, margin: float = MARGIN) -> bool:
     """Whether the mean score is better by more than `margin` standard errors of the paired difference.
 
-    Where both models are equally good, each difference is as likely to have the other sign: their sum has mean 0 and
-    the standard deviation of the square root of the sum of their squares. Of scores that are 0 or 1 this is McNemar's
-    test: b samples that only the one has right against c that only the other has, b - c > margin * sqrt(b + c). The
-    one standard error rule of Breiman et al. (1984) in its paired form. Samples that only one of both has are ignored.
+    This is the one standard error rule of Breiman et al. (1984) in its paired form. If both models are equally good,
+    each difference has either sign with the same probability, so that the sum of the differences has mean 0, and its
+    standard deviation is the root of the sum of their squares. For scores of 0 and 1 it is McNemar's test: with b
+    samples that only the first model classifies correctly and c that only the second one does, b - c > margin *
+    sqrt(b + c). Samples with a score of only one of the models are ignored.
     """
     shared = torch.isin(scores.index, others.index), torch.isin(others.index, scores.index)
     difference = scores.score[shared[0]].double() - others.score[shared[1]].double()  # (N,)

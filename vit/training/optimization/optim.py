@@ -22,7 +22,7 @@ UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 UNSUPPORTED_OF_TIMM = ["apex*", "bnb*", "fused*", "adahessian"]
 # optimizers of timm with an update of their own for matrices
 ORTHOGONALIZING = {"muon", "nmuon", "adamuon", "nadamuon"}
-LATER_CONVOLUTION = re.compile(r"(^|\.)embed\.proj\.(later\.\d|[1-9])")  # of a convolutional stem
+LATER_CONVOLUTION = re.compile(r"(^|\.)embed\.proj\.(later\.\d|[1-9])")  # later convolutions of a stem
 
 
 def parameter_groups(
@@ -162,7 +162,7 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
         near = nearest_names(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
         raise ValueError(f"unknown optimizer {name!r}; nearest: {', '.join(near) or 'adamw, sgd, lamb'}")
     info = get_optimizer_info(base)
-    for option in ("betas", "eps", "momentum"):  # which timm drops in silence
+    for option in ("betas", "eps", "momentum"):  # timm ignores them silently
         if options.get(option) is not None and not getattr(info, f"has_{option}"):
             raise ValueError(f"optimizer {name!r} has no option {option!r}; leave it out, or use another optimizer")
     if base in ORTHOGONALIZING:

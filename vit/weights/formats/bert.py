@@ -43,7 +43,7 @@ TOKENS, TOKEN_BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.
 POSITIONS = "bert.embeddings.position_embeddings.weight"
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 REDUNDANT = re.compile(r"cls\.predictions\.decoder\.|(bert\.)?embeddings\.position_ids$")  # tied, or implied by sizes
-OLD_LEAVES = {".gamma": ".weight", ".beta": ".bias"}  # of a LayerNorm in files of 2018
+OLD_LEAVES = {".gamma": ".weight", ".beta": ".bias"}  # names of LayerNorm parameters in files of 2018
 SIZES = {"max_position_embeddings": "max_len", "type_vocab_size": "segments", "vocab_size": "vocab_size"}
 PRETRAINING_CLASSES = ("BertForPreTraining", "BertForMaskedLM")
 POOLER = "pooler.dense.weight"
@@ -143,7 +143,7 @@ def check_saved_class(state: State, source_config: Mapping[str, Any]) -> None:
 
 
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """From config.json; without one those of published models.
+    """Config values, from config.json; without one, those of published models.
 
     Raises:
         ValueError: the tensors are RoBERTa's, or the config is of another model, of a decoder or of other outputs.
@@ -163,7 +163,7 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
 
 
 def declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of a BERT with this config.json."""
+    """The declared config of a BERT with this config.json."""
     if source_config.get("model_type") is None:
         return {}
     declared = original_vit_config(

@@ -189,8 +189,9 @@ def is_siglip(state: State) -> bool:
 
 
 def clip_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """From config.json, whose missing keys have transformers' defaults. Without one the activation is open: OpenAI's
-    models have quick_gelu, LAION's gelu.
+    """Config values, from config.json, whose missing keys have transformers' defaults.
+
+    Without config.json the activation is unknown: OpenAI's models have quick_gelu, LAION's gelu.
     """
     stated = parse_config(source_config.get("vision_config", source_config))
     pool = "mean" if "classifier.weight" in state else "class"
@@ -205,7 +206,7 @@ def siglip_config_values(state: State, source_config: Mapping[str, Any]) -> dict
 
 
 def clip_declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of the vision tower; the classifier has no last norm."""
+    """The declared config of the vision tower; the classifier has no last norm."""
     if source_config.get("model_type") is None:
         return {}
     name = saved_class(source_config)
@@ -217,7 +218,7 @@ def clip_declared_config(state: State, source_config: Mapping[str, Any]) -> dict
 
 
 def siglip_declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of the vision tower; the classifier averages the patches instead of pooling by attention."""
+    """The declared config of the vision tower; the classifier has mean pooling in place of attention pooling."""
     if source_config.get("model_type") is None:
         return {}
     vision = source_config.get("vision_config", source_config)

@@ -20,9 +20,9 @@ BLOCK_RULES = [
     (r"(blocks\.\d+\.)mlp\.w3\.", r"\1mlp.fc2."),
     (r"(blocks\.\d+\.)gamma_([12])$", r"\1ls\2.gamma"),
 ]
-REGISTERS = "register_tokens"  # of a DINOv2
-MARKERS = ("mask_token", REGISTERS, "decoder_pos_embed", "blocks.0.mlp.w12.weight")  # not in timm's own files
-WRAPPERS = r"(?:[a-z_]+\.)*"  # such as "teacher.", of a file with student and teacher
+REGISTERS = "register_tokens"  # name in DINOv2 with registers
+MARKERS = ("mask_token", REGISTERS, "decoder_pos_embed", "blocks.0.mlp.w12.weight")  # names that timm's own files lack
+WRAPPERS = r"(?:[a-z_]+\.)*"  # prefixes such as "teacher." in files with student and teacher
 DISTILLATION_HEADS = (WRAPPERS + r"(?:dino_head|ibot_head)\.", WRAPPERS + r"head\.(?:mlp\.\d+|mlp|last_layer)\.")
 EXCLUDED = {
     r"mask_token$": "the mask token of pre-training",

@@ -121,7 +121,7 @@ def is_original(state: State) -> bool:
 
 
 def dinov3_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """From config.json; without one those of all published DINOv3."""
+    """Config values, from config.json; without one, those of all published DINOv3."""
     patch = state["embeddings.patch_embeddings.weight"]
     gated = any(".mlp.gate_proj." in name for name in state)
     stated = parse_config(source_config)
@@ -134,7 +134,7 @@ def dinov3_config_values(state: State, source_config: Mapping[str, Any]) -> dict
 
 
 def dinov3_declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of a DINOv3ViTModel with this config.json."""
+    """The declared config of a DINOv3ViTModel with this config.json."""
     if source_config.get("model_type") is None:
         return {}
     biased = {part: source_config.get(f"{part}_bias", part != "key") for part in ("query", "key", "value")}
@@ -152,7 +152,7 @@ def dinov3_declared_config(state: State, source_config: Mapping[str, Any]) -> di
 
 
 def original_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of all published files of these names; the number of heads follows from the tables of rotary positions."""
+    """Config values of all published files with these names; the rotary tables determine the number of heads."""
     dim = state["patch_embed.proj.weight"].shape[0]
     gated = any(leaf in state for leaf in ("blocks.0.mlp.w1.weight", "blocks.0.mlp.w12.weight"))
     values = {"activation": "silu" if gated else "gelu", "num_heads": None}

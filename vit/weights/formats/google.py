@@ -16,7 +16,7 @@ from vit.weights.weight_format import State, WeightFormat
 
 ROOTS = ("", "opt/target/", "params/", "params/img/", "img/")
 KERNEL = "embedding/kernel"
-STACK = "Transformer/encoderblock/"  # of all blocks in one tensor
+STACK = "Transformer/encoderblock/"  # prefix of tensors that hold all blocks
 BLOCK = r"Transformer/encoderblock_(\d+)/"
 NUMBER = re.compile(r"/encoderblock_\d+/")
 COLOUR_CHANNELS = 3

@@ -85,7 +85,7 @@ def to_mae(state: State, config: Any) -> ForeignWeights:
 
 
 def declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of the encoder, as a classifier without a head."""
+    """The declared config of the encoder, as a classifier without a head."""
     if source_config.get("model_type") is None:
         return {}
     return original_vit_config(qkv_bias=source_config.get("qkv_bias", True), num_classes=0)
@@ -96,7 +96,7 @@ def is_mae(state: State) -> bool:
 
 
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a classifier with this encoder: from config.json, else those of the published models."""
+    """Config values of a classifier with this encoder, from config.json; without one, those of published models."""
     norm_eps = 1e-6 if "decoder_embed.weight" in state else 1e-12
     return {"activation": "gelu", "pool": "class", "norm_eps": norm_eps, **parse_config(source_config)}
 

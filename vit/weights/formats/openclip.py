@@ -69,7 +69,7 @@ def is_trunk(state: State) -> bool:
 
 
 def trunk_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the timm model that open_clip_config.json names."""
+    """Config values of the timm model that open_clip_config.json names."""
     vision = source_config.get("model_cfg", source_config).get("vision_cfg", {})
     tower = {name.removeprefix(TRUNK): tensor for name, tensor in state.items() if name.startswith(TRUNK)}
     return timm_config_values(tower, trunk_config(vision))
@@ -88,7 +88,10 @@ def is_openclip(state: State) -> bool:
 
 
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """From open_clip_config.json. Without it only OpenAI's files are known to have quick_gelu, by the sizes they store.
+    """Config values, from open_clip_config.json.
+
+    Without this file the activation is known for OpenAI's files only, which are recognized by the sizes they store and
+    have quick_gelu.
 
     Raises:
         ValueError: the pooling is not supported.
@@ -110,7 +113,7 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
 
 
 def declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of the vision tower that open_clip_config.json describes."""
+    """The declared config of the vision tower that open_clip_config.json describes."""
     model = source_config.get("model_cfg", source_config)
     if not (vision := model.get("vision_cfg")):
         return {}
@@ -122,7 +125,7 @@ def declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str,
 
 
 def trunk_declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of timm's network, and the projection after it."""
+    """The declared config of timm's network with the projection after it."""
     model = source_config.get("model_cfg", source_config)
     if not (tower := trunk_config(model.get("vision_cfg", {}))):
         return {}

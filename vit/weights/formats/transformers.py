@@ -133,8 +133,9 @@ def is_transformers(state: State) -> bool:
 
 
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """From config.json, whose missing keys have transformers' defaults; without one norm_eps is 1e-12, but 1e-6 if
-    LayerScale shows that the model is a DINOv2.
+    """Config values, from config.json, whose missing keys have transformers' defaults.
+
+    Without config.json, norm_eps is 1e-6 for a DINOv2, which is recognized by its LayerScale, and 1e-12 for others.
 
     Raises:
         ValueError: the config is of another model, or has an unsupported activation.
@@ -155,7 +156,7 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
 
 
 def declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of a ViT, DeiT, DINOv2 or ViTMAE with this config.json."""
+    """The declared config of a ViT, DeiT, DINOv2 or ViTMAE with this config.json."""
     kind, name = source_config.get("model_type"), saved_class(source_config)
     if kind is None:
         return {}

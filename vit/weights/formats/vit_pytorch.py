@@ -83,7 +83,7 @@ def rename_rules(state: State) -> RenameRules:
     norm = state.get("mlp_head.0.weight", state.get("linear_head.0.weight"))
     if norm is None or norm.ndim != 1:  # a matrix in releases whose head has two layers and no norm
         return RULES + patches
-    last = "encoder.norm." if has_class_token(state) else "pool.norm."  # after pooling: the same for a class token
+    last = "encoder.norm." if has_class_token(state) else "pool.norm."  # after pooling, which is the same for it
     head = [HEAD_AFTER_NORM] if last_layer(state) == 1 else []
     return RULES + patches + [(NORM_IN_HEAD, last), *head]
 
@@ -133,7 +133,7 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
     """
     qkv = next(state[name] for name in ATTENTION if name in state)
     inner, module = qkv.shape[0] // 3, source_config.get("module")
-    two_layers = last_layer(state) > 1  # before 0.3, when a head had dim / heads channels
+    two_layers = last_layer(state) > 1  # releases before 0.3, whose heads had dim / heads channels
     heads = {} if inner % HEAD_DIM or two_layers else {"num_heads": inner // HEAD_DIM}
     if module is not None:
         heads = {"num_heads": next(part.heads for part in module.modules() if hasattr(part, "heads"))}

@@ -37,7 +37,7 @@ def default_config_values(state: State) -> dict[str, Any]:
 
 
 def serial_defaults(state: State) -> dict[str, Any]:
-    """Of VisionTransformer and Eva with serial blocks and absolute or rotary positions."""
+    """Config values of VisionTransformer and Eva with serial blocks and absolute or rotary positions."""
     gated = any(leaf in state for leaf in ("blocks.0.mlp.fc1_g.weight", "blocks.0.mlp.fc1_x.weight"))
     eva = gated or any(name in state for name in ("blocks.0.gamma_1", "blocks.0.attn.q_bias", "rope.freqs"))
     clip, siglip = "norm_pre.weight" in state, "attn_pool.latent" in state

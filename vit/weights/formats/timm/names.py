@@ -113,7 +113,7 @@ def timm_config_values(state: State, source_config: Mapping[str, Any]) -> dict[s
 
 
 def timm_declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of the model that the `config.json` of a timm folder describes.
+    """The declared config of the model that the `config.json` of a timm folder describes.
 
     Raises:
         ValueError: the model has a part that vit does not support, or the config is invalid.
