@@ -39,7 +39,8 @@ def torchvision_photos(root: Path, batch: int, kind: str, crop: Areas, statistic
     from torchvision.transforms import InterpolationMode, RandomResizedCrop
 
     first = RandomResizedCrop(224, crop, interpolation=InterpolationMode.BICUBIC)
-    return DataLoader(ImageFolder(str(root), steps(first, kind, statistics)), batch, shuffle=True, drop_last=True)
+    dataset = ImageFolder(str(root), augmentation(first, kind, statistics))
+    return DataLoader(dataset, batch, shuffle=True, drop_last=True)
 
 
 def torchvision_small(
@@ -48,11 +49,12 @@ def torchvision_small(
     """torchvision's transforms of images in memory, as of its CIFAR10; `crop` is not used."""
     from torchvision.transforms import RandomCrop
 
-    transform = steps(RandomCrop(data[0].shape[1], padding=4), kind, statistics)
+    transform = augmentation(RandomCrop(data[0].shape[1], padding=4), kind, statistics)
     return DataLoader(SmallImages(*data, transform), batch, shuffle=True, drop_last=True)
 
 
-def steps(first: Callable, kind: str, statistics: Statistics) -> Callable:
+def augmentation(first: Callable, kind: str, statistics: Statistics) -> Callable:
+    """`first`, a flip and normalization by torchvision; with `kind="full"` also RandAugment and random erasing."""
     from torchvision import transforms as T
 
     policy, erase = [], []

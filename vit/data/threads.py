@@ -8,26 +8,27 @@ from typing import TypeVar
 
 from vit.files.resources import available_cores
 
-PART = 8  # items that a thread gets at a time: to pass one small image to it takes longer than to decode the image
+PART = 8  # items per task: passing a single small image to a thread takes longer than decoding it
 AHEAD = 2  # parts per thread that are computed before their results are requested
 T, R = TypeVar("T"), TypeVar("R")
 
 
 def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """`function(item)` of each item in order, computed ahead by up to 8 threads; an error is raised in place of the
-    results of its `PART` items.
+    """`function(item)` of each item in order, computed ahead by up to 8 threads.
+
+    An error of the function is raised in place of the results of up to `PART` consecutive items.
     """
     workers = min(available_cores(), 8)
     items, pending = iter(items), deque[Future[list[R]]]()
     pool = ThreadPoolExecutor(workers)
 
-    def computed(part: list[T]) -> list[R]:
+    def compute(part: list[T]) -> list[R]:
         return [function(item) for item in part]
 
     try:
         while True:
             while len(pending) < AHEAD * workers and (part := list(islice(items, PART))):
-                pending.append(pool.submit(computed, part))
+                pending.append(pool.submit(compute, part))
             if not pending:
                 return
             yield from pending.popleft().result()

@@ -1,4 +1,4 @@
-"""`manifest.json`: the SHA-256 of the files a run relies on, so that a changed, older or foreign file is noticed."""
+"""`manifest.json`: the SHA-256 of the files that a run relies on, to detect changed, older and foreign files."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ MANIFEST = "manifest.json"
 
 
 class Manifest:
-    """What the files of a folder must contain: name -> `{"sha256": ...}` and facts such as the optimizer step.
+    """The recorded content of the files of a folder: name -> `{"sha256": ...}` and facts such as the optimizer step.
 
     `saving` describes a checkpoint that is about to be put in place: after a crash the file under the name is either
     the recorded one or this one. A folder without a manifest, made by an earlier version, has no entries.
@@ -24,7 +24,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: str | Path) -> "Manifest":
-        """An absent manifest has no entries, nor has a damaged one, which is logged."""
+        """The manifest of a folder; without entries if it is absent, or if it is damaged, which is logged."""
         path = Path(folder) / MANIFEST
         try:
             content = parse_json(read_text(path), float)
@@ -42,12 +42,12 @@ class Manifest:
         write_atomically(self.folder / MANIFEST, text.encode())
 
     def announce(self, name: str, sha256: str) -> None:
-        """Records the content that a file is about to get; until then the content that it has now is right too."""
+        """Records the content that a file is about to have; until it is written, the present content is valid too."""
         path = self.folder / name
         self.files[name] = {"sha256": sha256, **({"before": file_sha256(path)} if path.is_file() else {})}
         self.write()
 
     def changed(self, name: str) -> bool:
-        """Whether a recorded file has another content; one that is absent or not recorded has not."""
+        """Whether a recorded file exists and has other content than recorded."""
         entry, path = self.files.get(name), self.folder / name
         return bool(entry) and path.is_file() and file_sha256(path) not in (entry["sha256"], entry.get("before"))

@@ -52,7 +52,7 @@ def linear_flops(x: Sequence[int], weight: Sequence[int], *_: object, **__: obje
     return 2 * prod(x) * weight[0]
 
 
-# of operators for which torch has none
+# operators for which torch has no formula
 FORMULAS = {torch.ops.aten.mkldnn_rnn_layer: lstm_flops, torch.ops.vit.linear: linear_flops}
 
 

@@ -67,7 +67,7 @@ def check_preprocessing(data: dict, keys: list[str], bundle: "Bundle") -> None:
 
     Args:
         data: the composed node.
-        keys: those of the command.
+        keys: keys that the command sets.
 
     Raises:
         ConfigError: a key of the preprocessing has another value than the model.
@@ -237,6 +237,6 @@ def absolute_path(path: object) -> str:
 
 
 def may_be_recorded(data: dict, extra: dict) -> bool:
-    """Whether the data set has the name of the one that a bundle records."""
+    """Whether the data set has the same name as the one that a bundle records."""
     names = [override for override in extra.get("data", []) if override.startswith("data=")]
     return "data" in extra and f"data={data['name']}" in (names[-1:] or [f"data={data['name']}"])

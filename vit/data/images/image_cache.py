@@ -1,11 +1,11 @@
 """Caches of prepared images: in memory, or in memory-mapped files that runs and ranks share.
 
-What a cache does not hold is prepared on request, with the same pixels: a full disk, a limit or a deleted file costs
-time, never a result. A file of the disk cache holds consecutive samples of a split. Its name is a hash of their
-fingerprints and of all that determines the pixels, so a replaced image or another preprocessing leads to another file.
-A fingerprint is of the length, the first and the last 8 KiB (vit.data.identity): bytes between them that are changed in
-place, as in an uncompressed image, are not detected. A file is written under another name and renamed when it is
-complete; a lock lets one process write it while others go on.
+Images that are not cached are prepared on request, with the same pixels: a full disk, a limit or a deleted file costs
+time, but changes no result. A file of the disk cache holds consecutive samples of a split. Its name is a hash of their
+fingerprints and of everything that determines the pixels, so a replaced image or another preprocessing leads to another
+file. A fingerprint covers the length and the first and last 8 KiB of a file (vit.data.identity): a change of the bytes
+between them in place, as in an uncompressed image, is not detected. A file is written under another name and renamed
+when it is complete; with a lock one process writes it, while others do not wait.
 """
 
 import hashlib
@@ -34,10 +34,10 @@ log = logging.getLogger("vit")
 
 MAGIC = b"VITIMAG1"
 SUFFIX = ".images"
-ROWS = 256  # samples of a file, at least
-FILES = 256  # files of a split, at most: each is open while it is used
-IN_USE = 24 * 3600  # seconds after a run opened a file in which it is not deleted to make room
-SAMPLED = 8  # images by which the size is estimated
+ROWS = 256  # fewest samples of a file
+FILES = 256  # most files of a split: each is open while it is used
+IN_USE = 24 * 3600  # seconds after its last use in which a file is not deleted to make room
+SAMPLED = 8  # images from which the size is estimated
 
 
 class MemoryCache:
@@ -63,7 +63,7 @@ class MemoryCache:
 
 
 class DiskCache:
-    """Prepared images in files below `folder`, which all caches there together keep below `limit` bytes.
+    """Prepared images in files below `folder`; all caches in this folder together have at most `limit` bytes.
 
     Raises:
         BadImage: an image cannot be read, with `on_bad_sample="error"`.
@@ -94,7 +94,7 @@ class DiskCache:
         return self.__dict__ | {"_files": {}}  # another process maps the files itself
 
     def _fill(self, prepared: Prepared, on_bad_sample: str, progress: StageProgress | None) -> None:
-        """Writes the missing files: first those that no other process is writing, then those that it did not finish."""
+        """Writes the missing files: first those that no process is writing, then those that others left unfinished."""
         count = len(prepared)
         rows_of = [range(first, min(first + self.rows, count)) for first in range(0, count, self.rows)]
         missing = [number for number, path in enumerate(self.paths) if not is_usable(path)]

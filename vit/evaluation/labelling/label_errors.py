@@ -17,7 +17,11 @@ MISSING = "vit audit --labels needs the package cleanlab, which is not installed
 
 @dataclass(frozen=True)
 class LabelError:
-    """A sample whose label is likely wrong. `quality`: cleanlab's score of the label in 0..1, low for wrong ones."""
+    """A sample whose label is likely wrong.
+
+    Args:
+        quality: cleanlab's score of the label in [0, 1], low for wrong labels.
+    """
 
     name: str
     fold: str
@@ -48,9 +52,10 @@ class LabelError:
 class LabelSetError:
     """A sample of several labels, some of which are likely wrong or missing.
 
-    `label` and `suggested` are names joined as in a corrections file, where the separator alone suggests no label.
-    `add` and `remove`: labels with their probabilities, the most certain change first. `quality`: cleanlab's score of
-    all labels in 0..1.
+    Args:
+        label, suggested: names joined as in a corrections file, where the separator alone means no label.
+        quality: cleanlab's score of all labels in [0, 1].
+        add, remove: labels with their probabilities, the most certain change first.
     """
 
     name: str
@@ -84,15 +89,15 @@ class LabelSetError:
 def find_label_errors(predictions: HeldOut, limit: int | None = None) -> list[LabelError] | list[LabelSetError]:
     """The samples with likely errors, the most likely one first.
 
-    Several labels per sample are looked at one by one, as `cleanlab.multilabel_classification` does; a label that no
+    Several labels per sample are examined one by one, as in `cleanlab.multilabel_classification`; a label that no
     sample or every sample has is left out with a warning.
 
     Args:
-        limit: the number of samples, ranked by quality whether or not confident learning counts them as errors; by
+        limit: return so many samples of the lowest quality, whether or not confident learning counts them as errors; by
             default those that it counts.
 
     Raises:
-        DataError: a class has no sample, no label can be looked at, or cleanlab is not installed.
+        DataError: a class has no sample, no label can be examined, or cleanlab is not installed.
     """
     return _label_set_errors(predictions, limit) if predictions.multi_label else _label_errors(predictions, limit)
 

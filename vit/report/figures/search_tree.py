@@ -131,10 +131,10 @@ def search_lines(search: RecordedSearch) -> Iterator[Text]:
         stack += [(child, f"{rest}├─ ", f"{rest}│  ") for child in reversed(others)]
 
 
-def node_line(search: RecordedSearch, index: int, first: str, dropped: list[int]) -> Text:
+def node_line(search: RecordedSearch, index: int, prefix: str, dropped: list[int]) -> Text:
     """One line: the token, the sum of its log-probabilities, its end if it is a text, and what was dropped after it."""
     node, chosen = search.tree.nodes[index], index in search.chosen
-    line = Text(first, style="dim")
+    line = Text(prefix, style="dim")
     name = root_name(search) if node.parent is None else f"{search.tokens[index]}  {node.total:.3f}"
     line.append(name, style="bold blue" if chosen else "not dim")
     if node.outcome in COLLECTED:

@@ -16,7 +16,7 @@ def label_page(errors: Sequence[LabelError | LabelSetError], samples: Samples, h
     """The text of the page.
 
     Args:
-        count: how many samples were looked at.
+        count: number of examined samples.
         csv_name: the file that is edited.
     """
     cut = f" The first {SHOWN} are shown." if len(errors) > SHOWN else ""

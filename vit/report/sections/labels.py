@@ -26,32 +26,33 @@ WRONG = ("file", "label", "predicted", "probability")
 def label_scores(subject: Subject) -> Section:
     """Average precision and F1 of each label, with confidence intervals and thresholds."""
     evaluation = subject.evaluation
-    found, metrics = label_intervals(evaluation), evaluation.metrics
-    means = [("mean average precision", found.map), ("F1, mean over labels", found.f1)]
+    bounds, metrics = label_intervals(evaluation), evaluation.metrics
+    means = [("mean average precision", bounds.map), ("F1, mean over labels", bounds.f1)]
     rows = [(name, *interval_cells(each)) for name, each in means]
     html = table(("measure", "value", f"{LEVEL:.0%} interval"), rows, "Labels together", (1, 2))
     html += facts({"F1 over all decisions": f"{metrics['f1_micro']:.2%}",
                    "images with all labels right": f"{metrics['exact_match']:.2%}", "loss": f"{metrics['loss']:.4f}"})
     html += drawing(subject.figure("labels.png", labels_picture, evaluation.scores, subject.title),
                     f"Average precision and F1 of {len(evaluation.scores)} labels; mean {metrics['map']:.3f}")
-    html += score_table(subject, found)
+    html += score_table(subject, bounds)
     html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {len(evaluation.rows):,} images with "
                       f"replacement; a label with fewer than {FEWEST} images has no interval. Precision, recall and "
                       "F1 are those at the threshold.", muted=True)
     per_class = [{**asdict(score), "average_precision": score.average_precision if score.images else None,
                   "average_precision_interval": None if area is None else asdict(area),
                   "f1_interval": None if f1 is None else asdict(f1)}
-                 for score, area, f1 in zip(evaluation.scores, found.average_precision, found.label_f1, strict=True)]
-    values = {**metrics, "level": LEVEL, "resamples": RESAMPLES, "map": asdict(found.map), "f1": asdict(found.f1),
+                 for score, area, f1 in zip(evaluation.scores, bounds.average_precision, bounds.label_f1, strict=True)]
+    values = {**metrics, "level": LEVEL, "resamples": RESAMPLES, "map": asdict(bounds.map), "f1": asdict(bounds.f1),
               "classes": per_class}
     return Section("accuracy", "Labels", html, values)
 
 
-def score_table(subject: Subject, found: LabelIntervals) -> str:
+def score_table(subject: Subject, bounds: LabelIntervals) -> str:
     """A row per label."""
+    scores = subject.evaluation.scores
     rows = [(score.name, f"{score.images:,}", *interval_cells(area), *interval_cells(f1), f"{score.threshold:.3f}",
              number(score.precision, ".2%"), number(score.recall, ".2%"))
-            for score, area, f1 in zip(subject.evaluation.scores, found.average_precision, found.label_f1, strict=True)]
+            for score, area, f1 in zip(scores, bounds.average_precision, bounds.label_f1, strict=True)]
     columns = ("label", "images", "average precision", f"{LEVEL:.0%} interval", "F1", f"{LEVEL:.0%} interval",
                "threshold", "precision", "recall")
     return table(columns, rows[:SHOWN], "Each label", range(1, len(columns))) + cut_note(len(rows), SHOWN, "labels")

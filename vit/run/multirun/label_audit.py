@@ -45,7 +45,7 @@ def audit_labels(folder: Path, csv_file: Path | None = None, page: Path | None =
     """Find likely errors by the held-out predictions of a folder, and write a corrections file and a page.
 
     Args:
-        folder: of a cross-validation, all of whose samples are looked at, or of a run, with its val and test samples.
+        folder: of a cross-validation, of which all samples are examined, or of a run, of which val and test are.
 
     Raises:
         ConfigError: the folder is neither of them.
@@ -70,7 +70,7 @@ def write_audit(predictions: HeldOut, source: Source, preprocessing: Preprocessi
     """Find likely errors and write the corrections file to edit and the page.
 
     Args:
-        source: that has the samples of the predictions, for the page.
+        source: the data of the predictions, for the samples on the page.
         files: the corrections file and the page.
 
     Raises:
