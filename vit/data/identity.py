@@ -47,6 +47,7 @@ def _nfc_bytes(key: str) -> bytes:
 
 
 def _of_file(path: Path) -> str:
+    """The hash of the size and the first and last `END` bytes of a file; "" if it cannot be read."""
     try:
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size

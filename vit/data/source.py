@@ -123,6 +123,7 @@ def separator_of(classes: Sequence[str]) -> str:
 
 
 def _check_classes(source: Source) -> None:
+    """Raises DataError unless there are two or more different class names, and training samples."""
     wrong = next((name for name in source.classes if not isinstance(name, str)), None)
     if wrong is not None:
         kind = type(wrong).__name__
@@ -141,6 +142,7 @@ def _check_classes(source: Source) -> None:
 
 
 def _check_split(source: Source, key: str, split: Split) -> None:
+    """Raises DataError unless a split has labels of the right shape and range."""
     expected = (len(split), len(source.classes)) if source.multi_label else (len(split),)
     if split.labels.shape != expected:
         raise DataError(f"{source.name}: the {key} labels have shape {split.labels.shape}, expected {expected}")

@@ -218,6 +218,7 @@ def best_thresholds(truth: np.ndarray, probabilities: np.ndarray) -> list[float]
 
 
 def _best_threshold(truth: np.ndarray, probabilities: np.ndarray) -> float:
+    """truth (N,) bool, probabilities (N,) float64 -> the threshold with the highest F1; 0.5 without a true label"""
     from sklearn.metrics import precision_recall_curve
 
     if not truth.any():

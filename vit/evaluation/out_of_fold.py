@@ -185,6 +185,7 @@ def predict_held_out(
 def _predict_texts(
     bundle: Bundle, split: TextSplit, fold: str, batch_size: int, progress: Progress | None
 ) -> HeldOut:
+    """The calibrated predictions of a text classifier for a split."""
     predictor, columns = TextPredictor(bundle), Columns(len(split))
     check_labels(split, bundle.classes)
     for logits, _, rows in run_over_texts(predictor, split, batch_size):

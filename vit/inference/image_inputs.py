@@ -79,6 +79,7 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
 
 
 def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]:
+    """The single images of any input of `predict`; other files of folders are added to `left_out`."""
     if isinstance(images, str | PathLike):
         path = Path(images).expanduser()
         yield from _list_images(path, left_out) if path.is_dir() or is_archive(path) else (path,)

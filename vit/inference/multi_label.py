@@ -39,6 +39,10 @@ class MultiLabelPredictor(Predictor):
     def _best(
         self, logits: Tensor, top_k: int | None, calibrator: Calibrator
     ) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
+        """Names and probabilities of the labels of each image, the most probable first.
+
+        These are the labels that reach their thresholds, or the `top_k` most probable ones.
+        """
         probabilities = label_probabilities(logits, self.bundle.calibration).cpu()  # (B,classes)
         reached = probabilities.double() >= self.thresholds
         for row, above in zip(probabilities, reached, strict=True):

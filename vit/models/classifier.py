@@ -155,6 +155,7 @@ class VisionTransformer(Classifier):
 
 
 def build_embed(config: ImageConfig, flexible: bool = False, dist_token: bool = False) -> PatchEmbed:
+    """The embedding of an image model: stem, tokens before the patches, and position table."""
     return PatchEmbed(
         build_stem(config),
         config.image_size,
@@ -210,6 +211,7 @@ def build_coordinates(config: ImageConfig) -> Coordinates:
 
 
 def build_pool(config: VisionTransformerConfig) -> nn.Module:
+    """The pooling of an image classifier, with the last norm if `final_norm` is "pooled"."""
     norm = build_norm(config)
     last = norm(config.dim) if config.final_norm == "pooled" else None
     prefix = 0 if config.pool_prefix else config.prefix

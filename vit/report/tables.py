@@ -150,6 +150,7 @@ class ParquetTable:
             self._flush()
 
     def _flush(self) -> None:
+        """Write the collected rows as a row group."""
         import pyarrow
         import pyarrow.parquet
 

@@ -70,6 +70,7 @@ class Fetching:
         self._plan, self._loader = _Plan(), None
 
     def _fetch(self, keys: list[np.ndarray]) -> Iterator[Batch]:
+        """The batches of these keys, in order, loaded in this process or in the workers."""
         if self.workers == 0:
             pin = torch.cuda.is_available()
             for batch in map(self.dataset.__getitems__, keys):
@@ -99,6 +100,7 @@ class Fetching:
         self._loader = None
 
     def _workers_loader(self) -> DataLoader:
+        """The DataLoader of the workers, which is made once and follows `self._plan`."""
         if self._loader is None:
             self._loader = DataLoader(
                 self.dataset,
@@ -114,6 +116,7 @@ class Fetching:
         return self._loader
 
     def _checked(self, batch: Batch) -> Batch:
+        """The batch; its unreadable samples are recorded in `self.bad`, or the first of them raises an error."""
         bad = batch.pop("bad", ())
         if bad and self.dataset.on_bad_sample == "error":
             raise BadImage(*bad[0])
@@ -196,6 +199,7 @@ def kill_workers(iterator: Any) -> None:
 
 
 def _workers(workers: int | str, dataset: Samples, world: int) -> int:
+    """The number of worker processes; `auto` is 0 for cached data, else up to 16, with one core left for training."""
     if workers == "auto":
         if dataset.cached:
             return 0

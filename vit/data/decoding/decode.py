@@ -155,6 +155,7 @@ def _refused_by_pillow(error: Image.DecompressionBombError, max_pixels: int) -> 
 
 
 def _open(raw: bytes | Path, name: str, max_pixels: int) -> Image.Image:
+    """The opened but not decoded image; every error becomes a BadImage with the reason."""
     if isinstance(raw, bytes) and not raw:
         raise BadImage(name, "the file is empty (0 bytes)")
     try:

@@ -240,6 +240,7 @@ def _fields(path: Path, requested: Sequence[tuple[str, Column]], optional: str) 
 
 
 def _indices(path: Path, header: list[str], requested: Sequence[tuple[str, Column]], optional: str) -> dict[str, int]:
+    """Index of each requested column in the header, and of the optional one if there is such a column."""
     for key, column in requested:
         if column not in header:
             raise DataError(
@@ -261,6 +262,7 @@ def _cell(path: Path, number: int, row: list[str], index: int) -> str:
 def _objects(
     path: Path, requested: Sequence[tuple[str, Column]], optional: str
 ) -> Iterator[tuple[int, dict[str, str]]]:
+    """The line number and the requested cells of each object in a JSONL file, as text."""
     selected, unused = {column for _, column in requested}, None
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():

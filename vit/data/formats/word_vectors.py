@@ -110,6 +110,7 @@ def _parsed(path: Path, number: int, line: str, width: int, header_width: int) -
 
 
 def _numbers(path: Path, number: int, values: list[str]) -> np.ndarray:
+    """The finite numbers (width,) float32 of a line."""
     try:
         with np.errstate(over="ignore"):
             found = np.array(values, dtype=np.float32)

@@ -164,6 +164,7 @@ class ImageDataset(Dataset):
         return self.images.index_select(0, index)  # much faster than [index]
 
     def _one_by_one(self, epoch: Tensor, index: Tensor) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
+        """Which samples (B,) are readable, the batch of their images, and (name, reason) of the others."""
         images, good, bad = [], torch.ones(len(index), dtype=torch.bool), []
         draws = self.sizing.draws(epoch, index).tolist() if self.sizing is not None else [None] * len(index)
         for row, (i, numbers) in enumerate(zip(index.tolist(), draws, strict=True)):
@@ -175,6 +176,7 @@ class ImageDataset(Dataset):
         return good, self.preprocessing.batch(images), bad
 
     def _sample(self, i: int, numbers: list[float] | None) -> Tensor:
+        """The image of sample i, uint8 (C,H,W); `numbers` are those of its random crop, None without one."""
         name = self.split.names[i]
         if self.prepared is not None:
             return self._prepared_sample(i, numbers)
@@ -197,6 +199,7 @@ class ImageDataset(Dataset):
         return self._resize_box(pixels, self.sizing.box(width, height, self.preprocessing.size, numbers))
 
     def _crop_while_decoding(self, i: int, name: str, numbers: list[float]) -> Tensor:
+        """A random crop; the image is decoded at a smaller scale if the box has enough pixels there."""
         height, width = self.preprocessing.size
         full: list[tuple[int, int]] = []
 

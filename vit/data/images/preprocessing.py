@@ -79,6 +79,7 @@ class Preprocessing(StoredPreprocessing):
         self._check()
 
     def _check(self) -> None:
+        """Raises ValueError for a value that is out of range or does not fit the others."""
         if len(self.size) != 2 or min(self.size) < 1:
             raise ValueError(f"size {self.size} must be (height, width), both at least 1")
         for name, value, allowed in (

@@ -95,6 +95,11 @@ def _read_headers(
     odd: dict[str, list[str]],
     progress: StageProgress | None,
 ) -> dict[tuple[str, int], str]:
+    """Read the headers of all images: their sizes are counted in `sizes`, unusual ones listed in `odd`.
+
+    Returns:
+        (split, index) -> reason, of the unreadable images.
+    """
     bad: dict[tuple[str, int], str] = {}
     for key, split in source.splits.items():
         if split.pixels is not None:

@@ -47,6 +47,7 @@ class Grouping:
         return [value or OWN + own[i] for i, value in enumerate(values)]
 
     def _searched(self, source: Source, names: Sequence[str]) -> list[str]:
+        """The group of each file, the first capture group of the expression in its name; "" without a match."""
         if not _has_parenthesis(self.group):
             raise DataError(f"data.group={self.group}: {source.name} has no columns besides its images and labels; "
                             "give a regular expression that finds the group in the file names, such as "
@@ -80,6 +81,7 @@ def group_keys(source: Source, group: str | int) -> dict[str, list[str]]:
 
 
 def _check_and_log_groups(source: Source, group: str | int, every: Sequence[str], found: dict[str, list[str]]) -> None:
+    """Log the number of groups and of samples without one; DataError if none has a group or all the same."""
     distinct, alone = set(every), sum(key.startswith(OWN) for key in every)
     unit = source.unit
     if alone == len(every):

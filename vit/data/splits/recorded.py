@@ -148,6 +148,7 @@ class _Search:
         return None
 
     def _by_content(self, entry: Entry) -> int | None:
+        """The index of an unused sample with the content and label of the entry; None if there is none."""
         if self.by_content is None:
             self.by_content = defaultdict(list)
             for i in reversed(range(len(self.names))):

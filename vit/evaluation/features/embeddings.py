@@ -79,6 +79,7 @@ def _embed_batches(
     featurizer: Featurizer, batches: Iterator[list[Sample]], batch_size: int, on_bad_sample: str,
     progress: Progress | None,
 ) -> Embeddings:
+    """Features of decoded samples, in batches; unreadable ones raise an error or are listed, see `embed_split`."""
     parts, names, labels, unreadable = [], [], [], []
     samples = (sample for batch in batches for sample in batch)
     while batch := list(islice(samples, batch_size)):

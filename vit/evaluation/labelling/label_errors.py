@@ -109,6 +109,7 @@ def check_cleanlab() -> None:
 
 
 def _label_errors(predictions: HeldOut, limit: int | None) -> list[LabelError]:
+    """Likely errors of samples with one label."""
     absent = np.setdiff1d(np.arange(len(predictions.classes)), predictions.labels)
     if len(absent):
         raise DataError(f"class {predictions.classes[absent[0]]!r} has no sample among the {len(predictions)} held-out "
@@ -134,6 +135,7 @@ def _label_errors(predictions: HeldOut, limit: int | None) -> list[LabelError]:
 
 
 def _label_set_errors(predictions: HeldOut, limit: int | None) -> list[LabelSetError]:
+    """Likely errors of samples with several labels."""
     check_cleanlab()
     from cleanlab.multilabel_classification import get_label_quality_scores
     from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class

@@ -37,6 +37,7 @@ def fold_soups(folder: pathlib.Path, runs: list[pathlib.Path]) -> list[dict] | N
 
 
 def _fold_soup(folder: pathlib.Path, fold: str, runs: list[pathlib.Path], config: dict) -> dict:
+    """Make and test the soup of the runs of one fold; it is saved if it has two or more ingredients."""
     source = build_source(config["data"], read_record(runs[0]))
     bundles = [load_bundle(run) for run in runs]
     first = bundles[0]

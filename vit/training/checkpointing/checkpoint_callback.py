@@ -175,6 +175,7 @@ class Checkpoints(Checkpoint):
         return f"{path} is of optimizer step {step}, but {best}"
 
     def _improves(self, trainer: pl.Trainer, epoch: int) -> bool:
+        """Whether the model of this epoch is better than the best one so far, which it then replaces."""
         if self.monitor is None:
             return False
         if self.monitor not in trainer.callback_metrics:

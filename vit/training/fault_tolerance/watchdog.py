@@ -59,6 +59,7 @@ class Heartbeat(threading.Thread):
         self.join(2 * INTERVAL)
 
     def run(self) -> None:
+        """Report the progress of this rank until the run is over, and end the process when another rank is lost."""
         number, store, watch = 0, None, None
         while not self._over.is_set():
             try:

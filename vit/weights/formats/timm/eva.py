@@ -106,6 +106,7 @@ def exact_ratio(hidden: int, dim: int) -> float:
 
 
 def rope_arguments(config: Any, has_layer_scale: bool) -> dict[str, Any]:
+    """The arguments of timm's Eva for the rotary positions of a config."""
     arguments = {
         "use_rot_pos_emb": config.positions in ("rotary", "learned_rotary"),
         "rope_temperature": config.rotary_theta,

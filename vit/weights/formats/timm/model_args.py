@@ -37,6 +37,7 @@ def timm_arguments(config: Any) -> dict[str, Any] | str:
 
 
 def vision_transformer_arguments(config: Any) -> dict[str, Any]:
+    """The arguments of timm's VisionTransformer for a config."""
     fused_gate = config.mlp == "swiglu" and not config.patch_norm  # timm's mlp_ratio counts both halves
     unscaled = config.block == "parallel" and config.layer_scale is None
     return {

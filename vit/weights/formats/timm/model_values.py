@@ -73,6 +73,7 @@ def initial_layer_scale(block: Any) -> float | None:
 
 
 def absolute_or_rotary_values(module: Any) -> dict[str, Any]:
+    """The config values of the position table and rotary positions of a timm model."""
     rope = getattr(module, "rope", None)
     if rope is None:
         return {"positions": "none" if module.pos_embed is None else "learned"}
