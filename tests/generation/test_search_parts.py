@@ -7,9 +7,9 @@ import torch
 
 from vit.data import ByteTokenizer
 from vit.generation import Generation, Utf8
+from vit.generation.active_rows import ActiveRows
 from vit.generation.beam import drop_unused
 from vit.generation.ctc import ctc_greedy
-from vit.generation.ensemble import ActiveRows
 from vit.generation.length_penalty import highest_score, penalized
 
 

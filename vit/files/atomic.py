@@ -66,19 +66,24 @@ def write_atomically(
         else:
             os.replace(temporary, path)
             sync_folder(path.parent)
-    except (OSError, RuntimeError) as error:  # torch's zip writer wraps a full disk into a RuntimeError
+    except (OSError, RuntimeError) as error:  # torch's zip writer raises a RuntimeError when the disk is full
         with suppress(OSError):
             temporary.unlink()
         if isinstance(error, CheckpointError):
             raise
-        cause = error if isinstance(error, OSError) else error.__context__ or error
-        state = "the earlier file is unchanged" if path.exists() else "nothing was saved"
-        raise CheckpointError(f"cannot write {path}: {cause}; {state}") from error
+        raise write_error(path, error) from error
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
     return sha256
+
+
+def write_error(path: Path, error: OSError | RuntimeError) -> CheckpointError:
+    """The error about a file that could not be written, with the cause and what is there now."""
+    cause = error if isinstance(error, OSError) else error.__context__ or error
+    state = "the earlier file is unchanged" if path.exists() else "nothing was saved"
+    return CheckpointError(f"cannot write {path}: {cause}; {state}")
 
 
 def temporary_path(path: Path) -> Path:

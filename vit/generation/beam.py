@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vit.generation.active_rows import ActiveRows
 from vit.generation.candidates import candidates
-from vit.generation.ensemble import ActiveRows, Ensemble
+from vit.generation.ensemble import Ensemble
 from vit.generation.length_penalty import highest_score
 from vit.generation.search_tree import Outcome, SearchTree
 from vit.generation.settings import Generation, Hypothesis, NBest

@@ -1,6 +1,5 @@
-"""The interface between search and models: ensembles, suppressed tokens, and removal of finished rows."""
+"""The interface between search and models: models with their caches, whose probabilities are averaged."""
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.generation.settings import Generation
+from vit.generation.suppressed_tokens import suppress_tokens
 from vit.generation.utf8 import Texts, Utf8
 
 
@@ -64,43 +64,3 @@ class Ensemble:
         """Select tokens by index (B,N), as `Cache.select_tokens`."""
         for cache in self.caches:
             cache.select_tokens(tokens)
-
-
-def suppress_tokens(log_probs: Tensor, texts: Texts, step: int, settings: Generation) -> None:
-    """Set the log-probabilities (B,W,V) of tokens that may not be generated at `step` (from 1) to -inf, in place."""
-    never = (settings.pad, settings.bos, settings.eos) if step <= settings.min_len else (settings.pad, settings.bos)
-    log_probs.index_fill_(-1, as_tensor(never, log_probs.device), -torch.inf)
-    if size := settings.no_repeat_ngram:
-        repeated = [(row, beam, token) for row, beams in enumerate(texts) for beam, text in enumerate(beams)
-                    for token in repeated_ngram_ends(text, size)]
-        if repeated:
-            log_probs[tuple(torch.tensor(repeated, device=log_probs.device).T)] = -torch.inf
-
-
-@functools.cache
-def as_tensor(ids: tuple[int, ...], device: torch.device) -> Tensor:
-    """The L ids as a cached tensor (L,)."""
-    return torch.tensor(ids, device=device)
-
-
-def repeated_ngram_ends(text: Sequence[int], size: int) -> set[int]:
-    """The ids that would complete an n-gram of `size` ids that the text contains already."""
-    last = tuple(text[len(text) - size + 1 :])
-    return {text[i + size - 1] for i in range(len(text) - size + 1) if tuple(text[i : i + size - 1]) == last}
-
-
-class ActiveRows:
-    """The rows of the batch that are still generated: finished rows are removed once they are an eighth of the batch,
-    because removal copies the caches.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.rows = list(range(rows))  # original indices of the remaining rows
-
-    def compact(self, done: list[bool]) -> list[int] | None:
-        """Indices of the remaining rows within the current batch if it is time to remove finished ones, else None."""
-        if sum(done) * 8 < len(self.rows) or not any(done):
-            return None
-        remaining = [i for i, finished in enumerate(done) if not finished]
-        self.rows = [self.rows[i] for i in remaining]
-        return remaining

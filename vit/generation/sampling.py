@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from vit.counters import hash_to_int
+from vit.generation.active_rows import ActiveRows
 from vit.generation.candidates import best, candidates
-from vit.generation.ensemble import ActiveRows, Ensemble
+from vit.generation.ensemble import Ensemble
 from vit.generation.search_tree import Outcome, SearchTree
 from vit.generation.settings import Generation, Hypothesis
 
