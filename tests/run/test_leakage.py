@@ -1,5 +1,6 @@
 """Samples of val and test that the initial weights were trained on: an error or a warning, and in the results."""
 
+import dataclasses
 import json
 import logging
 import re
@@ -13,6 +14,8 @@ from vit.bundle import load_bundle
 from vit.cli import main
 from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import cross_validate
+from vit.run.parts.data_source import build_source
+from vit.run.records.leakage import find_leaked
 from vit.run.records.splits import read_record
 
 SHORT = [*SMALL, "recipe.epochs=1", "report=false", "logger=csv", "precision=32-true", "trainer.accelerator=cpu",
@@ -83,6 +86,23 @@ def test_the_runs_before_the_first_one_count_too(data, first, second, tmp_path):
         vit.train([*data, *SHORT, OTHER, f"init_from={moved}", f"run_dir={tmp_path / 'other'}"])
     earlier = {entry.name for entry in read_record(third.path).earlier}
     assert earlier == names(first, "train") - names(third.path, "train") and earlier <= held
+
+
+def test_files_of_the_same_name_in_other_data_are_other_samples(first):
+    """Names such as cat/000.png occur in many folders: of samples of earlier runs the contents are compared, too."""
+    record = read_record(first)
+    source, held = build_source(record.data), record.splits["val"][0]
+    other = held._replace(fingerprint="0" * len(held.fingerprint))
+    own = {**record.splits, "train": [*record.splits["train"], other]}
+
+    def leaked(earlier, elsewhere=False, **changes):
+        data = {**record.data, "root": "elsewhere"} if elsewhere else record.data
+        return find_leaked(dataclasses.replace(record, earlier=earlier, **changes), source, data, "val")[1:]
+
+    assert leaked([other]) == (0, 0) and leaked([held]) == (1, 1)
+    assert leaked([held], splits=own, elsewhere=True) == (1, 1)  # whichever of the two it is
+    assert leaked([], splits=own) == (1, 1)  # a file that was changed since then
+    assert leaked([], splits=own, elsewhere=True) == (0, 0)
 
 
 def test_equal_images_of_other_data_are_a_warning(data, first, tmp_path):

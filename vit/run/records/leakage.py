@@ -99,12 +99,14 @@ def find_leaked(
     """
     entries = list_entries(source, [split])[split]
     lineage = sorted(record.lineage(), key=lambda entry: entry.label != "")  # of several, one with a label counts
-    by_name = {to_nfc(entry.name): entry for entry in lineage}
-    by_content = {entry.fingerprint: entry for entry in lineage if entry.fingerprint}
-    units = source.splits[split]
-    here, named = record.is_at(dict(data)), has_names(getattr(units, "names", ()))
-    same = [_same_sample(entry, by_name.get(to_nfc(entry.name)), here, named) for entry in entries]
-    copies = {e.fingerprint for e, known in zip(entries, same, strict=True) if known is None} & set(by_content)
+    by_content = {entry.fingerprint for entry in lineage if entry.fingerprint}
+    by_both = {(to_nfc(entry.name), entry.fingerprint): entry for entry in lineage if entry.fingerprint}
+    named = has_names(getattr(source.splits[split], "names", ()))
+    by_name = _identified_by_name(record, named) if record.is_at(dict(data)) else {}
+    names = [to_nfc(entry.name) for entry in entries]
+    same = [by_both.get((name, entry.fingerprint)) or by_name.get(name)
+            for name, entry in zip(names, entries, strict=True)]
+    copies = {e.fingerprint for e, known in zip(entries, same, strict=True) if known is None} & by_content
     if copies:
         copies -= {entry.fingerprint for entry in list_entries(source, ["train"])["train"]}
     certain = sum(known is not None and bool(known.label) for known in same)
@@ -112,17 +114,17 @@ def find_leaked(
     return Leaked(len(entries), sum(known is not None for known in same) + others, certain)
 
 
-def _same_sample(entry: Entry, known: Entry | None, here: bool, named: bool) -> Entry | None:
-    """The training sample of the same name, if it is the same sample: by its content, or by the name of a file in the
-    same folder.
+def _identified_by_name(record: DataRecord, named: bool) -> dict[str, Entry]:
+    """The recorded training samples, by name, that are the sample of this name in data at the recorded location: files
+    of the run itself, whose content may have changed, and samples without a recorded content. Files of earlier runs may
+    be those of other data.
 
     Args:
-        here: whether the data is at the recorded location.
-        named: whether its samples have names of their own.
+        named: whether the samples have names of their own.
     """
-    if known is None or here and (named or not known.fingerprint):
-        return known
-    return known if known.fingerprint and known.fingerprint == entry.fingerprint else None
+    lineage = record.lineage()
+    own = lineage[len(record.earlier):] if named else []
+    return {to_nfc(entry.name): entry for entry in [*(e for e in lineage if not e.fingerprint), *own]}
 
 
 def _counts(found: Mapping[str, Leaked]) -> str:

@@ -125,7 +125,7 @@ def _member(bundle: Bundle | Origin, path: str) -> DataRecord | None:
 
 
 def _union(parts: Iterable[Iterable[Entry]]) -> list[Entry]:
-    return list({entry.name: entry for entries in parts for entry in entries}.values())
+    return list({(entry.name, entry.fingerprint): entry for entries in parts for entry in entries}.values())
 
 
 def _older_members(bundle: Bundle | Origin) -> list[str]:
