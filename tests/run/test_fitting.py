@@ -15,7 +15,7 @@ from tests.run.conftest import write_photos
 from vit.data import Preprocessing, folder
 from vit.evaluation.features.probe import Labelled, fit_linear
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.parts.batches import check_devices
+from vit.run.parts.batches import check_batch, check_devices
 from vit.run.parts.head_fit import class_balanced
 from vit.run.parts.recipe import fit_recipe, steps_per_epoch
 
@@ -50,6 +50,25 @@ def test_the_named_batch_size_is_the_nearest_valid_one(batch, accumulate, device
         check_devices(config, devices)
     config["recipe"]["batch_size"] = near
     check_devices(config, devices)
+
+
+@pytest.mark.parametrize(("samples", "accumulate", "devices", "fix"), [
+    (30, 1, 1, "use recipe.batch_size=15"), (30, 1, 2, "use recipe.batch_size=14"),
+    (30, 3, 2, "use recipe.batch_size=12"),
+    (6, 2, 2, "use recipe.batch_size=4"), (1, 1, 1, "use recipe.batch_size=1"),
+    (3, 4, 2, "recipe.accumulate=4 on 2 devices needs at least 8 images"),
+])
+def test_the_batch_size_for_few_images_fits_micro_batches_and_devices(samples, accumulate, devices, fix):
+    recipe = {"batch_size": 64, "accumulate": accumulate}
+    with pytest.raises(ConfigError, match=f"^recipe.batch_size=64 is larger than .* of {samples} images; {fix}$"):
+        check_batch(recipe, samples, "images", devices)
+    check_batch(recipe, 64, "images", devices)
+
+
+def test_an_automatic_batch_size_is_no_larger_than_the_training_set():
+    sizes = {(samples, devices): recipe_of(samples, world=devices)["batch_size"]
+             for samples, devices in ((7, 1), (7, 2), (8, 3), (9, 5), (12, 8))}
+    assert sizes == {(7, 1): 7, (7, 2): 6, (8, 3): 6, (9, 5): 5, (12, 8): 8}
 
 
 def test_an_override_wins_and_devices_share_the_batch():

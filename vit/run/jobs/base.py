@@ -177,7 +177,7 @@ class Job(ABC):
             ConfigError: names the key and a valid value.
         """
         fit_recipe(self.config, self.train_samples, self.devices.world, self.unit)
-        check_batch(self.config["recipe"], self.train_samples, self.unit)
+        check_batch(self.config["recipe"], self.train_samples, self.unit, self.devices.world)
 
     @property
     def train_samples(self) -> int:

@@ -197,18 +197,19 @@ def micro_batch(recipe: dict) -> int:
     return recipe["batch_size"] // recipe["accumulate"]
 
 
-def check_batch(recipe: dict, train: int, unit: str) -> None:
+def check_batch(recipe: dict, train: int, unit: str, devices: int = 1) -> None:
     """Checks that `train` samples fill a batch.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: they do not; names a batch size that fits the samples, micro-batches and devices, if there is one.
     """
     if train < recipe["batch_size"]:
-        parts = recipe["accumulate"]
-        raise ConfigError(
-            f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} {unit}; "
-            f"use recipe.batch_size={max(1, train // 2 // parts) * parts}"
-        )
+        multiple = recipe["accumulate"] * devices
+        valid = (train // 2 // multiple or train // multiple) * multiple
+        fix = f"use recipe.batch_size={valid}" if valid else (
+            f"recipe.accumulate={recipe['accumulate']} on {devices} devices needs at least {multiple} {unit}")
+        raise ConfigError(f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} {unit};"
+                          f" {fix}")
 
 
 def check_devices(config: dict, devices: int) -> None:

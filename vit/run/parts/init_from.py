@@ -154,7 +154,10 @@ def load_initial_weights(
 
 def class_order(known: Sequence[str], classes: Sequence[str]) -> list[int] | None:
     """The index of each class among the known ones; None if they are not the same classes."""
-    return [known.index(name) for name in classes] if sorted(known) == sorted(classes) else None
+    if sorted(known) != sorted(classes):
+        return None
+    indices = {name: index for index, name in enumerate(known)}
+    return [indices[name] for name in classes]
 
 
 def published_timm_preprocessing(name: str) -> Preprocessing | None:

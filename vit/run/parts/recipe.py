@@ -78,7 +78,7 @@ def batch_size(samples: int, multiple: int) -> int:
     """The global batch size of the rule above, a multiple of devices x micro-batches."""
     target = min(max(samples // STEPS_PER_EPOCH, BATCH_SIZES[0]), BATCH_SIZES[1])
     size = min(2 ** int(math.log2(target)), max(samples, 1))
-    return max(round(size / multiple), 1) * multiple
+    return max(min(round(size / multiple), samples // multiple), 1) * multiple
 
 
 def steps_per_epoch(recipe: dict, samples: int) -> int:
