@@ -120,7 +120,7 @@ def test_an_image_to_text_model_has_the_architecture_of_its_classifier(digits, t
     ours, theirs = (load_bundle(path).model.config for path in (run, digits))
     for key in ("dim", "depth", "num_heads", "norm", "mlp", "mlp_ratio", "activation", "positions", "stem", "pre_norm"):
         assert getattr(ours, key) == getattr(theirs, key)
-    assert ours.decoder_depth == 2 and ours.dropout == 0.1
+    assert ours.decoder_depth == 2 and ours.dropout == 0.1 and ours.positions == "learned" and not ours.scale_embed
     model, before = load_bundle(run).model.state_dict(), load_bundle(digits).model.state_dict()
     same = [name for name in before if not name.startswith("head.") and name != "embed.pos_embed"]
     assert all(torch.equal(model[name], before[name]) for name in same)

@@ -86,11 +86,11 @@ def text_model(config: dict, required: dict, cls: type, initial: Initial | None)
     values = {key: value for key, value in model.items() if value is not None and key not in (*NAMING, "vectors")}
     named = {key: value for key, value in stated_values(config).items() if key in values}
     names = {field.name for field in dataclasses.fields(cls)}
-    known = (initial.model or {}) if initial is not None else {}
-    known = {key: value for key, value in known.items() if key in names and key not in required}
-    if not known:
-        values.setdefault("scale_embed", values.get("positions", cls.positions) == "sincos")  # null in the config
+    source = (initial.model or {}) if initial is not None else {}
+    known = {key: value for key, value in source.items() if key in names and key not in required}
     complete = {"kind": cls.kind, **values, **known, **named, **required}
+    if "kind" not in source:  # no model of texts, whose config has the value
+        complete.setdefault("scale_embed", complete.get("positions", cls.positions) == "sincos")  # null in the config
     return checked("model", model_from_config, complete, names=model)
 
 
