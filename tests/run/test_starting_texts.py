@@ -1,6 +1,7 @@
 """init_from for models of texts: tokenizer, architecture and weights are loaded; what does not fit is an error."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,9 +10,12 @@ from safetensors.torch import load_file
 import vit
 from vit.bundle import load_bundle
 from vit.cli import main
+from vit.data import train_tokenizer
 from vit.run.config.composing import ConfigError
 from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
+from vit.run.parts.init_from import Initial
+from vit.run.parts.tokenizers import build_tokenizers
 from vit.run.records.reading import read_config
 
 SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "model.dim=16", "model.num_heads=2",
@@ -88,6 +92,22 @@ def test_a_checkpoint_without_tokenizer_does_not_give_its_embeddings(runs, other
         vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     run = vit.train([*overrides, "data.tokenizer.vocab_size=263", f"run_dir={tmp_path / 'run'}"])
     assert "new     embed.token.weight  (264, 16) -> (263, 16)" in (run.path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte"])
+def test_a_tokenizer_of_both_languages_is_trained_for_a_checkpoint_only_if_its_tokens_are_bytes(runs, tmp_path, kind):
+    tokenizer = train_tokenizer(kind, ["eins one", "zwei two"])
+    checkpoint = SimpleNamespace(name="old.ckpt", tokenizers={})
+    initial = Initial(checkpoint, {"kind": "encoder_decoder", "vocab_size": tokenizer.vocab_size})
+    node = {"kind": kind, "vocab_size": tokenizer.vocab_size, "shared": True}
+    config = {"data": {"tokenizer": node}, "overrides": [], "init_from": "old.ckpt"}
+    texts = {"source": ["eins", "zwei"], "target": ["one", "two"]}
+    if kind == "bpe":
+        with pytest.raises(ConfigError, match=f"old.ckpt has embeddings of {tokenizer.vocab_size} tokens but no token"):
+            build_tokenizers(config, texts, initial, None)
+    else:
+        found = build_tokenizers(config, texts, initial, None)
+        assert found["source"] is found["target"]
 
 
 @pytest.mark.parametrize("kind", OVERRIDES)

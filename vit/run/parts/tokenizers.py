@@ -38,8 +38,7 @@ def build_tokenizers(
     found = {side: known[side] for side in texts if side in known}
     check_stated(config, found, f"resume={checkpoint}" if checkpoint else f"init_from={config['init_from']}")
     if len(texts) == 2 and node["shared"] and len(found) < 2:
-        both = next(iter(found.values()), None) or train(node, chain(*texts.values()))
-        return dict.fromkeys(texts, both)
+        found = dict.fromkeys(texts, next(iter(found.values()), None) or train(node, chain(*texts.values())))
     found = {side: found[side] if side in found else train(node, texts[side]) for side in texts}
     if initial is not None and not known:
         check_vocabulary(initial, found)
@@ -76,13 +75,13 @@ def check_stated(config: dict, found: Mapping[str, Tokenizer], origin: str) -> N
 
 
 def check_vocabulary(initial: Initial, found: Mapping[str, Tokenizer]) -> None:
-    """Checks that embeddings are not loaded without the tokenizer that defines their token ids.
+    """Checks that embeddings are not loaded without the tokenizer that defines their token ids, unless these are bytes.
 
     Raises:
         ConfigError: the sizes match, so the embeddings would be loaded, but for other tokens.
     """
     count = (initial.model or {}).get("vocab_size")
-    if any(tokenizer.vocab_size == count for tokenizer in found.values()):
+    if any(tokenizer.vocab_size == count for tokenizer in found.values() if tokenizer.kind != "byte"):
         raise ConfigError(f"init_from={initial.name} has embeddings of {count} tokens but no tokenizer, and those of "
                           "the tokenizer trained here would be other tokens; use the folder of its run, or another "
                           "data.tokenizer.vocab_size for new embeddings")
