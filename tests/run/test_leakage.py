@@ -15,7 +15,8 @@ from vit.cli import main
 from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import cross_validate
 from vit.run.parts.data_source import build_source
-from vit.run.records.leakage import find_leaked
+from vit.run.records.leakage import check_leakage, find_leaked
+from vit.run.records.members import Origin
 from vit.run.records.splits import read_record
 
 SHORT = [*SMALL, "recipe.epochs=1", "report=false", "logger=csv", "precision=32-true", "trainer.accelerator=cpu",
@@ -103,6 +104,17 @@ def test_files_of_the_same_name_in_other_data_are_other_samples(first):
     assert leaked([held], splits=own, elsewhere=True) == (1, 1)  # whichever of the two it is
     assert leaked([], splits=own) == (1, 1)  # a file that was changed since then
     assert leaked([], splits=own, elsewhere=True) == (0, 0)
+
+
+@pytest.mark.parametrize(("changes", "fix"), [
+    ({"fractions": [0.5, 0.25, 0.25], "group": "([0-9])"}, "'data.fractions=[0.6,0.2,0.2]' data.group=null"),
+    ({"split_seed": 1, "fold": "1/5"}, "data.split_seed=0 data.fold=null"),
+])
+def test_the_overrides_of_its_splits_are_those_of_a_command(first, changes, fix):
+    data = read_record(first).data
+    source = build_source({**data, "split_seed": 5})
+    with pytest.raises(ConfigError, match=f"; {re.escape(f'use its splits with {fix}, or on_leakage=warn')}"):
+        check_leakage("init_from", Origin(first, {}, "vision_transformer"), source, {"data": {**data, **changes}})
 
 
 def test_equal_images_of_other_data_are_a_warning(data, first, tmp_path):

@@ -169,8 +169,10 @@ def test_a_run_records_its_fold_and_compares_it(patients, tmp_path):
     (run.path / "metrics.json").unlink()
     with pytest.raises(ConfigError, match="changes data.fold from 1/4 to 2/4"):
         vit.train([f"resume={run.path}", "data.fold=2/4"])
-    with pytest.raises(ConfigError, match="data.fold=2/4 would evaluate on training samples"):
+    with pytest.raises(ConfigError, match="data.fold=2/4 would evaluate on training samples of .*, which has 1/4;"):
         record.check_splits({**record.data, "fold": "2/4"})
+    with pytest.raises(ConfigError, match="data.fold=null would evaluate"):
+        record.check_splits({**record.data, "fold": None})
 
 
 def test_fractions_of_data_with_its_own_splits_are_a_warning(tmp_path, caplog):

@@ -1,6 +1,7 @@
 """Leakage: samples of val and test that the initial weights, or a teacher, were trained on."""
 
 import logging
+import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from vit.data.sample_names import has_names
 from vit.data.splits.recorded import Entry, list_entries
 from vit.models import EnsembleConfig
 from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import shown, yaml_text
 from vit.run.parts.data_source import data_overrides
 from vit.run.records.folder import CONFIG
 from vit.run.records.members import Origin, members_record
@@ -135,7 +137,12 @@ def _same_splits(record: DataRecord, data: Mapping[str, Any], combined: bool) ->
     keys = [key for key in SPLIT_KEYS if key in record.data and record.data[key] != data.get(key)]
     if not keys or combined:
         return "use other data, or a split that it was not trained on"
-    return f"use its splits with {' '.join(f'data.{key}={record.data[key]}' for key in keys)}".replace("=None", "=null")
+    return f"use its splits with {' '.join(_override(f'data.{key}', record.data[key]) for key in keys)}"
+
+
+def _override(key: str, value: object) -> str:
+    """`key=value`, quoted for a shell."""
+    return shown(key, value) if isinstance(value, str) else shlex.quote(f"{key}={yaml_text(value)}".replace(" ", ""))
 
 
 def _warn_without_record(key: str, origin: Origin, source: object, config: Mapping[str, Any]) -> None:

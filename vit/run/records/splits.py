@@ -11,7 +11,7 @@ from vit.data import CorpusSource, DataError, PairSource, Source
 from vit.data.quality.equal_copies import warn_about_repeats
 from vit.data.splits.recorded import NEW, Entry, format_rows, list_entries, read_rows, restore_splits
 from vit.run.config.composing import ConfigError
-from vit.run.config.overrides import shown
+from vit.run.config.overrides import shown, yaml_text
 from vit.run.records.folder import NAMED, RunFolder, check_contents
 from vit.run.records.reading import read_stored
 
@@ -98,8 +98,9 @@ class DataRecord:
         """
         for key in SPLIT_KEYS:
             if key in data and key in self.data and data[key] != self.data[key]:
-                raise ConfigError(f"data.{key}={data[key]} would evaluate on training samples of {self.path}, which "
-                                  f"has {self.data[key]}; leave it out, and the recorded splits are used")
+                raise ConfigError(f"data.{key}={yaml_text(data[key])} would evaluate on training samples of {self.path}"
+                                  f", which has {yaml_text(self.data[key])}; leave it out, and the recorded splits are "
+                                  "used")
 
     def default_split(self) -> str:
         return "test" if "test" in self.splits else "val"
