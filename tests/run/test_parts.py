@@ -1,0 +1,241 @@
+"""Values that the parts of a run derive from its config, by hand."""
+
+import logging
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vit.data import Preprocessing, RandomCrop, RandomPatches, RandomResizedCrop
+from vit.data.decoding.bit_depth import FULL
+from vit.models import VisionTransformerConfig, create_model
+from vit.run.config.composing import ConfigError
+from vit.run.parts import devices, preprocessing
+from vit.run.parts.batches import build_crop
+from vit.run.parts.compilation import micro_batches
+from vit.run.parts.data_source import data_overrides, with_absolute_paths
+from vit.run.parts.devices import BF16_MIN_WIDTH, SMALL_STEP, Devices, choose_precision, find_devices, suited_threads
+from vit.run.parts.finetuning import describe, what_freezes
+from vit.run.parts.init_from import class_order
+from vit.run.parts.networks import matrix_flops, model_name
+from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
+from vit.run.parts.recipe import build_loss
+from vit.run.parts.trainer import monitor_mode, own_callbacks, weight_averages
+from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
+from vit.training import AverageEpochs, AverageWeights, Finetune
+from vit.training.finetuning.lora import add_lora
+
+COLOURS = Preprocessing((8, 8), mean=(0.1, 0.2, 0.6), std=(0.2, 0.3, 0.4))
+
+
+def trainer(accelerator="auto", devices="auto", num_nodes=1):
+    return {"accelerator": accelerator, "devices": devices, "num_nodes": num_nodes}
+
+
+@pytest.mark.parametrize(("gpus", "stated", "expected"), [
+    (0, trainer(), ("cpu", 1)), (4, trainer(), ("gpu", 4)), (4, trainer("cpu"), ("cpu", 1)),
+    (4, trainer("cpu", 3), ("cpu", 3)), (4, trainer("cuda", -1), ("gpu", 4)), (4, trainer("gpu", 4), ("gpu", 4)),
+    (4, trainer("auto", 1), ("gpu", 1)),
+    (4, trainer("gpu", 5), "trainer.devices=5: this machine has 4 GPUs; use 4, or trainer.accelerator=cpu"),
+    (0, trainer("cuda"), "trainer.accelerator=cuda: this machine has no CUDA device"),
+    (4, trainer("gpu", 0), "trainer.devices=0: must be a number of devices, or auto"),
+    (0, trainer("cpu", "two"), "trainer.devices=two: must be a number of devices, or auto"),
+])
+def test_devices_are_those_of_the_machine(monkeypatch, gpus, stated, expected):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    if isinstance(expected, str):
+        with pytest.raises(ConfigError, match=expected):
+            find_devices(stated)
+        return
+    found = find_devices({**stated, "num_nodes": 2})
+    assert (found.accelerator, found.number) == expected and found.world == 2 * found.number
+
+
+@pytest.mark.parametrize(("variables", "rank"), [
+    ({}, 0), ({"RANK": "5", "SLURM_PROCID": "2"}, 5), ({"SLURM_PROCID": "2", "LOCAL_RANK": "1"}, 2),
+    ({"NODE_RANK": "2", "LOCAL_RANK": "1"}, 9), ({"LOCAL_RANK": "3"}, 3),
+])
+def test_the_rank_is_that_of_the_launcher(monkeypatch, variables, rank):
+    for name in ("RANK", "SLURM_PROCID", "NODE_RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "environ", {**os.environ, **variables})
+    assert Devices("gpu", 4, 3).rank == rank
+
+
+def test_a_narrow_model_is_float32_on_a_processor(monkeypatch):
+    monkeypatch.setattr(devices, "resolve_precision", lambda stated, accelerator: f"{stated} on {accelerator}")
+    narrow, wide, other = (SimpleNamespace(config=SimpleNamespace(**{key: dim})) for key, dim in (
+        ("dim", BF16_MIN_WIDTH - 1), ("dim", BF16_MIN_WIDTH), ("name", "resnet18")))
+    assert choose_precision("auto", "cpu", narrow) == "32-true"
+    assert choose_precision("auto", "gpu", narrow) == "auto on gpu"
+    assert choose_precision("auto", "cpu", wide) == choose_precision("auto", "cpu", other) == "auto on cpu"
+
+
+@pytest.mark.parametrize(("accelerator", "flops", "threads", "limit"), [
+    ("cpu", SMALL_STEP - 1, 8, 1), ("cpu", SMALL_STEP, 8, None), ("gpu", 1.0, 8, None), ("cpu", 1.0, 1, None),
+])
+def test_small_steps_run_on_one_thread(monkeypatch, caplog, accelerator, flops, threads, limit):
+    limits = []
+    monkeypatch.setattr(devices, "busy_cores", lambda: 0)
+    monkeypatch.setattr(devices.torch, "get_num_threads", lambda: threads)
+    limited = devices.threadpool_limits
+    monkeypatch.setattr(devices, "threadpool_limits", lambda **options: limits.append(options) or limited(**options))
+    with caplog.at_level(logging.INFO, "vit"), suited_threads(flops, Devices(accelerator, 1, 1)):
+        pass
+    assert limits == ([] if limit is None else [{"limits": 1, "user_api": "openmp"}])
+    assert (f"threads: 1 of {threads}" in caplog.text) == (limit is not None)
+
+
+def test_mean_and_deviation_of_other_colour_modes_are_averaged():
+    grey = merged(COLOURS, {"mode": "L"})
+    assert grey["mean"] == pytest.approx([0.3]) and grey["std"] == pytest.approx([0.3]) and grey["mode"] == "L"
+    colours = merged(Preprocessing((8, 8), mean=(0.3,), std=(0.2,), mode="L"), {"mode": "RGB", "std": [1, 2, 3]})
+    assert colours["mean"] == pytest.approx([0.3] * 3) and colours["std"] == [1, 2, 3]
+    same = merged(COLOURS, {"mode": "RGB", "crop_pct": 0.5})
+    assert Preprocessing.from_dict(same) == COLOURS.replace(crop_pct=0.5)
+
+
+def test_what_is_not_stated_of_mean_and_deviation_is_measured(monkeypatch):
+    monkeypatch.setattr(preprocessing, "estimate", lambda train, made: ([0.7, 0.8, 0.9], [0.4, 0.5, 0.6]))
+    found = with_statistics(COLOURS, None, {"std": [1.0, 2.0, 3.0]})
+    assert found.mean == (0.7, 0.8, 0.9) and found.std == (1.0, 2.0, 3.0)
+    found = with_statistics(COLOURS, None, {"mean": [1.0, 2.0, 3.0]})
+    assert found.mean == (1.0, 2.0, 3.0) and found.std == (0.4, 0.5, 0.6)
+    assert with_statistics(COLOURS, None, {"mean": 0, "std": 0}) is COLOURS
+
+
+@pytest.mark.parametrize(("node", "values", "rule"), [
+    ({}, {"range": FULL}, None), ({"range": None}, {}, ""), ({"range": "auto"}, {}, "auto"),
+    ({"range": FULL}, {"range": FULL}, None), ({"range": [0, 4095]}, {"range": [0, 4095]}, None),
+])
+def test_the_range_of_pixel_values_is_stated_or_a_rule(node, values, rule):
+    assert stated_preprocessing({"preprocessing": {**node, "mode": "L", "mean": None}}) == (
+        {"mode": "L", **values}, rule)
+
+
+def test_the_overrides_of_the_data_are_absolute():
+    overrides = ["data=folder", "data.root=photos", "+data.note=1", "model=tiny", "recipe.epochs=3",
+                 "experiment=finetune", "data.preprocessing.mode=L", "database=x"]
+    data = {"root": "/there/my photos", "path": None, "leave_out": "/there/out.csv"}
+    assert data_overrides({"overrides": overrides, "data": data}) == [
+        "data=folder", "+data.note=1", "experiment=finetune", "data.preprocessing.mode=L",
+        "data.root=/there/my photos", "data.leave_out=/there/out.csv"]
+
+
+def test_the_paths_of_a_data_node_are_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    node = {"root": "photos", "path": None, "cache_dir": "~/cache", "corrections": "a/../b.csv", "name": "folder"}
+    assert with_absolute_paths(node) == {
+        "root": f"{tmp_path}/photos", "path": None, "cache_dir": f"{tmp_path}/home/cache",
+        "corrections": f"{tmp_path}/b.csv", "name": "folder"}
+
+
+def test_the_crop_is_that_of_the_recipe():
+    assert isinstance(build_crop({"scale": None, "ratio": [0.75, 1.33]}, 3), RandomCrop)
+    made = build_crop({"scale": [0.25, 1.0], "ratio": [0.5, 2.0]}, 3, relative=True)
+    assert isinstance(made, RandomResizedCrop) and not isinstance(made, RandomPatches)
+    with pytest.raises(ConfigError, match=r"recipe\.crop.*scale"):
+        build_crop({"scale": [1.5, 0.5], "ratio": [0.5, 2.0]}, 3)
+
+
+@pytest.mark.parametrize(("limit", "drop_last", "expected"), [
+    (1.0, True, 3 * 4 * 2), (1.0, False, 3 * 5 * 2), (8, True, 3 * 8), (800, True, 3 * 8),
+])
+def test_the_micro_batches_of_a_run_are_counted(limit, drop_last, expected):
+    job = SimpleNamespace(config={"recipe": {"batch_size": 8, "accumulate": 2, "drop_last": drop_last}},
+                          train_samples=37)
+    assert micro_batches(job, SimpleNamespace(limit_train_batches=limit, max_epochs=3)) == expected
+
+
+def test_classes_in_another_order_are_found_by_name():
+    assert class_order(["cat", "dog", "emu"], ["emu", "cat", "dog"]) == [2, 0, 1]
+    assert class_order(["cat", "dog"], ["cat", "emu"]) is class_order(["cat", "dog"], ["cat"]) is None
+
+
+def test_the_trained_parameters_are_counted():
+    model = nn.Linear(3, 2)
+    assert describe("head", model, {"bias": 0}) == "head, 2 of 8 parameters train (25.00%)"
+    assert describe("gradual", model, {"bias": 0, "weight": 3}) == (
+        "gradual, 2 of 8 parameters train from the start, 8 from epoch 4 on")
+
+
+def test_the_frozen_weights_of_an_override_are_named():
+    assert what_freezes(Finetune(name="head", trainable="head")) == ("finetune=head", "use finetune=full")
+    assert what_freezes(Finetune(depth=2)) == ("finetune.depth=2", "leave finetune.depth out")
+    assert what_freezes(Finetune(trainable="attention"))[0] == "finetune.trainable=attention"
+    assert what_freezes(Finetune(unfreeze_epochs=0.5, depth=3))[0] == "finetune.unfreeze_epochs=0.5"
+
+
+def test_a_loss_is_weighted_by_classes_only_where_the_balance_is_that_of_the_loss():
+    source = SimpleNamespace(multi_label=False, class_weights=lambda: np.array([1.0, 3.0], np.float32))
+    several = SimpleNamespace(multi_label=True, class_weights=source.class_weights)
+    for name, kind in (("cross_entropy", CrossEntropy), ("bce", BinaryCrossEntropy)):
+        node = {"name": name, "label_smoothing": 0.1}
+        logits, labels = torch.randn(4, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 1, 0])
+        plain, weighted = (build_loss(node, source, balance) for balance in ("sampling", "loss"))
+        assert type(plain) is type(weighted) is kind
+        assert torch.equal(plain(logits, labels), kind(0.1)(logits, labels))
+        assert torch.equal(weighted(logits, labels), kind(0.1, source.class_weights())(logits, labels))
+        assert not torch.equal(plain(logits, labels), weighted(logits, labels))
+        assert isinstance(build_loss(node, several, "none"), MultiLabelLoss)
+
+
+def test_there_is_one_average_of_the_weights():
+    assert weight_averages({"ema": None, "average_epochs": None}) == []
+    (ema,) = weight_averages({"ema": 0.9, "average_epochs": None})
+    (epochs,) = weight_averages({"ema": None, "average_epochs": 3})
+    assert isinstance(ema, AverageWeights) and ema.decay == 0.9 and isinstance(epochs, AverageEpochs)
+    with pytest.raises(ConfigError, match="recipe.ema and recipe.average_epochs are two ways to average"):
+        weight_averages({"ema": 0.9, "average_epochs": 3})
+
+
+def test_the_mode_of_a_resumed_run_follows_from_its_metric(caplog):
+    def job(resumed, mode):
+        callbacks = {"monitor": "val/loss", "mode": mode}
+        return SimpleNamespace(config={"callbacks": callbacks, "resumed": resumed},
+                               task=SimpleNamespace(metric_names=["val/loss", "val/accuracy"]))
+
+    assert monitor_mode(job(False, None)) == monitor_mode(job(False, "min")) == "min" and not caplog.records
+    with pytest.raises(ConfigError, match=r"callbacks.mode=max: val/loss is best where it is lowest \(min\)"):
+        monitor_mode(job(False, "max"))
+    assert monitor_mode(job(True, "max")) == "min" and "the resumed run uses min" in caplog.text
+
+
+def test_a_callback_is_an_option_or_a_node_with_a_target():
+    node = {"_target_": "pytorch_lightning.callbacks.DeviceStatsMonitor", "cpu_stats": True}
+    (made,) = own_callbacks({"monitor": "val/loss", "patience": None, "mine": node})
+    assert type(made).__name__ == "DeviceStatsMonitor" and made._cpu_stats is True
+    with pytest.raises(ConfigError, match=r"callbacks.patienc=3: no such option.*patience.*callbacks.patienc._target_"):
+        own_callbacks({"patienc": 3})
+
+
+def test_the_name_of_a_model_has_the_library():
+    assert model_name({"name": "vit_tiny"}) == "vit_tiny"
+    assert [model_name({"name": name, "library": "timm"}) for name in ("resnet18", "timm:resnet18", "timm/resnet18")
+            ] == ["timm:resnet18"] * 3
+    assert model_name({"name": None, "fallback": "vit_small"}) == "vit_small"
+    initial = SimpleNamespace(model={"kind": "timm", "name": "resnet18"}, name="runs/first")
+    assert model_name({"name": None}, initial) == "resnet18" and model_name({"name": "vit_tiny"}, initial) == "vit_tiny"
+    initial.model = VisionTransformerConfig(image_size=8, patch_size=4).to_dict()
+    assert model_name({"name": None}, initial) == "runs/first"
+    with pytest.raises(ConfigError, match=r"model.name=null: must be a string"):
+        model_name({"name": None})
+
+
+def test_matrices_of_a_text_model_are_counted_twice():
+    model = nn.ModuleDict({"fc": nn.Linear(3, 5), "norm": nn.LayerNorm(5), "conv": nn.Conv1d(2, 3, 4)})
+    model.pos_embed = nn.Parameter(torch.zeros(1, 7, 5))
+    assert matrix_flops(model) == 2 * (15 + 24)
+
+
+def test_the_parameters_of_lora_are_not_those_of_the_model():
+    model = create_model("vit_tiny", dim=8, depth=1, num_heads=1, image_size=8, patch_size=4, num_classes=2)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    add_lora(model, matrices=["q"], rank=2, alpha=2)
+    begins = {name: 0 for name, _ in model.named_parameters() if "lora" in name or name.startswith("head.")}
+    count = sum(parameter.numel() for name, parameter in model.named_parameters() if name in begins)
+    assert describe("lora", model, begins).startswith(f"lora, {count} of {total:,} parameters train")
