@@ -1,18 +1,21 @@
 """`vit runs`: the state and numbers of runs, filters, and the files it writes."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
+import yaml
 
 import vit
 from tests.run.conftest import table
 from vit.cli import main
 from vit.run.config.composing import ConfigError
-from vit.run.records.listing import list_runs, select
+from vit.run.records.listing import ListedRun, list_runs, select
 
 SHORT = ["recipe.epochs=2", "logger=csv", "report=false", "precision=32-true", "model.depth=1",
          "trainer.accelerator=cpu"]
@@ -54,6 +57,45 @@ def test_states_and_numbers(folder, finished):
     assert len(run.curve) == 2 and max(run.curve) == pytest.approx(run.val)
     assert runs["stopped"].test is None and runs["stopped"].val == pytest.approx(run.val)
     assert runs["failed"].remark == "ValueError: <no> such value" and "config.yaml" in runs["cut"].remark
+
+
+@pytest.mark.parametrize(("monitor", "val"), [("val/accuracy", 0.75), ("val/loss", 0.25)])
+def test_an_unfinished_run_has_the_value_of_its_best_epoch(folder, monitor, val):
+    stopped = folder / "digits" / "stopped"
+    rows = ["epoch,step,val/accuracy,val/loss", "1,9,0.75,0.5", "2,18,0.5,0.25", "3,27,0.5,0.5", ""]
+    (stopped / "metrics.csv").write_text("\n".join(rows))
+    config = yaml.safe_load((stopped / "config.yaml").read_text())
+    config["callbacks"]["monitor"] = monitor
+    config["data"] |= {"name": "folder", "root": "/there/photos/", "fold": "2/5"}
+    (stopped / "config.yaml").write_text(yaml.safe_dump(config))
+    run = by_name(folder)["stopped"]
+    assert (run.metric, run.val, run.epochs, run.planned_epochs) == (monitor.partition("/")[2], val, 3, 2)
+    assert run.data == "folder:photos 2/5" and run.model == config["model_name"]
+    assert run.curve == ((0.75, 0.5, 0.5) if monitor == "val/accuracy" else (0.5, 0.25, 0.5))
+
+
+def test_the_time_of_a_run_is_that_of_its_training_or_since_its_start(folder, finished):
+    seconds = json.loads((finished / "metrics.json").read_text())["seconds"]
+    log = folder / "digits" / "stopped" / "log.txt"
+    log.write_text("2026-01-02 03:04:05,678 INFO run folder: x\n2026-01-02 03:04:06,000 INFO y\n")
+    os.utime(log, (0, datetime.fromisoformat("2026-01-02 03:05:05").timestamp()))
+    (folder / "digits" / "early" / "log.txt").unlink()
+    runs = by_name(folder)
+    assert runs["finished"].seconds == seconds and runs["stopped"].seconds == 60
+    assert runs["stopped"].started == "2026-01-02 03:04:05"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", runs["cut"].started)
+    assert [run.started for run in runs.values()] == sorted((run.started for run in runs.values()), reverse=True)
+
+
+@pytest.mark.parametrize(("condition", "found"), [
+    ("val<0.5", [0.25]), ("val<=0.5", [0.25, 0.5]), ("val>0.5", [0.75]), ("val>=0.5", [0.5, 0.75]),
+    ("val = 0.5", [0.5]), ("val!=0.5", [0.25, 0.75, None]), ("val=", [None]), ("seed=1?", [0.5]),
+])
+def test_filters_compare_numbers(condition, found):
+    runs = [ListedRun(str(value), "finished", val=value, seed=seed)
+            for value, seed in ((0.75, 1), (None, 2), (0.25, 3), (0.5, 10))]
+    assert [run.val for run in select(runs, [condition], "val")] == found
+    assert [run.val for run in select(runs, [], "-val")] == [0.75, 0.5, 0.25, None]
 
 
 @pytest.mark.parametrize(("content", "remark"), [
