@@ -23,6 +23,7 @@ from vit.exchange.private_paths import overrides_without_folders
 from vit.models import model_from_config
 
 PLAIN = Preprocessing(size=16, mean=(0.5,) * 3, std=(0.25,) * 3)
+UNIT = PLAIN.replace(mean=(0.0,) * 3, std=(1.0,) * 3)
 CLASSES = ["a|b", "<c>", "d e"]
 SMALL = {"dim": 16, "depth": 1, "num_heads": 2}
 IMAGES = {"kind": "vit", "image_size": 16, "patch_size": 8, **SMALL}
@@ -43,6 +44,12 @@ def saved(folder, kind):
         "translator": ({"kind": "encoder_decoder", **TEXTS}, (), None,
                        {"tokenizers": BYTES | {"target": ByteTokenizer()}}),
         "mae": ({**IMAGES, "kind": "mae", **DECODER}, (), PLAIN, {}),
+        "pairs": ({"kind": "text_classifier", "num_classes": 3, **TEXTS, "max_len": 40}, CLASSES, None,
+                  {"tokenizers": BYTES, "extra": {"columns": 2}}),
+        "image features": ({**IMAGES, "num_classes": 0}, (), PLAIN, {}),
+        "text features": ({"kind": "text_classifier", "num_classes": 0, **TEXTS}, (), None, {}),
+        "ensemble": ({"kind": "ensemble", "member": {**IMAGES, "num_classes": 3}, "means": [[0.5] * 3],
+                      "stds": [[0.25] * 3]}, CLASSES, UNIT, {}),
     }[kind]
     warning = pytest.warns(UserWarning, match="under vit's own names") if kind == "conv" else contextlib.nullcontext()
     with warning:
@@ -58,6 +65,10 @@ def saved(folder, kind):
         ("text", "text-classification", "vit", "It assigns a text one of 3 classes."),
         ("translator", "translation", "vit", "It generates text from a text."),
         ("mae", None, "vit", "It is pre-trained and makes no predictions"),
+        ("pairs", "text-classification", "vit", "It assigns a text one of 3 classes."),
+        ("image features", None, "timm", "It is pre-trained and makes no predictions"),
+        ("text features", None, "vit", "It is pre-trained and makes no predictions"),
+        ("ensemble", "image-classification", "vit", "It assigns an image one of 3 classes."),
     ],
 )
 def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, sentence):
@@ -72,7 +83,7 @@ def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, sentence)
         assert "multi-label" in card.data.tags and "| a\\|b | 0.2000 |" in text and "| &lt;c> | 0.5000 |" in text
 
 
-@pytest.mark.parametrize("kind", ["image", "two", "labels", "text", "translator"])
+@pytest.mark.parametrize("kind", ["image", "two", "labels", "text", "translator", "pairs", "ensemble"])
 def test_the_code_of_a_card_runs_unchanged(tmp_path, monkeypatch, capsys, kind):
     folder = saved(tmp_path / "FOLDER", kind)
     monkeypatch.chdir(tmp_path)
@@ -82,8 +93,8 @@ def test_the_code_of_a_card_runs_unchanged(tmp_path, monkeypatch, capsys, kind):
     for block in blocks:
         exec(block, {})
     printed = capsys.readouterr().out
-    if kind in ("image", "two", "labels"):
-        count = {"image": 3, "two": 2}.get(kind)
+    if kind in ("image", "two", "labels", "ensemble"):
+        count = {"image": 3, "two": 2, "ensemble": 3}.get(kind)
         assert str(vit.load(folder).predict("photo.jpg", top_k=count)[0].names) in printed
 
 
@@ -138,10 +149,11 @@ def bash_commands(text):
 QUICK = ["recipe.epochs=1", "trainer.accelerator=cpu", "precision=32-true", "logger=csv", "report=false"]
 
 
-def test_the_command_of_a_pre_trained_model_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["mae", "image features"])
+def test_the_command_of_a_pre_trained_model_runs(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos", {"cat": 10, "dog": 10})
-    (command,) = bash_commands(model_card(load_bundle(saved(tmp_path / "FOLDER", "mae"))))
+    (command,) = bash_commands(model_card(load_bundle(saved(tmp_path / "FOLDER", kind))))
     assert main([*command, *QUICK]) == 0
 
 

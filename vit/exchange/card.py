@@ -20,10 +20,12 @@ LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 PIPELINES = {
     "vit": "image-classification",
     "timm": "image-classification",
+    "ensemble": "image-classification",
     "text_classifier": "text-classification",
     "encoder_decoder": "translation",
     "masked_text": "fill-mask",
 }
+CLASSIFICATION = ("image-classification", "text-classification")
 TYPES = {"top5": "top_5_accuracy", "map": "mean_average_precision", "f1_micro": "f1"}  # our names -> the hub's
 CLASSES = 200  # listed in full up to here
 
@@ -78,10 +80,10 @@ def bundle_config(bundle: Bundle) -> dict[str, Any]:
 
 def pipeline(bundle: Bundle) -> str | None:
     """The hub's name of the task; None for a model that predicts nothing."""
-    kind = bundle.model.config.kind
-    if kind == "encoder_decoder" and bundle.preprocessing is not None:
+    task = PIPELINES.get(bundle.model.config.kind)
+    if task == "translation" and bundle.preprocessing is not None:
         return "image-to-text"
-    return PIPELINES.get(kind)
+    return None if task in CLASSIFICATION and not bundle.classes else task
 
 
 def base_model(source: str | None) -> str | None:

@@ -26,7 +26,7 @@ CALLS = {
                     "    print(prediction.names, prediction.probabilities)",
     "multi_label": 'for prediction in predictor.predict("photo.jpg"):\n'
                    "    print(prediction.names, prediction.probabilities)",
-    "text_classes": 'for prediction in predictor.predict(["a text"]):\n'
+    "text_classes": 'for prediction in predictor.predict([{text}]):\n'
                     "    print(prediction.names, prediction.probabilities)",
     "masked_words": 'print(predictor.predict("a text with a [MASK]")[0].masks)',
     "generation": 'print(predictor.predict(["{source}"])[0].text)',
@@ -39,7 +39,9 @@ def usage(bundle: Bundle, repo: str | None) -> str:
     ours = f"hub:{repo}" if repo else "FOLDER"
     call = predict_call(bundle)
     if call is None:
-        start = f"python -m vit train data=folder data.root=photos init_from={ours}"
+        texts = bundle.model.config.kind == "text_classifier"
+        data = "data=text_table data.path=reviews.csv" if texts else "data=folder data.root=photos"
+        start = f"python -m vit train {data} init_from={ours}"
         return f"## Use\n\n```bash\n{start}\n```"
     parts = ["## Use", "With vit, the Python package `vitwright` (safetensors and JSON: nothing is unpickled):",
              OURS.format(ours=ours, call=call)]
@@ -57,10 +59,11 @@ def predict_call(bundle: Bundle) -> str | None:
         return CALLS["generation"].format(source="a text" if bundle.preprocessing is None else "line.png")
     if kind == "masked_text":
         return CALLS["masked_words"]
-    if kind == "text_classifier":
-        return CALLS["text_classes"]
     if not bundle.classes:
         return None
+    if kind == "text_classifier":
+        pairs = bundle.extra.get("columns") == 2
+        return CALLS["text_classes"].format(text='("a text", "another text")' if pairs else '"a text"')
     if bundle.thresholds:
         return CALLS["multi_label"]
     return CALLS["single_label"].format(count=min(3, len(bundle.classes)))
