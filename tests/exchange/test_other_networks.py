@@ -16,7 +16,7 @@ from tests.exchange.conftest import CLOSE, SIZE, images, scramble
 from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
-from vit.exchange import import_weights
+from vit.exchange import import_weights, open_model
 from vit.exchange.convert import convert
 from vit.run.parts.init_from import load_initial
 
@@ -256,6 +256,33 @@ def test_a_timm_folder_of_one_channel_reads_grey_images(tmp_path) -> None:
     timm.models.save_for_hf(tiny(in_chans=1), tmp_path)
     preprocessing = vit.load(tmp_path).preprocessing
     assert (preprocessing.mode, len(preprocessing.mean), len(preprocessing.std)) == ("L", 1, 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_model_of_another_number_of_channels_reads_images_of_that_number(channels: int, tmp_path) -> None:
+    """The preprocessing kept the source's number, and no image could be predicted."""
+    model = scramble(vit.create_model("vit_tiny", image_size=28, patch_size=7, dim=32, depth=1, num_heads=2,
+                                      num_classes=3, in_chans=4 - channels))
+    stated = {3: {"mean": (0.25, 0.5, 0.75), "std": (0.125, 0.25, 0.375)},
+              1: {"mode": "L", "mean": (0.5,), "std": (0.25,)}}[4 - channels]
+    source = save_bundle(tmp_path / "source", model, ["a", "b", "c"], Preprocessing(size=28, **stated))
+    convert(source, tmp_path / "bundle", in_chans=channels)
+    predictor = vit.load(tmp_path / "bundle")
+    found = predictor.preprocessing
+    assert (found.mode, found.mean, found.std) == ({1: "L", 3: "RGB"}[channels], (0.5,) * channels, (0.25,) * channels)
+    picture = Image.effect_noise((28, 28), 90).convert("RGB")
+    x = found.normalize(found.image(picture)[None])
+    with torch.no_grad():
+        expected = import_weights(source, in_chans=channels)[0](x).softmax(-1)[0]
+    assert predictor.predict([picture])[0].probabilities[0] == pytest.approx(expected.max().item(), abs=1e-5)
+
+
+def test_a_model_of_texts_is_opened_for_its_features(tmp_path) -> None:
+    reference = scramble(hf.BertModel(hf.BertConfig(**SIZES)))
+    reference.save_pretrained(tmp_path)
+    found = open_model(tmp_path, features_only=True)
+    assert found.preprocessing is None and found.model.config.kind == "text_classifier"
 
 
 def test_a_checkpoint_of_lightning_with_a_config_of_its_own(tmp_path) -> None:

@@ -11,12 +11,13 @@ from vit.bundle import CONFIG, WEIGHTS, Bundle, Calibration, LabelCalibration, l
 from vit.bundle.files import read_json
 from vit.data import Preprocessing
 from vit.exchange.checkpoint import Checkpoint
-from vit.exchange.importing import import_checkpoint
+from vit.exchange.importing import IMAGE_KINDS, import_checkpoint
 from vit.exchange.options import Hints
-from vit.exchange.preprocessing import assumed_preprocessing
+from vit.exchange.preprocessing import assumed_preprocessing, with_channels
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import HUB, TIMM, TIMM_SLASH, WEIGHT_FILES, WeightSource
 from vit.exchange.stated_size import at_stated_size
+from vit.models import TimmConfig
 from vit.weights import KeyReport
 
 # parameters of CLIP that project into the space that images and texts share
@@ -66,9 +67,10 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
     if not features_only:
         check_predicts(checkpoint, model.config.to_dict())
         check_head(checkpoint, model.config, report)
-    preprocessing = resolve_preprocessing(checkpoint, model.config)
     stated = checkpoint.stated_preprocessing
-    if stated is not None and preprocessing.size != tuple(stated.size):
+    of_images = model.config.kind in (*IMAGE_KINDS, TimmConfig.kind)
+    preprocessing = resolve_preprocessing(checkpoint, model.config) if of_images else stated
+    if of_images and stated is not None and preprocessing.size != tuple(stated.size):
         (height, width), (rows, columns) = preprocessing.size, stated.size
         warnings.warn(f"{checkpoint.name}: images are resized to {height}x{width}, the size of the model; its "
                       f"preprocessing states {rows}x{columns}", stacklevel=3)
@@ -99,7 +101,7 @@ def resolve_preprocessing(checkpoint: Checkpoint, config: Any) -> Preprocessing:
     """The checkpoint's preprocessing at the size and channels of the model; one that is assumed gives a warning."""
     size = tuple(config.image_size)
     if checkpoint.stated_preprocessing is not None:
-        return checkpoint.stated_preprocessing.replace(size=size)
+        return with_channels(checkpoint.stated_preprocessing.replace(size=size), config.in_chans)
     assumed = assumed_preprocessing(checkpoint.format.name, size, config.in_chans)
     warnings.warn(f"{checkpoint.name} does not state its preprocessing; assumed: {assumed.resize} to "
                   f"{size[0]}x{size[1]}, crop_pct {assumed.crop_pct}, {assumed.interpolation}, mean {assumed.mean}, "

@@ -72,6 +72,16 @@ def channel_values(mean: Sequence[float], std: Sequence[float], channels: int | 
     return {"mode": "L", **{name: (sum(each) / len(each),) for name, each in values.items()}}
 
 
+def with_channels(preprocessing: Preprocessing, channels: int) -> Preprocessing:
+    """The same preprocessing for a model of one channel, or of three, with the mean and std averaged or repeated; for
+    another number of channels as it is.
+    """
+    if channels == preprocessing.channels or channels not in (1, 3):
+        return preprocessing
+    mean, std = ((sum(each) / len(each),) * channels for each in (preprocessing.mean, preprocessing.std))
+    return preprocessing.replace(mode="L" if channels == 1 else "RGB", mean=mean, std=std)
+
+
 def from_transformers(values: Mapping[str, Any], model_type: str | None = None) -> Preprocessing:
     """The preprocessing of transformers' `preprocessor_config.json`; a key that is missing or null has the default of
     the image processor.
