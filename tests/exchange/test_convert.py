@@ -20,7 +20,7 @@ from vit.bundle import LabelCalibration, load_bundle, save_bundle
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer
 from vit.exchange import SourceError
-from vit.exchange.comparing import check_same
+from vit.exchange.comparing import check_same, relative_difference
 from vit.exchange.convert import convert
 
 PHOTOS = Path(__file__).parents[1] / "data_files" / "clothing"
@@ -384,6 +384,13 @@ def test_weights_that_differ_by_3e_5_are_another_model(tmp_path) -> None:
         model.head.weight.mul_(1 + 3e-5), model.head.bias.mul_(1 + 3e-5)
     with pytest.raises(SourceError, match=r"has other outputs when vit reads it: they differ by 3e-05"):
         check_same(tmp_path / "theirs.pth", "torchvision", model)
+
+
+def test_an_output_that_is_not_a_number_differs_from_every_number() -> None:
+    numbers, wrong = torch.tensor([1.0, 2.0]), torch.tensor([1.0, torch.nan])
+    assert relative_difference(torch.tensor([1.0, 2.5]), numbers) == 0.25
+    for found, stated in ((wrong, numbers), (numbers, wrong), (numbers[:1], numbers)):
+        assert max(map(relative_difference, (numbers, found), (numbers, stated))) == torch.inf
 
 
 def test_existing_files_are_not_overwritten(tmp_path) -> None:

@@ -227,6 +227,17 @@ def test_a_network_of_timm_that_is_no_vision_transformer_is_read_by_every_functi
         assert initial.model["kind"] == "timm" and initial.model["name"] == "test_efficientnet"
 
 
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda t: t.to(torch.int8), "conv_stem.weight is of int8, as quantised weights"),
+    (lambda t: t * torch.inf, "conv_stem.weight holds numbers that are not finite"),
+])
+def test_a_tensor_that_is_no_weight_of_a_network_of_timm(tmp_path, change, message: str) -> None:
+    """The integers were rounded weights, and infinite numbers were loaded."""
+    state, file = small_network().state_dict(), tmp_path / "test_efficientnet.safetensors"
+    save_file({**state, "conv_stem.weight": change(state["conv_stem.weight"])}, file)
+    refused(file, message)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_stem_with_batch_norms_is_converted(tmp_path) -> None:
     model = scramble(vit.create_model("vit_tiny", image_size=32, patch_size=8, dim=32, depth=1, num_heads=2,

@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -39,7 +40,7 @@ def check_same(path: Path, to: str, model: nn.Module) -> None:
                 raise SourceError(f"{library} cannot read the model that --to {to} would save ({type(error).__name__}: "
                                   f"{reason}); nothing was saved, --to bundle saves it unchanged") from error
             difference = max(map(relative_difference, found, expected))
-            if len(found) != len(expected) or not difference <= TOLERANCE:
+            if len(found) != len(expected) or difference > TOLERANCE:
                 raise SourceError(f"the model that --to {to} would save has other outputs when {library} reads it: "
                                   f"they differ by {difference:.2g} of the largest; nothing was saved, --to bundle "
                                   "saves it unchanged")
@@ -56,10 +57,11 @@ def unchanged_random_state() -> Iterator[None]:
 
 
 def relative_difference(found: Tensor, expected: Tensor) -> float:
-    """The largest difference, relative to the largest output; infinite where shapes differ."""
+    """The largest difference, relative to the largest output; infinite where shapes differ or an output is NaN."""
     if found.shape != expected.shape:
-        return torch.inf
-    return float((found.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-3))
+        return math.inf
+    difference = float((found.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-3))
+    return math.inf if math.isnan(difference) else difference  # `max` may pass over NaN
 
 
 def make_probe(config: Any) -> dict[str, Tensor]:

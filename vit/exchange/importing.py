@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vit.data.images.preprocessing import as_size
 from vit.exchange.checkpoint import Checkpoint
@@ -67,8 +67,7 @@ def import_checkpoint(
         SourceError: as `import_weights`.
     """
     config, changed = dict(checkpoint.config), vars(changes or Changes())
-    if config["kind"] != TimmConfig.kind:
-        check_numbers(checkpoint)
+    check_numbers(checkpoint)
     has_own_head = changed["num_classes"] in (None, config.get("num_classes"))
     grid = source_grid(config)
     config |= {key: value for key, value in changed.items() if value is not None}
@@ -82,14 +81,25 @@ def import_checkpoint(
 
 def check_numbers(checkpoint: Checkpoint) -> None:
     """Raises SourceError for tensors of the network that are not finite floating-point numbers."""
-    for name, tensor in checkpoint.weights.converted.items():
-        if not name.startswith(PARTS) or name.endswith(COUNTERS):
-            continue
+    for name, tensor in floating_point_tensors(checkpoint).items():
         if not tensor.is_floating_point():
             raise checkpoint.error(f"{name} is of {str(tensor.dtype).removeprefix('torch.')}, as quantised weights "
                                    "are; use the weights in float32, float16 or bfloat16")
         if not torch.isfinite(tensor.sum(dtype=torch.float64)):
             raise checkpoint.error(f"{name} holds numbers that are not finite; the training that saved it had diverged")
+
+
+def floating_point_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The tensors that must be floating-point numbers: of our models, or the parameters of a network of timm under its
+    own names, whose buffers may be integers.
+    """
+    if checkpoint.config["kind"] == TimmConfig.kind:
+        with torch.device("meta"):
+            network = model_from_config(checkpoint.config)
+        names = {name for name, _ in network.named_parameters()}
+        return {name: tensor for name, tensor in checkpoint.weights.state.items() if name in names}
+    return {name: tensor for name, tensor in checkpoint.weights.converted.items()
+            if name.startswith(PARTS) and not name.endswith(COUNTERS)}
 
 
 def source_grid(config: Mapping[str, Any]) -> tuple[int, int] | None:

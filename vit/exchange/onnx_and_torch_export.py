@@ -159,7 +159,7 @@ def check_program(path: Path, to: str, program: Program) -> None:
         with torch.no_grad():
             expected = exact.outputs(program.preprocessing.normalize(pixels).double())
             difference = max(map(relative_difference, RUNNERS[to](path, pixels), expected))
-        if not difference <= CLOSE:
+        if difference > CLOSE:
             raise SourceError(f"the program that --to {to} would save has other outputs for {batch} images: they "
                               f"differ by {difference:.2g} of the largest; nothing was saved")
 
