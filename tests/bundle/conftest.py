@@ -13,7 +13,8 @@ PREPROCESSING = Preprocessing(size=(32, 48), resize="squash", mean=(0.4, 0.5, 0.
 
 def tiny(**overrides):
     torch.manual_seed(0)
-    return vit.create_model("vit_tiny", image_size=(32, 48), patch_size=8, num_classes=3, depth=2, **overrides).eval()
+    options = {"image_size": (32, 48), "patch_size": 8, "num_classes": 3, "depth": 2}
+    return vit.create_model("vit_tiny", **{**options, **overrides}).eval()
 
 
 def images(count=2, height=32, width=48):

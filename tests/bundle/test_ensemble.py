@@ -1,9 +1,55 @@
-"""Members of an ensemble must be of one kind."""
+"""Members of an ensemble must be alike, and the ensemble predicts the mean of their probabilities."""
 
 import pytest
+import torch
 
-from tests.bundle.conftest import CLASSES, PREPROCESSING
-from vit.bundle import BundleError, save_bundle, save_ensemble
+from tests.bundle.conftest import CLASSES, PREPROCESSING, images, tiny
+from vit.bundle import BundleError, Calibration, LabelCalibration, load_bundle, save_bundle, save_ensemble
+
+OTHER = {  # what differs -> the message
+    "classes": (["a", "b", "c"], PREPROCESSING, r"has other classes than .*: \['a', 'b', 'c'\] and \['cat', 'dog', 'h"),
+    "depth": (CLASSES, PREPROCESSING, "has another architecture than .*: depth is 1 and 2; the members"),
+    "crop": (CLASSES, PREPROCESSING.replace(crop_pct=0.5),
+             "prepares images in another way than .*: crop_pct is 0.5 and 1.0; set data.preprocessing.crop_pct"),
+}
+
+
+@pytest.mark.parametrize("part", OTHER)
+def test_members_that_differ_are_refused_with_both_values(tmp_path, model, folder, part):
+    classes, preprocessing, message = OTHER[part]
+    other = save_bundle(tmp_path / "other", tiny(depth=1) if part == "depth" else model, classes, preprocessing)
+    with pytest.raises(BundleError, match=f"other {message}"):
+        save_ensemble(tmp_path / "both", [folder, other])
+    assert not (tmp_path / "both").exists()
+
+
+def test_members_without_classes_are_refused(tmp_path):
+    member = save_bundle(tmp_path / "features", tiny(num_classes=0), [], PREPROCESSING)
+    with pytest.raises(BundleError, match="features has no classes, and an ensemble averages probabilities of classes"):
+        save_ensemble(tmp_path / "both", [member, member])
+    with pytest.raises(BundleError, match="needs one or more models"):
+        save_ensemble(tmp_path / "both", [])
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one label per image", "several labels per image"])
+def test_calibrated_and_other_members_are_averaged_as_probabilities(tmp_path, model, several):
+    numbers = (0.5, 0.25), (0.125, 0.0625)
+    record = LabelCalibration(9, (2.0, 0.5, 4.0), *numbers) if several else Calibration(9, 3.0, *numbers)
+    probabilities = torch.sigmoid if several else lambda logits: logits.softmax(-1)
+    other = PREPROCESSING.replace(mean=(0.1, 0.2, 0.3), std=(0.5, 0.4, 0.3))
+    thresholds = [[0.25, 0.5, 0.75], [0.5, 0.25, 0.25]] if several else [(), ()]
+    members = [save_bundle(tmp_path / "a", model, CLASSES, PREPROCESSING, thresholds=thresholds[0], calibration=record),
+               save_bundle(tmp_path / "b", model, CLASSES, other, thresholds=thresholds[1])]
+    bundle = load_bundle(save_ensemble(tmp_path / "both", members, {"val/f1": 0.5}, {"data": ["data=digits"]}))
+    pixels = images().sigmoid()
+    one, two = (model((pixels - torch.tensor(each.mean).view(-1, 1, 1)) / torch.tensor(each.std).view(-1, 1, 1))
+                for each in (PREPROCESSING, other))
+    divisor = torch.tensor(record.temperatures if several else record.temperature)
+    expected = (probabilities(one / divisor) + probabilities(two)) / 2
+    torch.testing.assert_close(probabilities(bundle.model(bundle.preprocessing.normalize(pixels * 255))), expected)
+    assert bundle.thresholds == ((0.375, 0.375, 0.5) if several else ())
+    assert (bundle.classes, bundle.metrics) == (CLASSES, {"val/f1": 0.5}) and bundle.calibration is None
+    assert bundle.extra == {"data": ["data=digits"], "members": [str(member) for member in members]}
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -9,8 +9,18 @@ import pytest
 import torch
 
 from tests.bundle.conftest import CLASSES, PREPROCESSING, images
-from vit.bundle import BundleError, folder_replacement, load_bundle
+from vit.bundle import (
+    BundleError,
+    Calibration,
+    LabelCalibration,
+    Quantiles,
+    folder_replacement,
+    load_bundle,
+    save_bundle,
+)
+from vit.data import ByteTokenizer
 from vit.exchange.read import read_checkpoint
+from vit.models import model_from_config
 
 
 def test_everything_that_was_saved_is_loaded(folder, model):
@@ -22,6 +32,27 @@ def test_everything_that_was_saved_is_loaded(folder, model):
     assert (bundle.metrics, bundle.extra) == ({"val/accuracy": 0.9}, {"data": ["data=digits"]})
     assert bundle.record["versions"]["torch"] == torch.__version__
     assert sorted(item.name for item in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(("thresholds", "record"), [
+    ((), Calibration(4, 2.0, (0.5, 0.25), (0.125, 0.0625), {"aps": Quantiles(2, (0.25, 0.75))})),
+    ((0.25, 0.5, 0.0), LabelCalibration(4, (2.0, 0.5, 1.0), (0.5, 0.25), (0.125, 0.0625), ("dog",))),
+])
+def test_a_calibration_is_loaded_as_it_was_saved(tmp_path, model, thresholds, record):
+    saved = save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING, thresholds=thresholds, calibration=record)
+    bundle = load_bundle(saved)
+    assert (bundle.thresholds, bundle.calibration) == (thresholds, record)
+
+
+def test_a_tokenizer_of_another_model_is_named(tmp_path):
+    config = {"kind": "text_classifier", "num_classes": 3, "vocab_size": 100, "max_len": 9, "dim": 8, "depth": 1,
+              "num_heads": 2}
+    tokenizers = {"source": ByteTokenizer()}
+    saved = save_bundle(tmp_path / "model", model_from_config(config), CLASSES, tokenizers=tokenizers)
+    with pytest.raises(BundleError, match="config.json: the source tokenizer has 261 tokens, the model only 100"):
+        load_bundle(saved).tokenizer("source")
+    with pytest.raises(BundleError, match="config.json has no target tokenizer, which texts need"):
+        load_bundle(saved).tokenizer("target")
 
 
 def test_a_config_with_nan_is_refused(folder):
@@ -108,6 +139,9 @@ def flip(folder):
     (lambda f: edit(f, lambda c: c["vit"]["preprocessing"].update(size=[0, 3])), "size"),
     (lambda f: edit(f, lambda c: c["vit"]["classes"].pop()), "3 outputs, but 2"),
     (lambda f: edit(f, lambda c: c["vit"].update(classes=None)), "config.json"),
+    (lambda f: edit(f, lambda c: c["vit"].update(thresholds=[0.5])), "1 thresholds were given for 3 classes"),
+    (lambda f: edit(f, lambda c: c["vit"].update(thresholds=[0.5, 2, 0])), "threshold 2 is not a probability"),
+    (lambda f: edit(f, lambda c: c["vit"]["model"].update(dim=48000, depth=2)), "it describes a model of "),
     (lambda f: edit(f, lambda c: c["vit"].update(model=[])), "config.json"),
 ])
 def test_damage_is_named_on_one_line(folder, damage, message):

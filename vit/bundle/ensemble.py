@@ -66,6 +66,9 @@ def _check_member(bundle: Bundle, first: Bundle) -> None:
     if kind not in MEMBERS or not isinstance(bundle.preprocessing, Preprocessing):
         raise BundleError(f"{bundle.path} is of kind {kind}; an ensemble bundle is made of classifiers of images "
                           f"({', '.join(MEMBERS)})")
+    if not bundle.classes:
+        raise BundleError(f"{bundle.path} has no classes, and an ensemble averages probabilities of classes; train it "
+                          f"for a task with init_from={bundle.path}")
     if isinstance(bundle.preprocessing, PackedPreprocessing):
         raise BundleError(f"{bundle.path} is for images that keep their aspect ratio (data.pack=true), and an ensemble "
                           "for images of one size; train its members with data.pack=false")
