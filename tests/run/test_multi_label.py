@@ -101,6 +101,18 @@ def test_the_run_learnt_and_left_its_files(shapes_run):
     assert metrics["val/map"] == max(float(row["val/map"]) for row in rows)
 
 
+def test_a_checkpoint_assigns_several_labels_too(shapes_run):
+    """It was loaded as a classifier of one label per image. Its thresholds are not chosen yet."""
+    predictor, bundle = vit.load(shapes_run / "checkpoints" / "best.ckpt"), load_bundle(shapes_run)
+    assert predictor.thresholds.tolist() == [0.5] * 3 and predictor.classes == bundle.classes
+    photo = next((shapes_run / "samples").iterdir())
+    x = bundle.preprocessing.normalize(bundle.preprocessing.image(photo)[None])
+    with torch.no_grad():
+        expected = dict(zip(bundle.classes, bundle.model(x).sigmoid()[0].tolist(), strict=True))
+    found = predictor.predict([photo], top_k=3)[0]
+    assert dict(zip(found.names, found.probabilities, strict=True)) == pytest.approx(expected, abs=1e-6)
+
+
 def test_the_numbers_follow_from_the_predictions(shapes_run):
     metrics, rows = json.loads((shapes_run / "metrics.json").read_text()), read(shapes_run / "predictions.csv")
     truth, predicted = hot([row["true"] for row in rows]), hot([row["labels"] for row in rows])

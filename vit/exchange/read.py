@@ -170,9 +170,21 @@ def read_training_checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoi
         state = {name: tensor.clone() for name, tensor in state.items()}
     if config["model"].get("tied") == "all":  # an average has the shared matrix under one name
         state.setdefault("target_embed.token.weight", state["embed.token.weight"])
+    classes = list(config.get("classes", ()))
+    several = bool(classes) and assigns_several_labels(config)
+    notes = ["a run chooses the thresholds of its labels at its end; 0.5 is that of each"] if several else []
     return Checkpoint(str(path), state, model_config=dict(config["model"]),
                       stated_preprocessing=preprocessing_from_dict(config["data"].get("preprocessing")),
-                      class_names=list(config.get("classes", ())), tokenizers=tokenizers, extra=config.get("use", {}))
+                      class_names=classes, tokenizers=tokenizers, thresholds=(0.5,) * len(classes) if several else (),
+                      extra=config.get("use", {}), notes=notes)
+
+
+def assigns_several_labels(config: Mapping[str, Any]) -> bool:
+    """Whether the config of a run is that of several labels per image: only such a run monitors the mean average
+    precision, by default, or has cells of several labels.
+    """
+    monitor = (config.get("callbacks") or {}).get("monitor")
+    return monitor == "val/map" or bool(config["data"].get("label_separator"))
 
 
 def timm_config_by_name(file: Path, state: Mapping[str, Tensor]) -> dict[str, Any]:
