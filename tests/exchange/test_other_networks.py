@@ -163,6 +163,17 @@ def test_openclip_pools_and_prepares_as_its_config_states(clip_folder, tmp_path)
     refused(folder, "final_ln_after_pool=True", "no model of vit")
 
 
+def test_the_weights_of_openclip_beside_those_of_transformers_have_their_own_config(clip_folder) -> None:
+    """As in repositories of the hub that hold a model in both forms; config.json describes the other one."""
+    folder, reference = clip_folder
+    tower = {key: value for key, value in SIZE.items() if key != "num_hidden_layers"}
+    config = hf.CLIPConfig(vision_config={**tower, "hidden_act": "quick_gelu", "num_hidden_layers": 1})
+    torch.save(hf.CLIPModel(config).state_dict(), folder / "pytorch_model.bin")
+    config.save_pretrained(folder)
+    for source in (folder, folder / "open_clip_model.safetensors"):
+        same(import_weights(source)[0], reference.visual)
+
+
 def test_a_projection_has_no_classes_to_predict(clip_folder) -> None:
     tower = hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**SIZE, projection_dim=6))
     for source in (clip_folder[0], tower):

@@ -95,26 +95,30 @@ def read_folder(folder: Path) -> Checkpoint:
     bundle = folder / "model"
     if (folder / CONFIG_FILES[0]).is_file() or not (bundle / CONFIG_FILES[0]).is_file():
         bundle = folder
-    config = read_config(bundle)
-    if "vit" in config:
+    if "vit" in read_config(bundle):
         return read_bundle(bundle)
     file = next((bundle / name for name in WEIGHT_FILES if (bundle / name).is_file()), None)
     if file is None:
         found = ", ".join(sorted(item.name for item in bundle.iterdir())[:5]) or "nothing"
         raise SourceError(f"the folder holds no known file of weights: none of {', '.join(WEIGHT_FILES)}, but {found}"
                           f"{models_inside(folder)}", folder)
-    return read_weights_file(file, config, str(folder))
+    return read_weights_file(file, read_config(bundle, file.name), str(folder))
 
 
 def read_single_file(path: Path) -> Checkpoint:
     """The checkpoint in a file, with the config beside it if the file has the usual name of weights with a config."""
-    config = read_config(path.parent) if path.name in WEIGHT_FILES else {}
+    config = read_config(path.parent, path.name) if path.name in WEIGHT_FILES else {}
     return read_bundle(path.parent) if "vit" in config else read_weights_file(path, config, str(path))
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The config of timm, transformers, OpenCLIP or this project in a folder; {} without one."""
-    file = next((folder / name for name in CONFIG_FILES if (folder / name).is_file()), None)
+def read_config(folder: Path, weights: str = "") -> dict[str, Any]:
+    """The config of timm, transformers, OpenCLIP or this project in a folder; {} without one.
+
+    Args:
+        weights: the name of the file that is read: a folder may have OpenCLIP's config and weights beside others.
+    """
+    names = CONFIG_FILES[::-1] if weights.startswith("open_clip") else CONFIG_FILES
+    file = next((folder / name for name in names if (folder / name).is_file()), None)
     return read_json(file) if file else {}
 
 
