@@ -133,6 +133,7 @@ def test_the_card_is_valid_and_describes_the_run(pushed, hub, run):
     results = {result.metric_name: result for result in card.data.eval_results}
     assert results["accuracy"].metric_value == metrics["test/accuracy"] and results["accuracy"].dataset_name == "pets"
     assert results["loss"].metric_value == metrics["test/loss"] and results["accuracy"].dataset_split == "test"
+    assert metrics["test/images"] > 0 and "images" not in results and "| images |" not in card.text
     splits = {name: (run / "splits" / f"{name}.tsv").read_text().splitlines() for name in ("train", "val", "test")}
     birds = sum("emu|bird" in line for line in splits["train"])
     sizes = " / ".join(f"{len(lines)} {name}" for name, lines in splits.items())

@@ -95,11 +95,13 @@ def base_model(source: str | None) -> str | None:
 
 
 def final_metrics(bundle: Bundle, run: RunRecords) -> tuple[str, dict[str, float]]:
-    """(split, its metrics) of the finished model, or without a run folder those of the best epoch in the bundle."""
-    found = run.metrics or bundle.metrics
+    """(split, its metrics) of the finished model, or without a run folder those of the best epoch in the bundle. The
+    whole numbers that a run records of a split count its samples.
+    """
+    found, number = (run.metrics, float) if run.metrics else (bundle.metrics, int | float)
     for split in ("test", "val"):
         chosen = {key.partition("/")[2]: value for key, value in found.items()
-                  if key.startswith(f"{split}/") and isinstance(value, int | float)}
+                  if key.startswith(f"{split}/") and isinstance(value, number)}
         if chosen:
             return split, chosen
     return "", {}
