@@ -17,7 +17,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
-from vit.exchange.card import escaped, model_card
+from vit.exchange.card import base_model, escaped, model_card
 from vit.exchange.hub import public_config
 from vit.exchange.private_paths import overrides_without_folders
 from vit.models import model_from_config
@@ -105,6 +105,9 @@ SHORTENED = {
     "init_from=runs/a/b": "init_from=b",
     "init_from=hub:me/pets@abc": "init_from=hub:me/pets@abc",
     "init_from=timm:vit_tiny": "init_from=timm:vit_tiny",
+    "init_from=timm/vit_tiny": "init_from=timm/vit_tiny",
+    "data.root=.": "data.root=.",
+    "data.root=../photos/": "data.root=photos",
     "distill.teacher=runs/big/1": "distill.teacher=1",
     "name=/srv/secret": "name=secret",
     "model.vectors=~/glove.txt": "model.vectors=glove.txt",
@@ -121,6 +124,12 @@ SHORTENED = {
 def test_paths_in_overrides_are_left_out():
     assert dict(zip(SHORTENED, overrides_without_folders(list(SHORTENED)), strict=True)) == SHORTENED
     assert escaped("a|b\n<script>") == "a\\|b &lt;script>"
+
+
+def test_the_base_model_is_one_of_the_hub():
+    names = {"hub:me/pets@abc": "me/pets", "timm:vit_tiny": "timm/vit_tiny", "timm/vit_tiny": "timm/vit_tiny",
+             "runs/pets": None, "C:/runs/pets": None, None: None}
+    assert {source: base_model(source) for source in names} == names
 
 
 def test_what_is_published_contains_no_path(tmp_path):

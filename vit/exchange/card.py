@@ -12,6 +12,7 @@ from vit.bundle import Bundle
 from vit.bundle.files import SourceError
 from vit.exchange.private_paths import overrides_without_folders
 from vit.exchange.run_records import RunRecords, read_records
+from vit.exchange.sources import HUB, TIMM, TIMM_SLASH
 from vit.exchange.usage import usage
 from vit.messages import duration
 
@@ -88,10 +89,11 @@ def pipeline(bundle: Bundle) -> str | None:
 
 def base_model(source: str | None) -> str | None:
     """The model of the hub that the run started from; None where it is not one."""
-    scheme, _, name = (source or "").partition(":")
-    if scheme == "hub":
-        return name.partition("@")[0]
-    return f"timm/{name}" if scheme == "timm" else None
+    if source and source.startswith(HUB):
+        return source.removeprefix(HUB).partition("@")[0]
+    if source and source.startswith((TIMM, TIMM_SLASH)):
+        return TIMM_SLASH + source.removeprefix(TIMM).removeprefix(TIMM_SLASH)
+    return None
 
 
 def final_metrics(bundle: Bundle, run: RunRecords) -> tuple[str, dict[str, float]]:

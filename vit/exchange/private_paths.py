@@ -29,8 +29,8 @@ def override_without_folders(override: str) -> str:
     key, equals, value = override.partition("=")
     quotes = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
     bare = quotes[2].replace("\\'", "'") if quotes else value
-    if key.lstrip("+~") in PATH_KEYS and not bare.startswith(("hub:", "timm:")):
-        name = Path(bare).name
+    if key.lstrip("+~") in PATH_KEYS and not bare.startswith(("hub:", "timm:", "timm/")):
+        name = Path(bare).name or bare  # the folder "." has no name
         return f"{key}={name}" if re.fullmatch(r"[\w.@-]*", name) else f"{key}={quoted(name)}"
     return f"{key}{equals}{FOLDERS.sub('', value)}"
 
