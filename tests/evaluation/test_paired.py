@@ -75,6 +75,30 @@ def test_the_command_prints_and_writes_the_comparison(tmp_path, capsys):
     assert f"{second.mean():.2%}" in capsys.readouterr().out
 
 
+def test_the_table_in_80_columns_names_runs_below_their_common_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    above = tmp_path / "projects" / "experiments"
+    (above / "digits").mkdir(parents=True)
+    runs = [str(write(above / "digits" / name, right)) for name, right in zip(("first", "deep", "wide"), [
+        [1, 0, 1], [1, 0, 0], [0, 0, 0]], strict=True)]
+    assert main(["compare", *runs]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines() if "%  " in line] == ["deep", "wide"]
+    assert "compared with first" in shown
+    assert f"allrunsarein{above / 'digits'}" in "".join(shown.split())  # however the caption is wrapped
+    texts = [write_texts(above / name, ["a cat"] * 3, ["a cat"] * 3) for name in ("one", "two")]
+    assert main(["compare", *texts]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if "+0.00%" in line] == ["two"] * 3
+
+
+def test_names_of_runs_without_a_common_folder_are_whole():
+    from vit.cli.evaluation.compare import short_names
+
+    assert short_names(["a", "/tmp/b"]) == ("", {"a": "a", "/tmp/b": "/tmp/b"})
+    assert short_names(["runs/a/x", "runs/b/x"]) == ("runs", {"runs/a/x": "a/x", "runs/b/x": "b/x"})
+    assert short_names(["runs/a", "runs/a/eval"]) == ("runs", {"runs/a": "a", "runs/a/eval": "a/eval"})
+
+
 def write_texts(folder, texts, references, column="generated"):
     folder.mkdir()
     with open(folder / "predictions.csv", "w", newline="") as file:

@@ -1,5 +1,7 @@
 """`vit compare`: whether one classifier is better than another, on the same samples."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,6 +98,22 @@ def metric_values(found: "dict[str, dict[str, tuple[Interval, float | None]]]") 
             for name, each in found.items()}
 
 
+def short_names(runs: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """(The deepest folder that contains all runs, empty if there is none; the path of each run below it)."""
+    try:
+        above = os.path.commonpath([os.path.dirname(run) for run in runs])
+    except ValueError:  # absolute and relative paths
+        above = ""
+    return above, {run: os.path.relpath(run, above) if above else run for run in runs}
+
+
+def below(folder: str) -> str:
+    """The part of a caption that names the folder of all runs; empty if there is none."""
+    from rich import markup
+
+    return f"; all runs are in {markup.escape(folder)}" if folder else ""
+
+
 def show_metrics(first: str, samples: tuple[int, str, int],
                  found: "dict[str, dict[str, tuple[Interval, float | None]]]") -> None:
     """Print a row per compared run and metric.
@@ -109,16 +127,18 @@ def show_metrics(first: str, samples: tuple[int, str, int],
     from rich.table import Table
 
     count, unit, fewest = samples
-    caption = f"compared with {markup.escape(first)} on {count:,} {unit}"
+    above, names = short_names([first, *found])
+    caption = f"compared with {markup.escape(names[first])} on {count:,} {unit}{below(above)}"
     if count < fewest:
         caption += f"; intervals need {fewest} or more, and so do all p-values but that of exact match"
     table = Table(box=SIMPLE_HEAD, caption_justify="left",
                   caption=f"{caption} (p: McNemar's exact test of exact match, else paired bootstrap)")
     for name in ("run", "metric", "difference", "95% interval", "p"):
-        table.add_column(name, justify="left" if name in ("run", "metric") else "right", overflow="fold")
+        table.add_column(name, justify="left" if name in ("run", "metric") else "right", overflow="fold",
+                         no_wrap=name != "run")
     for run, metrics in found.items():
         for metric, (change, p) in metrics.items():
-            table.add_row(markup.escape(run), metric.replace("_", " "), f"{change.value:+.2%}",
+            table.add_row(markup.escape(names[run]), metric.replace("_", " "), f"{change.value:+.2%}",
                           "" if change.low is None else f"{change.low:+.2%} to {change.high:+.2%}",
                           "" if p is None else f"{p:.3g}")
     Console().print(table)
@@ -131,14 +151,16 @@ def paired_table(first: str, found: "dict[str, Paired]") -> "Table":
     from rich.table import Table
 
     one = next(iter(found.values()))
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left",
-                  caption=f"compared with {markup.escape(first)}: {one.first:.2%} of {one.samples:,} samples; only "
-                          "first, only this: samples that only one of the two gets right; p: McNemar's exact test")
-    for name in ("run", "accuracy", "difference", "95% interval", "only first", "only this", "p"):
+    above, names = short_names([first, *found])
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, caption_justify="left",
+                  caption=f"compared with {markup.escape(names[first])}: {one.first:.2%} of {one.samples:,} "
+                          f"samples{below(above)}; only first, only this: samples that only one of the two gets right; "
+                          "p: McNemar's exact test")
+    for name in ("run", "accuracy", "difference", "95% interval", "only\nfirst", "only\nthis", "p"):
         table.add_column(name, justify="left" if name == "run" else "right", overflow="fold", no_wrap=name != "run")
     for name, each in found.items():
         change = each.difference
-        table.add_row(markup.escape(name), f"{each.second:.2%}", f"{change.value:+.2%}",
+        table.add_row(markup.escape(names[name]), f"{each.second:.2%}", f"{change.value:+.2%}",
                       f"{change.low:+.2%} to {change.high:+.2%}", f"{each.only_first:,}", f"{each.only_second:,}",
                       f"{each.p_value:.3g}")
     return table
