@@ -16,6 +16,7 @@ from vit.report.figures.curves import curves_picture
 from vit.report.progress_bar import progress_bar
 from vit.report.summary import print_summary
 from vit.run.config.overrides import override_text
+from vit.run.config.own_configs import own_configs, own_folders
 from vit.run.console import command, console
 from vit.run.jobs import Job
 from vit.run.parts.data_source import data_overrides
@@ -32,8 +33,12 @@ EPOCH_0 = " (the start of training: no epoch was better)"
 PIXEL_KEYS = ("resampling", "cache", "cache_side")  # keys of data that determine the random crops of training
 
 
-def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
-    """Save and test the best weights, write the results of the run, and return its final metrics."""
+def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[str] = ()) -> dict:
+    """Save and test the best weights, write the results of the run, and return its final metrics.
+
+    Args:
+        overrides: of the command, whose configs of the user the printed commands name again.
+    """
     numbers = speed(job, trainer)
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
     settings = {"batch_size": batch_of_test(job), "precision": trainer.precision}
@@ -49,7 +54,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
         job.save(folder.model, trained_weights(weights), metrics, bundle_extra(job.config, settings))
     for warning in caught:
         log.warning("model: %s", warning.message)
-    check_samples(job, folder)
+    check_samples(job, folder, overrides)
     with progress_bar(console) as bar:
         tested = job.test(folder, settings, partial(bar.advance, bar.add_task(job.split, total=job.count)))
     metrics |= {f"{job.split}/{name}": value for name, value in tested.metrics.items()}
@@ -62,9 +67,9 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     samples = job.save_samples(folder)
     folder.write("metrics.json", metrics)
     try:
-        finish_with_report(job, folder, tested, settings)
+        finish_with_report(job, folder, tested, settings, own_configs(overrides, "report"))
     finally:  # the run is complete even if its report fails
-        show(job, folder, metrics, text, samples)
+        show(job, folder, metrics, text, samples, overrides)
     return metrics
 
 
@@ -116,7 +121,7 @@ def loss_note(config: dict) -> str:
     return f"Only the training loss is computed with {', '.join(parts)}." if parts else ""
 
 
-def check_samples(job: Job, folder: RunFolder) -> None:
+def check_samples(job: Job, folder: RunFolder, overrides: Sequence[str] = ()) -> None:
     """Checks that the samples of the test are those that the run recorded at its start.
 
     Raises:
@@ -124,7 +129,7 @@ def check_samples(job: Job, folder: RunFolder) -> None:
     """
     recorded = read_record(folder.path).splits.get(job.split)
     if recorded:
-        again = command("train", override_text("resume", str(folder.path)))
+        again = command("train", *own_configs(overrides), override_text("resume", str(folder.path)))
         fix = f"restore them; {again} then tests and finishes the run"
         check_unchanged(job.source, job.split, recorded, fix)
 
@@ -158,7 +163,8 @@ def left_out(job: Job, unreadable: Sequence[BadImage]) -> dict:
     return {f"skipped_{job.task.unit}": len(omitted) + len(found)}
 
 
-def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path | None) -> None:
+def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path | None,
+         overrides: Sequence[str] = ()) -> None:
     """Print the result, the facts about the run, and the next command."""
     unit = job.task.unit
     trained, parameters = metrics["trained_parameters"], metrics["parameters"]
@@ -173,4 +179,6 @@ def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path |
         "ended": ended,
         "model": str(folder.model),
     }
-    print_summary(facts, job.config["name"], command(*job.next_command(folder, samples)), console)
+    subcommand, *arguments = job.next_command(folder, samples)
+    own = own_folders(overrides) if subcommand == "train" else []
+    print_summary(facts, job.config["name"], command(subcommand, *own, *arguments), console)

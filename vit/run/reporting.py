@@ -1,7 +1,7 @@
 """The report at the end of a run: the page of `vit report`, from the results of its test."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,10 +29,14 @@ ATTENTION = 2  # samples with maps
 AUDIT_SECONDS = 0.5  # of decoding, where the run has not audited its data
 
 
-def finish_with_report(job: "Job", folder: RunFolder, tested: "Tested", settings: dict) -> Path | None:
+def finish_with_report(job: "Job", folder: RunFolder, tested: "Tested", settings: dict,
+                       own: Sequence[str] = ()) -> Path | None:
     """Write `report.html` and `report.json`; None without `report`, and where the task has none.
 
     An error of the page itself is logged as a warning, and the run is finished without its report.
+
+    Args:
+        own: arguments of the command that writes the report again, by which it uses the user's own configs.
 
     Raises:
         CheckpointError: a file cannot be read or written, as on a full disk.
@@ -41,11 +45,11 @@ def finish_with_report(job: "Job", folder: RunFolder, tested: "Tested", settings
     if not job.config["report"] or tested.evaluation is None:
         return None
     try:
-        page, _ = write_report(folder.path / PAGE, run_subject(job, folder, tested, settings))
+        page, _ = write_report(folder.path / PAGE, run_subject(job, folder, tested, settings, own))
     except Exception as error:  # noqa: BLE001  no error of a page may fail a trained model
         if (stop := find_stop(error)) is not None:
             raise stop from error
-        again = f"the run is complete without it, and {command('report', folder.path)} tries again"
+        again = f"the run is complete without it, and {command('report', folder.path, *own)} tries again"
         if isinstance(error, CheckpointError | OSError):
             raise CheckpointError(f"the report failed ({first_line(error, 200)}); {again}") from error
         log.warning("the report failed (%s: %s); %s", type(error).__name__, first_line(error, 200), again)
@@ -55,10 +59,10 @@ def finish_with_report(job: "Job", folder: RunFolder, tested: "Tested", settings
     return page
 
 
-def run_subject(job: "Job", folder: RunFolder, tested: "Tested", settings: dict) -> Subject:
-    """What the report is about."""
+def run_subject(job: "Job", folder: RunFolder, tested: "Tested", settings: dict, own: Sequence[str] = ()) -> Subject:
+    """What the report is about; `own` as in `finish_with_report`."""
     batch_size = settings["batch_size"] or 64  # as in the test, where batches of training have a number of tokens
-    facts = header_facts(command("report", folder.path), settings["precision"], batch_size)
+    facts = header_facts(command("report", folder.path, *own), settings["precision"], batch_size)
     facts |= {} if job.split == "test" else {"note": NO_TEST_SPLIT}
     facts |= {"leakage": leakage_note(job.config["leakage"])} if job.config.get("leakage") else {}
     audit = getattr(job, "audit", None)

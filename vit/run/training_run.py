@@ -11,8 +11,8 @@ from vit.data import BadImage, DataError
 from vit.data.images.preprocessing import as_size
 from vit.data.system_limits import SystemLimitError, explain_limit
 from vit.run.config.composing import resolve
-from vit.run.config.hydra_interface import own_folders
 from vit.run.config.overrides import override_text
+from vit.run.config.own_configs import own_configs
 from vit.run.console import command, console, log_to_console
 from vit.run.jobs import Job, build_job, check_job
 from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode, start_compile_workers
@@ -133,7 +133,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
         from vit.run.finish import finish  # loads Matplotlib, which the first step does not wait for
 
-        return Run(folder.path, finish(job, folder, trainer)) if trainer.is_global_zero else None
+        return Run(folder.path, finish(job, folder, trainer, overrides)) if trainer.is_global_zero else None
 
 
 def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManager[Heartbeat | None]:
@@ -191,13 +191,14 @@ def how_to_resume(folder: RunFolder, overrides: Sequence[str] = ()) -> str:
     """A line for the user of a stopped run, with the command that resumes it.
 
     Args:
-        overrides: of the run, whose folders of the user's own groups the command names again.
+        overrides: of the run, whose configs of the user the command names again.
     """
     if not folder.used:
         return "Training had not started, nothing was saved."
     if folder.finished:  # a resumed run would be refused
-        return f"The run is finished, perhaps without its report: {command('report', folder.path)}"
-    return f"Resume with:\n  {command('train', *own_folders(overrides), override_text('resume', str(folder.path)))}"
+        again = command("report", folder.path, *own_configs(overrides, "report"))
+        return f"The run is finished, perhaps without its report: {again}"
+    return f"Resume with:\n  {command('train', *own_configs(overrides), override_text('resume', str(folder.path)))}"
 
 
 def batch_in_memory(config: dict) -> tuple:

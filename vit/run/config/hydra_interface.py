@@ -191,18 +191,6 @@ def with_config_dir(overrides: list[str], folder: str | pathlib.Path | None) -> 
     return [*(each for each in overrides if each not in earlier), search_path(folders)]
 
 
-def own_folders(overrides: Sequence[str]) -> list[str]:
-    """The arguments that add the folders of the user's own groups to another command; paths below the current folder
-    are relative.
-    """
-    search = [each for each in overrides if each.startswith(SEARCH_PATH)]
-    folders = value_of(parse(search), SEARCH_PATH)
-    if not isinstance(folders, list) or len(folders) != 1 or "://" in str(folders[0]):
-        return search
-    path = os.path.relpath(folders[0])
-    return ["--config-dir", str(folders[0]) if path.startswith(os.pardir) else path]
-
-
 def value_of(parsed: Sequence[Override], key: str) -> object:
     """The value of the last override of a key; None without one."""
     return next((override.value() for override in reversed(parsed) if override.key_or_group == key), None)

@@ -105,11 +105,13 @@ class MaskedImageJob(ImageJob):
         if not self.source.classes:
             return ("train", "experiment=finetune", "data.root=PHOTOS", init_from)
         # `data.image_size` follows, and the patch size is that of the model
-        own = [each for each in data_overrides(self.config) if each.lstrip("+").startswith("data.")
-               and not each.startswith(("data.image_size=", "data.patch_size="))]
+        recorded = [each for each in data_overrides(self.config)
+                    if not each.startswith(("data.image_size=", "data.patch_size="))]
+        chosen = [each for each in recorded if each.startswith("data=")] or [f"data={data['name']}"]
+        own = [each for each in recorded if each.lstrip("+").startswith("data.")]
         height, width = self.preprocessing.size
         size = str(height) if height == width else f"[{height},{width}]"
-        return ("train", f"data={data['name']}", *own, f"data.image_size={size}", init_from)
+        return ("train", *chosen, *own, f"data.image_size={size}", init_from)
 
     def headline(self, metrics: dict) -> dict[str, str]:
         return {f"{self.split} loss": f"{metrics[f'{self.split}/loss']:.4f} per masked patch"}

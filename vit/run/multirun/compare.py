@@ -13,6 +13,7 @@ from vit.report.logged_values import read_curves
 from vit.run.config.composing import ConfigError, check_complete, compose, resolve
 from vit.run.config.hydra_interface import hydra_overrides
 from vit.run.config.overrides import override_text, parse, shown
+from vit.run.config.own_configs import own_configs
 from vit.run.config.targets import TARGET, check_stored
 from vit.run.console import command, console
 from vit.run.processes.separate_process import STOPPED, train_in_new_process
@@ -85,7 +86,7 @@ def train_all(
         new = [*recorded, *hydra_overrides(overrides), override_text("run_dir", str(run))]
         code = train_in_new_process([override_text("resume", str(run)), *own] if begun else new)
         if code in STOPPED:
-            again = command(resumed_by, override_text("resume", str(folder)))
+            again = command(resumed_by, *own_configs(overrides, resumed_by), override_text("resume", str(folder)))
             resume = f"\nResume the whole comparison with:\n  {again}"
             console.print(resume, markup=False, highlight=False, soft_wrap=True)
             raise Interrupted(STOPPED[code], agreed=True)

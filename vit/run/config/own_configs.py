@@ -1,0 +1,52 @@
+"""The arguments with which a printed command uses what the user added to the configs of the project, as the command
+that prints it did: none of it is recorded in runs and models.
+"""
+
+import os
+from collections.abc import Sequence
+
+from vit.run.config.hydra_interface import PRIMARY, SEARCH_PATH, value_of
+from vit.run.config.overrides import override_text, parse
+from vit.run.config.targets import TARGET, TARGETS, values_of_overrides
+
+
+def own_configs(overrides: Sequence[str], subcommand: str = "train") -> list[str]:
+    """The arguments that add the folders of the user's own groups, select the user's primary config, and state every
+    `_target_` that the project does not know, which a stored config may only name if the command does.
+
+    Args:
+        subcommand: of `vit`. `report` reads the data only, which models record with the values of a primary config;
+            others than `train` have no option `--config-name`, but its override.
+    """
+    if subcommand == "report":
+        return [*own_folders(overrides), *own_targets(overrides, ("data",))]
+    name = value_of(parse([each for each in overrides if each.startswith(PRIMARY)]), PRIMARY)
+    primary = [] if name is None else ["--config-name", str(name)] if subcommand == "train" else [f"{PRIMARY}={name}"]
+    return [*own_folders(overrides), *primary, *own_targets(overrides)]
+
+
+def own_folders(overrides: Sequence[str]) -> list[str]:
+    """The arguments that add the folders of the user's own groups to another command; paths below the current folder
+    are relative.
+    """
+    search = [each for each in overrides if each.startswith(SEARCH_PATH)]
+    folders = value_of(parse(search), SEARCH_PATH)
+    if not isinstance(folders, list) or len(folders) != 1 or "://" in str(folders[0]):
+        return search
+    path = os.path.relpath(folders[0])
+    return ["--config-dir", str(folders[0]) if path.startswith(os.pardir) else path]
+
+
+def own_targets(overrides: Sequence[str], nodes: Sequence[str] = ()) -> list[str]:
+    """The overrides that state each `_target_` of the command that is none of the project.
+
+    Args:
+        nodes: of the config, whose targets are returned; empty for all.
+    """
+    found = []
+    for key, value in values_of_overrides(overrides):
+        node = key.partition(".")[0]
+        if key.endswith(f".{TARGET}") and value not in TARGETS.get(node, ()) and (not nodes or node in nodes):
+            plus = "" if node == "data" else "++"  # a callback or logger may be one that no option of its group has
+            found.append(f"{plus}{override_text(key, str(value))}")
+    return found
