@@ -186,6 +186,18 @@ def test_from_a_run_to_corrected_training(tmp_path, capsys):
     assert len(re.findall('<img src="data:image/(?:jpeg|png);base64,', page)) == 5 and not re.search("https?:", page)
     assert main(["audit", "--labels", str(run)]) == 1 and "may have been edited" in capsys.readouterr().err
 
+    root.rename(tmp_path / "moved")
+    assert main(["audit", "--labels", str(run), "--csv", str(tmp_path / "none.csv")]) == 1
+    assert str(root) in capsys.readouterr().err and not (tmp_path / "none.csv").exists()
+    assert main(["audit", "--labels", str(run), f"data.root={tmp_path / 'moved'}", "--limit", "5",
+                 "--csv", str(tmp_path / "moved.csv"), "--html", str(tmp_path / "moved.html")]) == 0
+    assert table(tmp_path / "moved.csv") == rows
+    assert main(["audit", "--labels", str(run), "data.path=x", "--csv", str(tmp_path / "none.csv")]) == 2
+    assert "only data.root of data that has moved" in capsys.readouterr().err
+    assert main(["audit", "--labels", str(run), "data=digits", "--csv", str(tmp_path / "none.csv")]) == 2
+    assert "data=digits changes nothing here" in capsys.readouterr().err
+    (tmp_path / "moved").rename(root)
+
     other = {"cat": "dog", "dog": "cat"}
     rows[0]["new_label"] = other[rows[0]["label"]]
     with open(file, "w", newline="") as stream:
@@ -222,9 +234,6 @@ def test_options_that_do_not_belong_together(tmp_path, capsys):
     assert main(["audit", "--labels", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "neither a run nor a finished cross-validation" in error and "a model needs the data" in error
-    (tmp_path / "out_of_fold.csv").touch()
-    assert main(["audit", "data=digits", "--labels", str(tmp_path)]) == 1
-    assert "changes nothing here" in capsys.readouterr().err
 
 
 def noisy_digits():

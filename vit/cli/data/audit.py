@@ -91,8 +91,8 @@ def audit(
 ) -> None:
     """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
 
-    The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors, with the data of that folder;
-    --labels MODEL with the data that is named.
+    The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors, with the data of that folder,
+    which data.root=NEW names if it has moved; --labels MODEL with the data that is named.
     """
     label_errors.check(copies)
     check_writable(json_file)
@@ -174,11 +174,7 @@ def write_copies(page: Path, pairs: "list[NearCopy]", source: "Source",
 
 
 def show_label_errors(options: LabelOptions, overrides: list[str], device: str | None, json_file: Path | None) -> None:
-    """Write and print the likely label errors.
-
-    Raises:
-        ValueError: overrides are given with a folder, which records its data.
-    """
+    """Write and print the likely label errors."""
     check_writable(options.csv_file)
     from vit.cli.data.labels_by_model import audit_labels_by_model
     from vit.run.multirun.label_audit import audit_labels, has_predictions
@@ -186,13 +182,10 @@ def show_label_errors(options: LabelOptions, overrides: list[str], device: str |
     if overrides and not has_predictions(options.labels):
         files = options.csv_file, options.html
         found = audit_labels_by_model(options.labels, overrides, files, options.limit, device)
-    elif overrides:
-        raise ValueError(f"{overrides[0]} changes nothing here: --labels reads the data that {options.labels} records; "
-                         "leave it out")
     else:
         if device is not None:
             print_without_effect(f"--device changes nothing here: {options.labels} records its predictions")
-        found = audit_labels(options.labels, options.csv_file, options.html, options.limit)
+        found = audit_labels(options.labels, options.csv_file, options.html, options.limit, overrides)
     typer.echo(f"{len(found.errors)} of {found.samples} samples have labels that are likely wrong; the held-out "
                f"predictions agree with {found.agreement:.1%} of the labels")
     for error in found.errors[:10]:

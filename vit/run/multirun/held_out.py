@@ -1,5 +1,6 @@
 """Predictions of finished runs for the samples that they were not trained on."""
 
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -8,22 +9,50 @@ from vit.data import DataError
 from vit.evaluation.out_of_fold import HeldOut, predict_held_out
 from vit.evaluation.progress import Progress
 from vit.run.config.composing import ConfigError
+from vit.run.config.hydra_interface import is_hydra_key
+from vit.run.config.overrides import parse
+from vit.run.config.targets import TARGET
 from vit.run.parts.data_source import build_source
 from vit.run.records.folder import RunFolder
 from vit.run.records.reading import read_config
 from vit.run.records.splits import read_record
 
 TASKS = ("classification", "text_classification")
+PLACES = ("data.root", "data.path")
 
 
-def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), progress: Progress | None = None) -> HeldOut:
+def moved_config(run: pathlib.Path, overrides: Sequence[str]) -> dict:
+    """The config of a run whose data has moved to the folder or file that the overrides name.
+
+    Raises:
+        ConfigError: an override that does not name the place of this data, or what `read_config` raises.
+    """
+    config = read_config(run, overrides)
+    for override in parse(list(overrides)):
+        key, leaf = override.key_or_group, override.key_or_group.removeprefix("data.")
+        if is_hydra_key(key) or key.endswith(f".{TARGET}"):
+            continue
+        if key not in PLACES or not config["data"].get(leaf):
+            places = " and ".join(each for each in PLACES if config["data"].get(each.removeprefix("data.")))
+            fix = f"only {places} of data that has moved can be given" if places else "leave it out"
+            raise ConfigError(f"{override.input_line} changes nothing here: the data is that which {run} records; "
+                              f"{fix}")
+        config["data"][leaf] = os.path.abspath(os.path.expanduser(str(override.value())))
+    return config
+
+
+def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), progress: Progress | None = None,
+             overrides: Sequence[str] = ()) -> HeldOut:
     """The predictions of a run's model for the recorded samples of these splits that the run has.
+
+    Args:
+        overrides: `data.root` or `data.path` of data that has moved, and configs of the user.
 
     Raises:
         ConfigError: the run is not finished, or its task has no classes.
         DataError: the data has changed, or the run has none of the splits.
     """
-    config, record = read_config(run), read_record(run)
+    config, record = moved_config(run, overrides), read_record(run)
     if not RunFolder(run, main=False).finished:
         raise ConfigError(f"{run} is not finished, so it has no model to predict with; resume={run} finishes it")
     if config["task"]["name"] not in TASKS:

@@ -1,5 +1,6 @@
 """`vit audit --labels`: likely label errors by the held-out predictions of a run or a cross-validation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,9 @@ from vit.report.pages.label_errors import label_page
 from vit.report.pages.samples import Samples
 from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import PREDICTIONS
-from vit.run.multirun.held_out import held_out
+from vit.run.multirun.held_out import held_out, moved_config
 from vit.run.parts.data_source import build_source
 from vit.run.records.folder import CONFIG
-from vit.run.records.reading import read_config
 
 CSV, PAGE = "label_errors.csv", "label_errors.html"
 SPLITS = ("val", "test")  # splits that the model of a run was not trained on
@@ -41,21 +41,22 @@ def has_predictions(folder: Path) -> bool:
 
 
 def audit_labels(folder: Path, csv_file: Path | None = None, page: Path | None = None,
-                 limit: int | None = None) -> LabelAudit:
+                 limit: int | None = None, overrides: Sequence[str] = ()) -> LabelAudit:
     """Find likely errors by the held-out predictions of a folder, and write a corrections file and a page.
 
     Args:
         folder: of a cross-validation, of which all samples are examined, or of a run, of which val and test are.
+        overrides: `data.root` or `data.path` of data that has moved, and configs of the user.
 
     Raises:
-        ConfigError: the folder is neither of them.
+        ConfigError: the folder is neither of them, or an override has no effect.
         DataError: the file to edit exists, or the predictions cannot be used.
     """
     folder = Path(folder).expanduser()
     csv_file, page = csv_file or folder / CSV, page or folder / PAGE
     check_new(csv_file)
-    predictions, run = _predictions(folder)
-    source, bundle = build_source(read_config(run)["data"]), load_bundle(run)
+    predictions, run = _predictions(folder, overrides)
+    source, bundle = build_source(moved_config(run, overrides)["data"]), load_bundle(run)
     return write_audit(predictions, source, bundle.preprocessing, str(folder), (csv_file, page), limit)
 
 
@@ -84,14 +85,14 @@ def write_audit(predictions: HeldOut, source: Source, preprocessing: Preprocessi
     return LabelAudit(errors, len(predictions), predictions.accuracy, csv_file, page)
 
 
-def _predictions(folder: Path) -> tuple[HeldOut, Path]:
+def _predictions(folder: Path, overrides: Sequence[str]) -> tuple[HeldOut, Path]:
     """The held-out predictions, and a run with the same data."""
     if (folder / PREDICTIONS).is_file():
         runs = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
         if runs:
             return read_held_out(folder / PREDICTIONS), runs[0]
     if (folder / CONFIG).is_file():
-        return held_out(folder, SPLITS), folder
+        return held_out(folder, SPLITS, overrides=overrides), folder
     raise ConfigError(f"{folder} is neither a run nor a finished cross-validation: it has no {CONFIG} and no "
                       f"{PREDICTIONS}; a model needs the data whose labels it checks, such as data=folder "
                       "data.root=photos")
