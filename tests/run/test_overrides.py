@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from vit.cli import main
 from vit.exchange.private_paths import PATH_KEYS
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError, override_text, parse, shown, sweep
@@ -97,3 +98,29 @@ def test_every_path_key_is_a_key_of_the_config():
     config = compose(["distill=soft", "data=folder", "data.root=x"])
     for key in set(PATH_KEYS) - {"data.path", "model.vectors"}:
         value(config, key)
+
+
+def test_the_error_about_a_path_in_place_of_data_names_the_overrides(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my photos" / "cat").mkdir(parents=True)
+    for name in ("a.zip", "t.csv", "run/config.yaml", "notes.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    expected = {"my photos": "data=folder 'data.root=my photos'", "a.zip": "data=folder data.root=a.zip",
+                "t.csv": "data=table data.path=t.csv"}
+    for path, overrides in expected.items():
+        with pytest.raises(ConfigError, match=f"key=value; for the data in it write {overrides}$"):
+            parse([path])
+        with pytest.raises(ConfigError, match=f"is a path, .* write {overrides}$"):
+            compose([f"data={path}"])
+    for path in ("run", "notes.md", "nowhere"):
+        with pytest.raises(ConfigError, match=r"key=value, such as data=digits"):
+            parse([path])
+
+
+@pytest.mark.parametrize("command", [["audit"], ["bench"], ["bench", "step"]])
+def test_commands_name_the_form_of_a_folder(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    assert main([*command, "photos"]) == 2
+    assert "data=folder data.root=photos" in capsys.readouterr().err

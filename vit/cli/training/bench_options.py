@@ -90,6 +90,8 @@ def parse_arguments(arguments: list[str], against: list[str]) -> Request:
     Raises:
         BadParameter: an unknown name, or peers without --against.
     """
+    from vit.run.config.overrides import overrides_of_path
+
     benchmarks, peers, overrides = [], list(against), []
     for argument in arguments:
         if "=" in argument:
@@ -98,6 +100,8 @@ def parse_arguments(arguments: list[str], against: list[str]) -> Request:
             benchmarks.append(argument)
         elif argument in PEERS:
             peers.append(argument)
+        elif fix := overrides_of_path(argument):
+            raise typer.BadParameter(f"{argument} is not of the form key=value; for the data in it write {fix}")
         else:
             near = did_you_mean(nearest_names(argument, [*ROUNDS, *PEERS]))
             raise typer.BadParameter(f"{argument} is neither a benchmark ({', '.join(ROUNDS)}) nor a library nor "

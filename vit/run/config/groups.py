@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override, ValueType
 from vit.messages import one_line
 from vit.run.config.hydra_interface import CONFIG_ERRORS, SEARCH_PATH, config_folder, hydra_over, is_hydra_key
 from vit.run.config.name_hints import nearest
-from vit.run.config.overrides import ConfigError, parse
+from vit.run.config.overrides import ConfigError, overrides_of_path, parse
 
 log = logging.getLogger("vit")
 
@@ -105,5 +105,7 @@ def _check_option(group: str, chosen: str, known: list[str], search: tuple[str, 
     if inside and name in _files("/".join([group, *folders]), search, config_folder()) and (listed or name[:1] != "_"):
         return
     near = nearest(chosen, known)
+    if group == "data" and (fix := overrides_of_path(chosen)):
+        raise ConfigError(f"data={chosen}: is a path, but data selects how data is read; write {fix}")
     own = "" if near else "; --config-dir FOLDER adds groups of your own"
     raise ConfigError(f"{group}={chosen}: no such {group}{near} ({group} may be {', '.join(known)}{own})")

@@ -20,6 +20,7 @@ from vit.exchange.private_paths import PATH_KEYS, quoted
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 
+TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx", ".npz")
 LISTS = ("allow_change",)  # keys whose value is a list, which may be given without brackets
 FORMER_KEYS = {  # former name of a key -> its name
     "data.masked": "data.mask_ratio",
@@ -88,9 +89,23 @@ def yaml_text(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def overrides_of_path(path: str) -> str | None:
+    """The overrides that select an existing path as data; None where it is no data, such as the folder of a run."""
+    path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        is_run = any(os.path.exists(os.path.join(path, name)) for name in ("config.yaml", "config.json"))
+        return None if is_run else f"data=folder {shown('data.root', path)}"
+    suffix = os.path.splitext(path)[1].lower() if os.path.isfile(path) else ""
+    if suffix == ".zip":
+        return f"data=folder {shown('data.root', path)}"
+    return f"data=table {shown('data.path', path)}" if suffix in TABLES else None
+
+
 def _parse_override(override: str, multirun: bool) -> Override:
     if "=" not in override and not override.startswith("~"):
-        raise ConfigError(f"{override!r} is not of the form key=value, such as data=digits or recipe.epochs=10")
+        fix = overrides_of_path(override)
+        raise ConfigError(f"{override!r} is not of the form key=value" + (
+            f"; for the data in it write {fix}" if fix else ", such as data=digits or recipe.epochs=10"))
     override = with_current_key(override)
     key, _, value = override.partition("=")
     if key in LISTS and not value.startswith("["):
