@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data.data_sets import compose_data, evaluation_source
+from vit.cli.data.data_sets import ALL, compose_data, evaluation_source, open_source
 from vit.cli.terminal import (
     ConfigDir,
     Device,
@@ -91,11 +91,15 @@ def matched_source(config: dict, bundle: "Bundle", split: str) -> "Source":
 
     Raises:
         DataError: there is no such split, or it has a class that the model does not have.
-        ValueError: the data is of another kind, or the split is the training split.
+        ValueError: the data is of another kind, or the split is the training split or all of them.
     """
     from vit.cli.evaluation.measurements import IMAGES, MULTI_LABEL, TEXTS, kind_of_data
     from vit.evaluation import matched_split
 
+    if split == ALL:
+        splits = [name for name in open_source(config["data"]).splits if name != "train"]
+        raise ValueError("--split all: the samples of train are for the class means of the unknown score, so that a "
+                         f"calibration on them would not hold for new ones; choose one split: {', '.join(splits)}")
     source = evaluation_source(config["data"], bundle, split)
     wanted = MULTI_LABEL if bundle.thresholds else TEXTS if bundle.preprocessing is None else IMAGES
     if (holds := kind_of_data(source)) != wanted:
