@@ -9,7 +9,7 @@ import pytest
 
 from vit.cli.terminal import write_json
 from vit.files.strict_json import json_text
-from vit.report.tables import JsonTable
+from vit.report.tables import TABLES, JsonTable
 from vit.run.multirun.sweeping import SweptRun, conclude
 from vit.run.records.folder import RunFolder
 
@@ -29,6 +29,25 @@ def strict(text):
 def test_nonfinite_values_become_null_and_are_logged(caplog):
     assert strict(json_text(BAD)) == GOOD and strict(json_text(BAD, indent=None, ascii_only=False)) == GOOD
     assert "test/loss is nan and is saved as null" in caplog.text and "rows.0.score is -inf" in caplog.text
+
+
+def test_many_values_of_a_list_are_logged_in_one_line(tmp_path, caplog):
+    """As the scores of all texts of an untrained model."""
+    rows = [{"score": float("-inf"), "all": [1.0, float("nan")]} for _ in range(30)]
+    assert strict(json_text({"rows": rows}))["rows"] == [{"score": None, "all": [1.0, None]}] * 30
+    expected = ["30 values of rows.score are -inf and are saved as null",
+                "30 values of rows.all are nan and are saved as null"]
+    assert [record.getMessage() for record in caplog.records] == expected
+    for form in ("json", "jsonl"):
+        caplog.clear()
+        with open(tmp_path / form, "wb") as stream:
+            table = TABLES[form](stream, ["score"])
+            for row in rows:
+                table.write({"score": row["score"]})
+            assert not caplog.records
+            table.close()
+        assert [record.getMessage() for record in caplog.records] == [
+            "30 values of score are -inf and are saved as null"]
 
 
 def test_files_of_runs_commands_and_sweeps(tmp_path):

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from vit.files.strict_json import json_text
+from vit.files.strict_json import Replaced, json_text, log_replaced
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,13 +64,15 @@ class JsonTable:
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
         self.stream, self.columns, self.separator = stream, list(columns), b"[\n"
+        self.replaced: Replaced = {}
 
     def write(self, row: Row) -> None:
-        text = json_text({name: row.get(name) for name in self.columns}, indent=None)
+        text = json_text({name: row.get(name) for name in self.columns}, indent=None, replaced=self.replaced)
         self.stream.write(self.separator + text.encode())
         self.separator = b",\n"
 
     def close(self) -> None:
+        log_replaced(self.replaced)
         self.stream.write(b"[]\n" if self.separator == b"[\n" else b"\n]\n")
 
 
@@ -79,13 +81,14 @@ class JsonLinesTable:
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
         self.stream, self.columns = stream, list(columns)
+        self.replaced: Replaced = {}
 
     def write(self, row: Row) -> None:
-        text = json_text({name: row.get(name) for name in self.columns}, indent=None)
+        text = json_text({name: row.get(name) for name in self.columns}, indent=None, replaced=self.replaced)
         self.stream.write(text.encode() + b"\n")
 
     def close(self) -> None:
-        """Every row is already written."""
+        log_replaced(self.replaced)  # every row is already written
 
 
 class ExcelTable:
