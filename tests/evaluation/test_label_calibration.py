@@ -156,7 +156,13 @@ def test_the_command_calibrates_a_copy_and_the_report_shows_both(folders, tmp_pa
     assert main(["predict", str(other), str(tmp_path / "0.png")]) == 0
     assert "calibrated on 20 test samples" in capsys.readouterr().err
     page = tmp_path / "page.html"
+    on_val = ["--split", "val", "--seconds", "0", "--attention", "0"]
+    assert main(["report", str(copy), *data, "--output", str(page), *on_val]) == 0
+    note = "was calibrated on these val samples of labels, so its calibrated loss"
+    assert note in capsys.readouterr().err
+    assert note in json.loads(page.with_suffix(".json").read_text())["header"]["note"] and note in page.read_text()
     assert main(["report", str(copy), *data, "--output", str(page), "--seconds", "0"]) == 0
+    assert note not in capsys.readouterr().err and note not in page.read_text()
     found = json.loads(page.with_suffix(".json").read_text())["calibration"]
     assert found["calibrated"]["mean"] == pytest.approx(numbers["test/calibrated_ece"])
     assert found["mean"] == pytest.approx(numbers["test/ece"]) and found["temperatures"] == list(record.temperatures)

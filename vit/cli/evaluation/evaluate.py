@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data.data_sets import compose_data, evaluation_split, is_calibration_data
+from vit.cli.data.data_sets import compose_data, evaluation_split
 from vit.cli.terminal import (
     ConfigDir,
     Device,
@@ -21,8 +21,6 @@ from vit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from vit.bundle import Bundle
-    from vit.cli.evaluation.measurements import Measurement
     from vit.inference import Seq2SeqPredictor
 
 
@@ -47,7 +45,7 @@ def evaluate(
     check_writable(json_file)
     check_folder(output)
     from vit.bundle import load_bundle, model_kind
-    from vit.cli.evaluation.measurements import Measurement, measure, measure_reconstruction
+    from vit.cli.evaluation.measurements import Measurement, calibration_note, measure, measure_reconstruction
     from vit.inference import MaskedTextPredictor, Seq2SeqPredictor, load
     from vit.run.config.composing import ConfigError, stated
     from vit.run.config.hydra_interface import with_config_dir
@@ -74,16 +72,8 @@ def evaluate(
         print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
                              "writes the metrics")
     found = measure_reconstruction(bundle, task, device) if masked_autoencoder else measure(predictor, task)
-    write_json(found | calibration_note(bundle, task), json_file)
-
-
-def calibration_note(bundle: "Bundle", task: "Measurement") -> dict[str, bool]:
-    """What the metrics state about samples on which the model was calibrated, which is also printed."""
-    if not is_calibration_data(task.source, task.split, task.data, bundle):
-        return {}
-    print_without_effect(f"{bundle.path} was calibrated on these {task.split} samples of {task.source.name}, so its "
-                         "calibrated loss and calibration error are too low; evaluate another split")
-    return {"calibrated_on_these_samples": True}
+    calibrated_on_them = {"calibrated_on_these_samples": True} if calibration_note(bundle, task) else {}
+    write_json(found | calibrated_on_them, json_file)
 
 
 def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: list[str]) -> None:

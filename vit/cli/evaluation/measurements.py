@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit.cli.terminal import check_classes, counted, print_unreadable
+from vit.cli.data.data_sets import is_calibration_data
+from vit.cli.terminal import check_classes, counted, print_unreadable, print_without_effect
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
@@ -66,6 +67,16 @@ def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
     functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts,
                  PLAIN_TEXT: measure_masked_words}
     return functions.get(kind, measure_seq2seq)(predictor, task)
+
+
+def calibration_note(bundle: "Bundle", task: Measurement) -> str | None:
+    """The sentence about samples on which the model was calibrated, which is also printed; None for others."""
+    if not is_calibration_data(task.source, task.split, task.data, bundle):
+        return None
+    text = (f"{bundle.path} was calibrated on these {task.split} samples of {task.source.name}, so its calibrated loss "
+            "and calibration error are too low; evaluate another split")
+    print_without_effect(text)
+    return text
 
 
 def check_kind(predictor: "AnyPredictor", task: Measurement) -> str:

@@ -130,7 +130,7 @@ def evaluate_for_report(
         DataError: there is no such split, or the data does not fit the model.
         ValueError: the sections do not fit the model, or a file of its run is damaged.
     """
-    from vit.cli.evaluation.measurements import Measurement, check_kind, evaluate_predictor
+    from vit.cli.evaluation.measurements import Measurement, calibration_note, check_kind, evaluate_predictor
     from vit.evaluation.attribution.relevance import check_relevance
     from vit.report.sections.subject import Subject
     from vit.run.reporting import header_facts
@@ -145,6 +145,8 @@ def evaluate_for_report(
         check_relevance(predictor.model)
     evaluation, samples = evaluate_predictor(predictor, task)
     facts = header_facts(command_line, predictor.precision, batch_size)
+    if note := calibration_note(predictor.bundle, task):
+        facts["note"] = note
     audited = replace(source, splits={name: each for name, each in source.splits.items() if name != ALL})
     return Subject(predictor, evaluation, samples, audited, split, task.title, facts, run, batch_size,
                    sections.seconds, sections.attention, sections.severities, grad_cam=sections.grad_cam)
