@@ -109,6 +109,18 @@ def test_a_column_of_splits_that_is_not_used_is_reported(root, caplog):
     assert len(table(root / "t.csv", split="set").splits["test"]) == 3 and not caplog.text
 
 
+@pytest.mark.parametrize(("column", "parts"), [("is_valid", {"val": 2, "train": 8}), ("Is Test", {"test": 2}),
+                                               ("is_train", {"train": 2, "test": 8})])
+def test_a_column_that_marks_the_samples_of_a_split(root, caplog, column, parts):
+    rows = [[*row, str(i % 5 == 0)] for i, row in enumerate(ROWS)]
+    (root / "t.csv").write_text(text(rows, header=("path", "label", column)))
+    source = table(root / "t.csv", split=column)
+    assert {key: len(source.splits[key]) for key in parts} == parts and not caplog.text
+    table(root / "t.csv")
+    assert "states splits (True, False) and is not used" in caplog.text
+    assert ("'data.split=Is Test'" if " " in column else f"data.split={column}") in caplog.text
+
+
 def test_columns_of_0_and_1_are_several_labels(root):
     marks = [(i % 2, -1 if i % 3 else 1, "") for i in range(10)]
     rows = [[name, *map(str, each)] for (name, _), each in zip(ROWS, marks, strict=True)]

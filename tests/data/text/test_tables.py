@@ -325,3 +325,18 @@ def test_what_is_no_export_with_a_choice_per_text_is_an_error(content, message, 
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(DataError, match=message):
         text_table(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_column_of_texts_that_marks_the_validation_split(tmp_path, caplog, kind):
+    rows = [{"text": f"text {i}", "label": "ab"[i % 2], "is_valid": i >= 20} for i in range(30)]
+    path = tmp_path / f"t.{kind}"
+    if kind == "csv":
+        path.write_text("text,label,is_valid\n" + "".join(",".join(map(str, row.values())) + "\n" for row in rows))
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    text_table(path)
+    assert "the column 'is_valid' states splits" in caplog.text
+    assert len(text_table(path, split="is_valid").splits["val"]) == 10

@@ -277,7 +277,7 @@ def _objects(
         found = find_column(path, others, optional, optional)
         if unused is None:
             sought = optional == "split" and found is None
-            unused = UnusedSplits(name for name in others if sought and isinstance(row[name], str))
+            unused = UnusedSplits(name for name in others if sought and isinstance(row[name], str | bool | int))
         for name in list(unused.found):
             unused.add(name, [row.get(name)])
         extra = {optional: _text(path, number, optional, row[found])} if found is not None else {}

@@ -44,7 +44,7 @@ def to_list(column: Any) -> list[Any]:
 
 
 def distinct(column: Any) -> list[Any]:
-    """The values of a column, of an Arrow column of texts each value once; [] for an Arrow column of another type."""
+    """The values of a column, of an Arrow column of texts or booleans each value once; [] for one of another type."""
     if isinstance(column, list):
         return column
-    return column.unique().to_pylist() if str(column.type) in ("string", "large_string") else []
+    return column.unique().to_pylist() if str(column.type) in ("string", "large_string", "bool") else []

@@ -23,7 +23,7 @@ from vit.data.image_sources.table_labels import table_labels
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
-from vit.data.splits.names import SPLIT_NAMES, UnusedSplits, match_splits
+from vit.data.splits.names import SPLIT_NAMES, UnusedSplits, match_splits, split_of
 from vit.data.splits.split import Raw, Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
@@ -97,7 +97,7 @@ def table(
         _warn_about_unused_splits(path, {name: columns[name] for name in columns if name not in used})
         splits = three_ways(whole, fractions, split_seed)
     else:
-        splits = _by_column(path, whole, to_list(columns[column]), present)
+        splits = _by_column(path, whole, column, to_list(columns[column]), present)
         splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
     return Source(path.stem, classes, splits, left_out)
 
@@ -256,12 +256,14 @@ def _check_encoded(path: Path, kind: Any) -> None:
                         "(string)")
 
 
-def _by_column(path: Path, whole: Split, column: Sequence[Any], rows: np.ndarray) -> dict[str, Split]:
-    """The samples, those of the `rows` of the table, by the split that a column of the table states for them."""
-    names = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
-    values = [clean_label(column[row]).lower() for row in rows]
-    wrong = next((i for i, value in enumerate(values) if value not in names), None)
-    if wrong is not None:
-        raise DataError(f"{path} row {rows[wrong]}: split {values[wrong]!r} is not one of {', '.join(names)}")
-    keys = np.array([names[value] for value in values])
+def _by_column(
+    path: Path, whole: Split, column: Column, values: Sequence[Any], rows: np.ndarray
+) -> dict[str, Split]:
+    """The samples, those of the `rows` of the table, by the split that the values of a column state for them."""
+    found = [split_of(clean_label(values[row]), column) for row in rows]
+    if None in found:
+        row = rows[found.index(None)]
+        listed = ", ".join(name for names in SPLIT_NAMES.values() for name in names)
+        raise DataError(f"{path} row {row}: split {clean_label(values[row]).lower()!r} is not one of {listed}")
+    keys = np.array(found)
     return {key: whole.take(np.flatnonzero(keys == key)) for key in SPLIT_NAMES if (keys == key).any()}

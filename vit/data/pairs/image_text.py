@@ -59,7 +59,7 @@ def image_text(
     if "split" not in columns:
         return PairSource(path.stem, add_missing_splits({"train": pairs}, fractions, split_seed), left_out)
     values, names = [columns["split"][i] for i in rows], line_names(path, numbers[rows])
-    parts = rows_by_split(values, names, on_unknown_split, left_out, need_train=False)
+    parts = rows_by_split(values, names, on_unknown_split, left_out, need_train=False, column=split)
     splits = add_missing_splits({key: pairs.take(part) for key, part in parts.items()}, fractions, split_seed)
     return PairSource(path.stem, splits, left_out)
 

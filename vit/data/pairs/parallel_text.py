@@ -88,7 +88,7 @@ def _one_table(
     if "split" not in columns:
         return add_missing_splits({"train": pairs}, fractions, seed), left_out
     values = [columns["split"][i] for i in rows]
-    parts = rows_by_split(values, pairs.names, on_unknown_split, left_out, need_train=False)
+    parts = rows_by_split(values, pairs.names, on_unknown_split, left_out, need_train=False, column=split)
     return add_missing_splits({key: pairs.take(rows) for key, rows in parts.items()}, fractions, seed), left_out
 
 

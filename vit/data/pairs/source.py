@@ -10,7 +10,7 @@ from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
 from vit.data.identity import fingerprint
 from vit.data.sample_names import ConcatSequence, SelectedStrings
-from vit.data.splits.names import SPLIT_NAMES
+from vit.data.splits.names import SPLIT_NAMES, split_of
 from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys
 from vit.data.splits.splitting import assign_splits, validation_fraction
 
@@ -138,12 +138,14 @@ def rows_by_split(
     on_unknown: str = "error",
     left_out: list[tuple[str, str]] | None = None,
     need_train: bool = True,
+    column: object = None,
 ) -> dict[str, np.ndarray]:
     """Rows of each split by the values of a column, which may be aliases such as "dev".
 
     Args:
         on_unknown: rows of other splits are an "error", or left out ("skip") and added to `left_out`.
         need_train: whether there must be rows of the split train.
+        column: of the values, see `split_of`.
 
     Raises:
         DataError: a value is unknown, or no row is of the split train.
@@ -151,15 +153,15 @@ def rows_by_split(
     """
     if on_unknown not in ("error", "skip"):
         raise ValueError(f"on_unknown_split={on_unknown!r} is not one of error, skip")
-    keys = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
     values = [value.strip().lower() for value in values]
-    wrong = [i for i, value in enumerate(values) if value not in keys]
+    found = np.array([split_of(value, column) or "" for value in values])
+    wrong = np.flatnonzero(found == "").tolist()
     if wrong and on_unknown == "error":
-        raise DataError(f"{names[wrong[0]]}: split {values[wrong[0]]!r} is not one of {', '.join(keys)}; {len(wrong)} "
+        listed = ", ".join(name for names in SPLIT_NAMES.values() for name in names)
+        raise DataError(f"{names[wrong[0]]}: split {values[wrong[0]]!r} is not one of {listed}; {len(wrong)} "
                         f"of {len(values)} lines have such splits")
     if left_out is not None:
         left_out += [(names[i], f"is of the split {values[i]!r}") for i in wrong]
-    found = np.array([keys.get(value, "") for value in values])
     parts = {key: np.flatnonzero(found == key) for key in SPLIT_NAMES if (found == key).any()}
     if "train" not in parts and need_train:
         raise DataError(

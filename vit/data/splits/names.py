@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 
 from vit.data.errors import DataError
@@ -10,6 +11,28 @@ log = logging.getLogger("vit")
 
 SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"),
                "test": ("test", "testing")}
+
+
+MARK = re.compile(r"is[_ ]?([a-z]+)")
+TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
+
+
+def split_of(value: object, column: object = None) -> str | None:
+    """The split that a cell denotes, without regard to case; None for any other text.
+
+    In a column such as `is_valid`, as fastai writes it, true and 1 denote this split, false and 0 train, and in a
+    column `is_train` test.
+    """
+    name = str(value).strip().lower()
+    marked = MARK.fullmatch(str(column).strip().lower())
+    key = _conventional(marked[1]) if marked else None
+    if key is not None and name in (*TRUE, *FALSE):
+        return key if name in TRUE else "test" if key == "train" else "train"
+    return _conventional(name)
+
+
+def _conventional(name: str) -> str | None:
+    return next((key for key, conventional in SPLIT_NAMES.items() if name in conventional), None)
 
 
 def is_split_name(name: str) -> bool:
@@ -62,7 +85,7 @@ class UnusedSplits:
             return
         for value in values:
             name = str(value).strip()
-            key = next((key for key, conventional in SPLIT_NAMES.items() if name.lower() in conventional), None)
+            key = split_of(name, column)
             if key is None:
                 del self.found[column]
                 return
@@ -72,5 +95,5 @@ class UnusedSplits:
         """Warns about columns that distinguish at least two splits."""
         for column, found in self.found.items():
             if len(found) > 1:
-                log.warning("%s: the column %r states splits (%s) and is not used; data.split=%s uses it", path, column,
-                            ", ".join(found.values()), column)
+                log.warning("%s: the column %r states splits (%s) and is not used; %s uses it", path, column,
+                            ", ".join(found.values()), shlex.quote(f"data.split={column}"))

@@ -70,7 +70,7 @@ def text_table(
     whole = TextSplit(labels, names, texts, groups).take(rows)
     if "split" not in columns:
         return Source(path.stem, found, three_ways(whole, fractions, split_seed), left_out)
-    parts = rows_by_split([columns["split"][i] for i in rows], whole.names)
+    parts = rows_by_split([columns["split"][i] for i in rows], whole.names, column=split)
     fraction = validation_fraction(fractions)
     splits = with_validation({key: whole.take(part) for key, part in parts.items()}, None, fraction, split_seed)
     return Source(path.stem, found, splits, left_out)
