@@ -11,6 +11,13 @@ def quoted(value: object, limit: int = 60, format: Callable[[object], str] = rep
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
+def list_names(names: Iterable[object], limit: int = 20) -> str:
+    """Names separated by commas, at most `limit` of them with the number of the others; none if there are none."""
+    names = [quoted(name, spelled=str) for name in names]
+    rest = len(names) - limit
+    return ", ".join(names if rest <= 1 else [*names[:limit], f"... and {rest} more"]) or "none"
+
+
 def check_several(name: str, values: object) -> None:
     """Checks that an argument is a sequence of paths, names or texts, and not a single one, whose letters would be its
     items.

@@ -206,6 +206,49 @@ def test_tables_without_a_header(root):
     assert labels(table(root / "t.csv", image=0, label=1, **ALL)) == dict(ROWS)
 
 
+def test_the_hint_for_a_table_without_a_header_names_the_column_of_splits(root):
+    rows = [("train" if i % 2 else "TEST", f"gs://bucket/{name}", label) for i, (name, label) in enumerate(ROWS)]
+    (root / "t.csv").write_text(text(rows[1:], header=rows[0]))
+    with pytest.raises(DataError, match="data.image=1 data.label=2 data.split=0$"):
+        table(root / "t.csv")
+
+
+def test_lists_of_files_and_classes_separated_by_white_space(root):
+    (root / "t.txt").write_text("".join(f"{name}  {i % 2}\n" for i, (name, _) in enumerate(ROWS)))
+    with pytest.raises(DataError, match="data.image=0 data.label=1$"):
+        table(root / "t.txt")
+    assert labels(table(root / "t.txt", image=0, label=1, **ALL)) == {
+        name: str(i % 2) for i, (name, _) in enumerate(ROWS)}
+    mixed = [f"{name} {'dog' if i % 2 else 'big cat'}\n" for i, (name, _) in enumerate(ROWS)]
+    (root / "t.txt").write_text("path label\n" + "".join(mixed))
+    with pytest.raises(DataError, match="no image column found among path label"):
+        table(root / "t.txt")
+
+
+@pytest.mark.parametrize(("header", "row", "options"), [
+    ("label," + ",".join(f"pixel{i}" for i in range(784)), "3," + ",".join(["0"] * 784), {}),
+    ("7," + ",".join(["0"] * 784), "3," + ",".join(["0"] * 784), {}),
+    ("emotion,pixels", "3," + " ".join(["17"] * 2304), {"image": "pixels", "label": "emotion"}),
+])
+def test_tables_of_pixels_are_refused_in_a_short_message(tmp_path, header, row, options):
+    (tmp_path / "t.csv").write_text(f"{header}\n{row}\n{row}\n")
+    with pytest.raises(DataError, match="arrays images and labels of an .npz file$") as error:
+        table(tmp_path / "t.csv", **options)
+    assert len(str(error.value)) < 500 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("column", ["image_id", "filepaths", "Image_Name", "fname"])
+def test_more_conventional_names_of_the_image_column(root, column):
+    (root / "t.csv").write_text(text(ROWS, header=(column, "labels")))
+    assert labels(table(root / "t.csv", **ALL)) == dict(ROWS)
+
+
+def test_the_hint_for_the_image_column(root):
+    (root / "t.csv").write_text(text(ROWS, header=("id", "breed")))
+    with pytest.raises(DataError, match="no image column found among id, breed; name it with data.image=id$"):
+        table(root / "t.csv")
+
+
 def test_an_excel_file_that_states_a_smaller_size_is_read_in_full(tmp_path):
     book = openpyxl.Workbook()
     rows = [["text", "label"], ["a", "x"], ["b", "y"], ["c", "x"]]

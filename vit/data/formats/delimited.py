@@ -20,6 +20,7 @@ from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
 from vit.data.splits.names import UnusedSplits
 from vit.files.untrusted import LimitError, open_decompressed
+from vit.messages import list_names
 
 TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
 Column = str | int  # a name, or in a file without a header line a number from 0
@@ -244,7 +245,7 @@ def _indices(path: Path, header: list[str], requested: Sequence[tuple[str, Colum
     for key, column in requested:
         if column not in header:
             raise DataError(
-                f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(header) or 'none'} "
+                f"{path}: has no column {column!r} for data.{key}; its columns are {list_names(header)} "
                 f"(in a file without a header line give numbers, such as data.{key}=0)"
             )
     selected = {column for _, column in requested}

@@ -1,14 +1,20 @@
 """Columns of a table: their conventional names, and their values."""
 
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, find_column
-from vit.messages import did_you_mean, nearest_names
+from vit.messages import did_you_mean, list_names, nearest_names
 
-IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
+IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path",
+                 "file_path", "filepaths", "image_id", "imageid", "image_name", "img_name", "fname")
+PIXEL, PIXELS = re.compile(r"(pixel|px|p)?_?\d+(x\d+)?", re.IGNORECASE), 16  # columns of a table of single pixels
+ARRAYS = ("values of pixels are not read from tables; save the images (N,H,W) and the labels (N,) with numpy.savez as "
+          "the arrays images and labels of an .npz file")
 LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels", "tags", "cls", "choice")
 
 
@@ -24,18 +30,31 @@ def select_column(
     Raises:
         DataError: there is no such column, or several match.
     """
-    listed = ", ".join(map(str, columns)) or "none"
     if requested is not None:
         if requested not in columns:
-            hint = did_you_mean(f"data.{what}={near}" for near in nearest_names(requested, columns, cutoff=0.6))
-            raise DataError(f"{path}: has no column {requested!r} for data.{what}; its columns are {listed}{hint}")
+            hint = did_you_mean(_option(what, near) for near in nearest_names(requested, columns, cutoff=0.6))
+            found = list_names(columns)
+            raise DataError(f"{path}: has no column {requested!r} for data.{what}; its columns are {found}{hint}")
         return requested
     found = next((c for name in names if (c := find_column(path, columns, name, what)) is not None), None)
     if found is None:
         plain = {str(name).strip().lower(): name for name in reversed(columns)}
-        near = next((plain[close] for name in names for close in nearest_names(name, plain, cutoff=0.6)), "COLUMN")
-        raise DataError(f"{path}: no {what} column found among {listed}; name it with data.{what}={near}")
+        similar = [plain[close] for name in names for close in nearest_names(name, plain, cutoff=0.65)]
+        near = next(iter(similar), plain.get("id", "COLUMN") if what == "image" else "COLUMN")
+        pixels = what == "image" and sum(map(_is_pixel, columns)) >= PIXELS
+        fix = ARRAYS if pixels else f"name it with {_option(what, near)}"
+        raise DataError(f"{path}: no {what} column found among {list_names(columns)}; {fix}")
     return found
+
+
+def _option(what: str, column: Column) -> str:
+    """The override that selects a column, as a shell needs it."""
+    return shlex.quote(f"data.{what}={column}")
+
+
+def _is_pixel(column: Column) -> bool:
+    """Whether a column has the name of one pixel, such as pixel17 or 3x28, as tables of MNIST do."""
+    return PIXEL.fullmatch(str(column).strip()) is not None
 
 
 def to_list(column: Any) -> list[Any]:

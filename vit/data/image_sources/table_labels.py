@@ -14,7 +14,7 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
 from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
-from vit.messages import did_you_mean, nearest_names
+from vit.messages import did_you_mean, list_names, nearest_names
 
 log = logging.getLogger("vit")
 
@@ -53,11 +53,11 @@ def _label_column(path: Path, columns: dict[Column, Any], requested: Column | No
     try:
         return select_column(path, columns, requested, LABEL_COLUMNS, "label")
     except DataError as error:
-        listed = ",".join(_indicator_columns({name: distinct(column) for name, column in columns.items()}))
-        if "," not in listed:
+        indicators = ",".join(_indicator_columns({name: distinct(column) for name, column in columns.items()}))
+        if "," not in indicators:
             raise
         raise DataError(f"{error}; if each image may have several labels, one in each column of 0 and 1: "
-                        f"{shlex.quote(f'data.label=[{listed}]')}") from None
+                        f"{shlex.quote(f'data.label=[{indicators}]')}") from None
 
 
 def _classes_and_labels(
@@ -105,7 +105,7 @@ def _indicator_labels(path: Path, columns: dict[Column, Any], requested: Sequenc
     for name in names:
         if name not in stripped:
             hint = did_you_mean(nearest_names(name, stripped, cutoff=0.6))
-            raise DataError(f"{path}: has no column {name!r} for data.label; its columns are {', '.join(stripped)}"
+            raise DataError(f"{path}: has no column {name!r} for data.label; its columns are {list_names(stripped)}"
                             f"{hint}")
     each = [_present(path, name, to_list(columns[stripped[name]])) for name in names]
     labels = np.array(each, dtype=bool).reshape(len(names), -1).T

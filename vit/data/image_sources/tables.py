@@ -18,7 +18,15 @@ from vit.data.image_sources.coco_label_studio import annotation_rows
 from vit.data.image_sources.file_names import resolve_files
 from vit.data.image_sources.files import is_image_name
 from vit.data.image_sources.npz import npz
-from vit.data.image_sources.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS, distinct, select_column, to_list
+from vit.data.image_sources.table_columns import (
+    ARRAYS,
+    IMAGE_COLUMNS,
+    LABEL_COLUMNS,
+    PIXELS,
+    distinct,
+    select_column,
+    to_list,
+)
 from vit.data.image_sources.table_labels import table_labels
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
@@ -27,6 +35,9 @@ from vit.data.splits.names import SPLIT_NAMES, UnusedSplits, match_splits, split
 from vit.data.splits.split import Raw, Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
+from vit.messages import quoted
+
+VALUES = re.compile(r"\s*(\d{1,3}[ ,;]+){16}")  # of pixels
 
 
 @dataclass(frozen=True)
@@ -165,10 +176,10 @@ def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, lis
         return _read_json(path), {}
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise DataError(f"{path}: {path.suffix} files are not supported; save it as .xlsx or .csv")
-    rows = list(numbered_rows(path))
+    rows = _by_white_space(list(numbered_rows(path)))
     if len(rows) <= headed:
         raise DataError(f"{path}: has {max(len(rows) - 1, 0)} rows; expected a header line and one line per image")
-    header = _header(path, rows[0][1]) if headed else list(range(len(rows[0][1])))
+    header = _header(path, [row for _, row in rows]) if headed else list(range(len(rows[0][1])))
     wrong = next(((number, row) for number, row in rows if len(row) != len(header)), None)
     if wrong:
         expected = "the header" if headed else "the first line"
@@ -176,15 +187,36 @@ def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, lis
     return {name: [row[i] for _, row in rows[headed:]] for i, name in enumerate(header)}, {}
 
 
-def _header(path: Path, header: list[str]) -> list[str]:
-    check_header(path, header)
+def _by_white_space(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """The rows, which have several fields if white space separates the only one of each into the same number of them,
+    as in lists of files and class numbers.
+    """
+    if not rows or any(len(row) != 1 for _, row in rows):
+        return rows
+    fields = [(number, row[0].split()) for number, row in rows]
+    return fields if len({len(row) for _, row in fields}) == 1 else rows
+
+
+def _header(path: Path, rows: list[list[str]]) -> list[str]:
+    """The first row as column names.
+
+    Raises:
+        DataError: it contains an image or values of pixels instead, or two columns have the same name.
+    """
+    header = rows[0]
     image = next((i for i, cell in enumerate(header) if is_image_name(cell)), None)
     if image is not None:
-        other = next((i for i in range(len(header)) if i != image), 1)
+        others = [i for i in range(len(header)) if i != image]
+        splits = [i for i in others if all(i < len(row) and split_of(row[i]) for row in rows)]
+        label = next((i for i in others if i not in splits), 1)
+        split = f" data.split={splits[0]}" if splits else ""
         raise DataError(
             f"{path}: its first line contains {header[image]!r} instead of column names; add a header line, "
-            f"or give column numbers, such as data.image={image} data.label={other}"
+            f"or give column numbers, such as data.image={image} data.label={label}{split}"
         )
+    if len(header) > PIXELS and all(map(str.isdecimal, header)):
+        raise DataError(f"{path}: its first line consists of {len(header)} numbers; {ARRAYS}")
+    check_header(path, header)
     return header
 
 
@@ -232,10 +264,13 @@ def _samples(
     if wrong is not None:
         raise DataError(f"{path} row {wrong}: the image is {names[wrong]!r}, expected a path; remove the row")
     names, missing = resolve_files(path, root, names)
+    if missing and VALUES.match(names[missing[0]]):
+        raise DataError(f"{path}: the image is {quoted(names[missing[0]])}; {ARRAYS}")
     if missing and (on_bad_sample != "skip" or len(missing) == len(names)):
+        first = quoted(names[missing[0]], 200)
         raise FileNotFoundError(
-            f"{path}: {len(missing)} of {len(names)} files do not exist under {root}, first {names[missing[0]]!r}; "
-            "set data.root to their folder, or leave these rows out with data.on_bad_sample=skip"
+            f"{path}: {len(missing)} of {len(names)} files do not exist under {root}, first {first}; set data.root to "
+            "their folder, or leave these rows out with data.on_bad_sample=skip"
         )
     return file_split(root, names, labels), missing
 

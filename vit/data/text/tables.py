@@ -28,6 +28,7 @@ from vit.data.splits.names import UnusedSplits
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
 from vit.files.untrusted import read_bytes
+from vit.messages import list_names
 
 
 def text_table(
@@ -89,7 +90,7 @@ def _read(path: Path, requested: list[tuple[str, Column]], optional: str) -> tup
         raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}, .parquet, .json")
     for key, column in requested:
         if column not in stored:
-            raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(stored)}")
+            raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {list_names(stored)}")
     others = {name: column for name, column in stored.items() if name not in dict(requested).values()}
     found = find_column(path, others, optional, optional)
     if optional and found is None:
