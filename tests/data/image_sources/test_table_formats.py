@@ -75,6 +75,25 @@ def test_files_with_similar_names_are_found(root, caplog, renamed):
     assert "10 of 10 files differ from their names in the table" in caplog.text
 
 
+@pytest.mark.parametrize("stale", ["/content/drive/", "C:\\\\Users\\\\me\\\\", "gs://bucket/", "data/", "./data/"])
+def test_folders_of_another_computer_are_left_out_of_the_names(root, caplog, stale):
+    rows = [[stale.replace("\\\\", "\\") + name, label] for name, label in ROWS]
+    (root / "t.csv").write_text(text(rows))
+    assert labels(table(root / "t.csv", **ALL)) == dict(ROWS)
+    assert "which is not there; the files are read from" in caplog.text
+    inside = {name.removeprefix("images/"): label for name, label in ROWS}
+    assert labels(table(root / "t.csv", root=root / "images", **ALL)) == inside
+
+
+def test_only_folders_of_all_names_are_left_out(root):
+    (root / "t.csv").write_text(text([[f"{'ab'[i % 2]}/{name}", label] for i, (name, label) in enumerate(ROWS)]))
+    with pytest.raises(FileNotFoundError, match="10 of 10 files do not exist"):
+        table(root / "t.csv")
+    (root / "t.csv").write_text(text([["/old/" + name, label] for name, label in [*ROWS, ["images/x.png", "dog"]]]))
+    with pytest.raises(FileNotFoundError, match="1 of 11 files do not exist under .*, first 'images/x.png'"):
+        table(root / "t.csv")
+
+
 def test_a_name_of_two_similar_files_is_missing(root):
     (root / "images" / "003.JPG").write_bytes((root / "images" / "003.png").read_bytes())
     (root / "t.csv").write_text(text([[name.removesuffix(".png"), label] for name, label in ROWS]))

@@ -12,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 from vit.data.errors import printable
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import is_image_name
+from vit.messages import quoted
 
 log = logging.getLogger("vit")
 
@@ -25,9 +26,25 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
     Backslashes separate folders where no file has such a name. Where there is no file with the name, the only one
     whose name differs in case, in Unicode's form (an accent as one character or two), by surrounding white space, or by
     the extension of an image that the table leaves out is its file; how many there are is logged. Addresses of Label
-    Studio denote the files that it serves there.
+    Studio denote the files that it serves there. If no name has a file, folders with which all names begin are left
+    out, such as those of another computer.
     """
     search = _SimilarNames(root)
+    found, missing, similar = _resolve(root, names, search)
+    if len(missing) == len(names) and (stale := _stale_folders(root, names, search)):
+        log.warning("%s: the names begin with %s, which is not there; the files are read from %s without it",
+                    printable(str(table)), quoted("/".join(stale) + "/"), printable(str(root)))
+        names = ["/".join(_parts(name)[len(stale):]) for name in names]
+        found, missing, similar = _resolve(root, names, search)
+    if similar:
+        log.warning("%s: %d of %d files differ from their names in the table by case, Unicode form, white space or "
+                    "extension, such as %r, which is %r", printable(str(table)), len(similar), len(names),
+                    printable(names[similar[0]]), printable(found[similar[0]]))
+    return found, missing
+
+
+def _resolve(root: Path, names: Sequence[str], search: "_SimilarNames") -> tuple[list[str], list[int], list[int]]:
+    """The files, and the rows of the missing ones and of those with a similar name."""
     found, missing, similar = [], [], []
     for row, name in enumerate(names):
         slashes = name.replace("\\", "/")
@@ -38,11 +55,22 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
         if file is None:
             missing.append(row)
         found.append(slashes if file is None else file)
-    if similar:
-        log.warning("%s: %d of %d files differ from their names in the table by case, Unicode form, white space or "
-                    "extension, such as %r, which is %r", printable(str(table)), len(similar), len(names),
-                    printable(names[similar[0]]), printable(found[similar[0]]))
-    return found, missing
+    return found, missing, similar
+
+
+def _stale_folders(root: Path, names: Sequence[str], search: "_SimilarNames") -> list[str]:
+    """The fewest of the folders with which all names begin without which the first one is a file; [] if there are none.
+    """
+    shared = os.path.commonprefix([_parts(name)[:-1] for name in names])
+    for count in range(1, len(shared) + 1):
+        rest = "/".join(_parts(names[0])[count:])
+        if os.path.isfile(root / rest) or search.find(rest) is not None:
+            return shared[:count]
+    return []
+
+
+def _parts(name: str) -> list[str]:
+    return name.replace("\\", "/").split("/")
 
 
 def served_files(address: str) -> list[str]:
