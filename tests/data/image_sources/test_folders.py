@@ -51,3 +51,67 @@ def test_classes_in_the_only_folder_of_the_root_are_named(tmp_path):
             Image.new("RGB", (8, 8)).save(inner / f"{i}.png")
     with pytest.raises(DataError, match=rf"at least 2 classes; if the 2 .* set '?data.root={tmp_path / 'photos'}'?$"):
         folder(tmp_path)
+
+
+@pytest.mark.parametrize(("tree", "message"), [
+    ({"images/cat": 2, "images/dog": 2, "meta": 0}, r"has images in a single folder, images, .*/images'?$"),
+    ({"train/train/cat": 2, "train/train/dog": 2, "test/test/cat": 2}, r"train: the 2 folders with images \(cat, dog\) "
+     r"are in its folder train/train; move them to train, likewise in other splits$"),
+    ({"seg_train/seg_train/cat": 2, "seg_train/seg_train/dog": 2, "seg_test/seg_test/cat": 2},
+     r"look like splits; the 2 folders .* move them to seg_train, and rename seg_train to train"),
+])
+def test_classes_further_down_are_named(class_folders, tree, message):
+    with pytest.raises(DataError, match=message):
+        folder(class_folders(tree))
+
+
+@pytest.mark.parametrize("flat", ["", "train/", "pets/"])
+def test_classes_in_the_names_of_the_images_are_named(tmp_path, class_folders, flat):
+    root = class_folders({"images": 6, "test": 2} if flat == "train/" else {"images": 6})
+    (root / flat).mkdir(exist_ok=True)
+    for i, file in enumerate(sorted((root / "images").iterdir())):
+        file.rename(root / flat / f"{('great cat', 'dog')[i % 2]}.{i}.png")
+    (root / "images").rmdir()
+    with pytest.raises(DataError, match=r"names of the images state their classes \(dog, great cat\), move"):
+        folder(root)
+
+
+def test_numbered_images_state_no_classes(class_folders):
+    with pytest.raises(DataError, match="one folder of images per class$"):
+        folder(class_folders({".": 4}))
+
+
+def test_the_most_likely_table_is_recommended(class_folders):
+    root = class_folders({"images": 3})
+    for name in ("sample_submission.csv", "test.csv", "notes.csv"):
+        (root / name).write_text("id,label\n")
+    with pytest.raises(DataError, match="data.path=.*/notes.csv$"):
+        folder(root)
+    (root / "train.csv").write_text("id,label\n"), (root / "a.json").write_text("{}")
+    with pytest.raises(DataError, match="data.path=.*/train.csv$"):
+        folder(root)
+
+
+@pytest.mark.parametrize(("name", "hint"), [
+    ("imagelabels.mat", "if imagelabels.mat labels the images, write a table with the columns image, label"),
+    ("raw/train-images-idx3-ubyte.gz", "files of MNIST are read by data=mnist"),
+    ("raw/data_batch_1", "batches of CIFAR-10 are read by data=cifar10"),
+    ("raw/metadata.csv", "data=table data.path=.*/raw/metadata.csv, or data=hub data.root="),
+    ("arrays.npz", "data=table data.path=.*/arrays.npz$"),
+])
+def test_files_of_other_sources_are_named(class_folders, name, hint):
+    root = class_folders({"raw": 3})
+    (root / name).write_text("x")
+    with pytest.raises(DataError, match=hint):
+        folder(root)
+
+
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_the_same_folders_in_each_class_are_reported(class_folders, caplog, split):
+    root = class_folders({f"{split}{top}/{name}": 4 for top in ("color", "grey") for name in ("apple", "pear")})
+    assert folder(root).classes == ["color", "grey"]
+    assert "the class folders color, grey have the same folders apple, pear; if these are the classes" in caplog.text
+    caplog.clear()
+    class_folders({f"{split}color/plum": 1})
+    folder(root)
+    assert not caplog.text

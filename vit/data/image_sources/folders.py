@@ -1,5 +1,6 @@
 """Image folders: one folder per class, optionally in folders for train, val and test."""
 
+import logging
 import os
 import shlex
 from collections import defaultdict
@@ -15,12 +16,21 @@ from vit.data.formats.zip_archives import Archive, ReadMember, is_archive, is_hi
 from vit.data.identity import to_nfc
 from vit.data.image_sources.annotation_folders import check_no_annotations
 from vit.data.image_sources.files import ImageFiles, image_files, summary
+from vit.data.image_sources.folder_hints import (
+    classes_in_names,
+    deeper_classes,
+    inner_classes,
+    other_source,
+    same_folders,
+)
 from vit.data.image_sources.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.names import is_split_name, match_splits, similar_splits
 from vit.data.splits.split import Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
+
+log = logging.getLogger("vit")
 
 
 def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:
@@ -43,9 +53,8 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
         files = image_files(root)
         classes = _class_names(root, "", files)
         _check_no_splits(root, classes, files)
-        if len(classes) == 1 and (other := _inner_classes(root, files) or _other_source(root, files)):
-            raise DataError(f"{root}: has a single class folder, {printable(classes[0])}, but a classifier needs at "
-                            f"least 2 classes{other}")
+        _check_several(root, classes, files)
+        _warn_about_same_folders(root, "", classes, files)
         splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
         return Source(root.resolve().name, classes, splits, files.left_out)
     stated = stated_labels(root, directories)
@@ -53,6 +62,9 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
         directories = {key: name for key, name in directories.items() if name not in (stated.val, stated.unlabelled)}
     files = files_and_rest(root, [*directories.values(), *([stated.val] if stated is not None else [])])
     classes = _class_names(root, directories["train"], files)
+    if len(classes) == 1 and (deeper := deeper_classes(directories["train"], files)):
+        raise DataError(f"{root / directories['train']}: {deeper}, likewise in other splits")
+    _warn_about_same_folders(root, directories["train"], classes, files)
     splits = {}
     for key, directory in directories.items():
         _check_classes(classes, _class_names(root, directory, files) if key != "train" else classes, root / directory)
@@ -121,34 +133,24 @@ def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
     if not names:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
         raise DataError(f"{root / directory}: holds no class folders; expected one folder of images per class{listed}"
-                        f"{_other_source(root, files)}")
+                        f"{other_source(root, files) or classes_in_names(files, directory)}")
     return names
 
 
-def _inner_classes(root: Path | Archive, files: ImageFiles) -> str:
-    """Part of a message: the only folder, if its images are in two or more folders, which may be the classes."""
-    paths = [name.split(os.sep) for name in files.images]
-    outer, inner = {parts[0] for parts in paths}, {parts[1] for parts in paths if len(parts) > 2}
-    if isinstance(root, Archive) or len(outer) != 1 or len(inner) < 2 or any(len(parts) < 3 for parts in paths):
-        return ""
-    fix = shlex.quote(f"data.root={os.path.join(str(root), *outer)}")
-    return f"; if the {len(inner)} folders in it are the classes, set {fix}"
+def _warn_about_same_folders(root: Path | Archive, directory: str, classes: list[str], files: ImageFiles) -> None:
+    if message := same_folders(directory, classes, files):
+        log.warning("%s: %s", root / directory, message)
 
 
-def _other_source(root: Path | Archive, files: ImageFiles) -> str:
-    """Part of a message: the data set that reads a folder without class folders, by the files in it."""
-    names = sorted(name for name, _ in files.left_out)
-    suffixes = {os.path.splitext(name)[1].lower() for name in names}
-    archive = isinstance(root, Archive)  # of which only a folder of classes is read
-    if suffixes & {".tar", ".parquet", ".arrow"}:
-        found = "data=hub after extracting the archive" if archive else shlex.join(["data=hub", f"data.root={root}"])
-        return f"; shards are read by {found}"
-    table = next((name for name in names if name.lower().endswith((".csv", ".tsv", ".jsonl", ".json"))), None)
-    if table is None:
-        return ""
-    found = shlex.join(["data=table", f"data.path={root / table}"])
-    found = f"data=table after extracting the archive, with its {printable(table)}" if archive else found
-    return f"; if a table labels the images: {found}"
+def _check_several(root: Path | Archive, classes: Sequence[str], files: ImageFiles) -> None:
+    """Raises DataError if only one of the class folders has images, and it is known where the classes are."""
+    full = {to_nfc(name.split(os.sep)[0]) for name in files.images if os.sep in name}
+    only = next(iter(full)) if len(full) == 1 else classes[0]
+    if len(classes) > 1 and len(full) != 1:
+        return
+    if other := inner_classes(root, files) or other_source(root, files) or classes_in_names(files, only):
+        found = "has a single class folder" if len(classes) == 1 else "has images in a single folder"
+        raise DataError(f"{root}: {found}, {printable(only)}, but a classifier needs at least 2 classes{other}")
 
 
 def _check_no_splits(root: Path | Archive, classes: list[str], files: ImageFiles) -> None:
@@ -160,9 +162,11 @@ def _check_no_splits(root: Path | Archive, classes: list[str], files: ImageFiles
     train, others = found.pop("train", None), list(found.values())
     plain = len(similar) < len(classes) and all(match_splits(root, [name]) for name in similar)  # train, test, bus
     if train and others and not plain and 2 * len(similar) >= len(classes):
-        raise DataError(f"{root}: the folders {train} and {others[0]} would be classes, but look like splits; rename "
-                        "them to train, val and test with one folder per class in each, or set data=table if a table "
-                        "labels the images")
+        rename = "" if is_split_name(train) else f", and rename {train} to train, likewise the others"
+        hint = other_source(root, files) or classes_in_names(files, train)
+        fix = deeper_classes(train, files) or "put their images into one folder per class in each"
+        fix += rename + (hint or ", or set data=table if a table labels the images")
+        raise DataError(f"{root}: the folders {train} and {others[0]} would be classes, but look like splits; {fix}")
     inside = defaultdict(list)
     for folder in files.folders:
         inside[os.path.dirname(folder)].append(os.path.basename(folder))
