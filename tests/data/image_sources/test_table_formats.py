@@ -128,6 +128,33 @@ def test_a_column_of_splits_that_is_not_used_is_reported(root, caplog):
     assert len(table(root / "t.csv", split="set").splits["test"]) == 3 and not caplog.text
 
 
+@pytest.mark.parametrize(("name", "others"), [
+    ("train.csv", ["test.csv", "val.csv"]), ("train/_classes.csv", ["test/_classes.csv", "valid/_classes.csv"]),
+    ("instances_train2017.csv", ["instances_val2017.csv"]), ("Training_set.csv", ["Testing_set.csv"])])
+def test_tables_of_other_splits_beside_it_are_reported(root, caplog, name, others):
+    for each in (name, *others, "train_test.csv", "test_a.csv"):
+        (root / each).parent.mkdir(exist_ok=True)
+        (root / each).write_text(text(ROWS))
+    table(root / name, root=root, **ALL)
+    assert ", ".join(str(file) for file in others) in caplog.text.replace(f"{root.name}/", "")
+    assert f"vit evaluate RUN data.path={root / others[0]} --split all" in caplog.text
+    caplog.clear()
+    for each in others:
+        table(root / each, root=root, **ALL)
+        (root / each).write_text("path\nimages/000.png\n")  # without labels, as in competitions
+    table(root / name, root=root, **ALL)
+    assert not caplog.text
+
+
+def test_a_shard_is_reported(root, caplog):
+    columns = {"path": [name for name, _ in ROWS], "label": [label for _, label in ROWS]}
+    for shards in (1, 2):
+        pyarrow.parquet.write_table(pyarrow.table(columns), root / f"train-00000-of-0000{shards}.parquet")
+        table(root / f"train-00000-of-0000{shards}.parquet", **ALL)
+        assert (f"is one of 2 shards, and the others are not read; data=hub data.root={root}" in caplog.text) == (
+            shards == 2)
+
+
 @pytest.mark.parametrize(("column", "parts"), [("is_valid", {"val": 2, "train": 8}), ("Is Test", {"test": 2}),
                                                ("is_train", {"train": 2, "test": 8})])
 def test_a_column_that_marks_the_samples_of_a_split(root, caplog, column, parts):

@@ -18,6 +18,7 @@ from vit.data.image_sources.coco_label_studio import annotation_rows
 from vit.data.image_sources.file_names import resolve_files
 from vit.data.image_sources.files import is_image_name
 from vit.data.image_sources.npz import npz
+from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
 from vit.data.image_sources.table_columns import (
     ARRAYS,
     IMAGE_COLUMNS,
@@ -95,6 +96,7 @@ def table(
     if path.suffix.lower() == ".npz":
         return npz(path, classes, fractions, split_seed)
     columns, names = _read(path, headed=not isinstance(image, int))
+    warn_about_shards(path)
     image = select_column(path, columns, image, IMAGE_COLUMNS, "image")
     (classes, labels), used = table_labels(path, columns, label, names, classes, label_separator)
     directory = Path(root).expanduser() if root else path.parent
@@ -106,6 +108,7 @@ def table(
     column = _split_column(path, columns, split)
     if column is None:
         _warn_about_unused_splits(path, {name: columns[name] for name in columns if name not in used})
+        warn_about_other_tables(path, used)
         splits = three_ways(whole, fractions, split_seed)
     else:
         splits = _by_column(path, whole, column, to_list(columns[column]), present)

@@ -1,0 +1,72 @@
+"""Tables beside the one that data=table reads: those of val and test, and further shards."""
+
+import logging
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from vit.data.errors import DataError, printable
+from vit.data.formats.delimited import Column, numbered_rows
+from vit.data.splits.names import split_of
+from vit.messages import list_names
+
+log = logging.getLogger("vit")
+
+SHARD = re.compile(r"-\d{5}-of-(\d{5})")
+DELIMITED = (".csv", ".tsv", ".txt")
+
+
+def warn_about_other_tables(path: Path, labels: Sequence[Column]) -> None:
+    """A warning if a table is that of train, by its own name or that of its folder, and those of val or test are beside
+    it: train.csv and test.csv, or train/_classes.csv and test/_classes.csv.
+
+    Args:
+        labels: the columns of labels; a delimited table without them is not reported.
+    """
+    found = [other for other in _beside(path) if _has_columns(other, labels)]
+    if found:
+        listed = list_names((printable(str(other.relative_to(path.parent.parent))) for other in found), 5)
+        log.warning("%s: the tables beside it that may be the other splits (%s) are not read; to use them, join all "
+                    "with a column split, or evaluate a run on one of them: vit evaluate RUN %s --split all", path,
+                    listed, shlex.quote(f"data.path={found[0]}"))
+
+
+def warn_about_shards(path: Path) -> None:
+    """A warning about a table that is one of several shards, such as train-00000-of-00002.parquet."""
+    shard = SHARD.search(path.stem)
+    if shard and int(shard[1]) > 1:
+        folder = path.parent.parent if path.parent.name == "data" else path.parent
+        log.warning("%s: is one of %d shards, and the others are not read; %s reads all", path, int(shard[1]),
+                    shlex.join(["data=hub", f"data.root={folder}"]))
+
+
+def _beside(path: Path) -> list[Path]:
+    """The tables of val and test, if the path is that of train."""
+    folder = path.parent
+    if split_of(folder.name) == "train":
+        others = [other for other in sorted(folder.parent.iterdir()) if split_of(other.name) in ("val", "test")]
+        return [other / path.name for other in others if (other / path.name).is_file()]
+    name, splits = _split_in_name(path)
+    if splits != ["train"]:
+        return []
+    others = [(other, *_split_in_name(other)) for other in sorted(folder.iterdir()) if other.suffix == path.suffix]
+    return [other for other, rest, found in others if rest == name and found in (["val"], ["test"])]
+
+
+def _split_in_name(path: Path) -> tuple[str, list[str]]:
+    """The name of a file with a star for each word that is the name of a split, and these splits."""
+    words = re.split("([A-Za-z]+)", path.stem)
+    splits = [split_of(word) for word in words]
+    rest = "".join("*" if split else word for word, split in zip(words, splits, strict=True))
+    return rest, [split for split in splits if split]
+
+
+def _has_columns(path: Path, labels: Sequence[Column]) -> bool:
+    if path.suffix.lower() not in DELIMITED:
+        return True
+    try:
+        header = {name.strip() for name in next(iter(numbered_rows(path)))[1]}
+    except (DataError, OSError, StopIteration):
+        return False
+    return all(isinstance(name, int) or str(name).strip() in header for name in labels)
