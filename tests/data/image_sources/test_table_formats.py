@@ -146,6 +146,19 @@ def test_tables_of_other_splits_beside_it_are_reported(root, caplog, name, other
     assert not caplog.text
 
 
+@pytest.mark.parametrize("name", ["annotations.mat", "annotations.xml", "train-000000.tar", "data.pkl", "000.PNG"])
+def test_files_that_are_no_tables_are_refused_as_such(tmp_path, name):
+    (tmp_path / name).write_bytes(bytes(400))
+    with pytest.raises(DataError, match=f"{name}: is not a table; give one in CSV"):
+        table(tmp_path / name)
+
+
+def test_json_lines_may_be_called_ndjson(root):
+    rows = [json.dumps({"path": name, "label": label}) for name, label in ROWS]
+    (root / "t.ndjson").write_text("\n".join(rows))
+    assert labels(table(root / "t.ndjson", **ALL)) == dict(ROWS)
+
+
 def test_a_shard_is_reported(root, caplog):
     columns = {"path": [name for name, _ in ROWS], "label": [label for _, label in ROWS]}
     for shards in (1, 2):

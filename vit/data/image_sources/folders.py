@@ -90,8 +90,9 @@ def open_folder(root: str | Path, expected: str) -> Path | Archive:
     if is_archive(root):
         return open_archive(root)
     if root.is_file():
-        table = root.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".xlsx", ".npz")
-        other = "give the folder, or the .zip archive, that holds the images"
+        table = root.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", ".xlsx", ".npz")
+        packed = root.suffix.lower() in (".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
+        other = f"{'extract it and ' if packed else ''}give the folder, or the .zip archive, that holds the images"
         hint = f"for a table set data=table {shlex.quote(f'data.path={root}')}" if table else other
         raise DataError(f"data.root: {root} is a file, not a folder; {hint}")
     if not root.is_dir():

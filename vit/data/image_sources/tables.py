@@ -38,6 +38,11 @@ from vit.data.splits.splitting import three_ways, validation_fraction, with_vali
 from vit.files.untrusted import read_bytes
 from vit.messages import quoted
 
+JSON_LINES = (".jsonl", ".ndjson")
+NOT_TABLES = {  # of which some would be read as lines of text
+    ".mat", ".xml", ".yaml", ".yml", ".html", ".pdf", ".tar", ".tgz", ".zip", ".7z", ".rar", ".pkl", ".pickle", ".npy",
+    ".h5", ".hdf5", ".mdb", ".tfrecord", ".arrow", ".feather", ".db", ".sqlite", ".bin",
+}
 VALUES = re.compile(r"\s*(\d{1,3}[ ,;]+){16}")  # of pixels
 
 
@@ -175,10 +180,13 @@ def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, lis
     """
     if path.suffix.lower() == ".parquet":
         return read_parquet([path])
-    if path.suffix.lower() in (".json", ".jsonl"):
+    if path.suffix.lower() in (".json", *JSON_LINES):
         return _read_json(path), {}
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise DataError(f"{path}: {path.suffix} files are not supported; save it as .xlsx or .csv")
+    if path.suffix.lower() in NOT_TABLES or is_image_name(path.name):
+        raise DataError(f"{path}: is not a table; give one in CSV, TSV, .xlsx, Parquet, JSON or JSONL with a column of "
+                        "images and one of labels, or .npz arrays")
     rows = _by_white_space(list(numbered_rows(path)))
     if len(rows) <= headed:
         raise DataError(f"{path}: has {max(len(rows) - 1, 0)} rows; expected a header line and one line per image")
@@ -229,7 +237,7 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     """
     try:
         text = read_bytes(path).decode("utf-8-sig")
-        lines = path.suffix.lower() == ".jsonl"
+        lines = path.suffix.lower() in JSON_LINES
         rows = _json_lines(path, text) if lines else json.loads(text)
     except DataError:
         raise
