@@ -66,3 +66,10 @@ def test_a_rank_without_beats_is_frozen(ranks):
 def test_where_all_wait_the_least_advanced_is_named(ranks):
     *earlier, last = ranks.seconds(12, (3, True), (2, True))
     assert not any(earlier) and last == [1]
+
+
+def test_a_rank_that_was_never_started_is_named_with_the_reason():
+    """`sbatch` without `srun` starts the first rank only."""
+    made = Ranks()
+    assert not any(made.seconds(10, (1, True), None)) and made.second((1, True), None) == [1]
+    assert "it was not started (SLURM starts the ranks by srun" in made.watch.lost()[1]

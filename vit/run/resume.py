@@ -16,7 +16,7 @@ from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
 from vit.run.config.overrides import ConfigError, override_text, parse, shown, yaml_text
 from vit.run.config.without_effect import without_effect
 from vit.run.parts.data_source import LOADING
-from vit.run.processes.launcher import RUN_DIR
+from vit.run.processes.launcher import RUN_DIR, first_node
 from vit.run.records.folder import RunFolder, new_path
 from vit.run.records.reading import read_config, unfinished
 from vit.training import newest_valid
@@ -71,13 +71,14 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
     config = {**config, "resumed": False}
     given = to_record(overrides)
     config["overrides"] = [*data_of_primary(overrides), *given]
+    main = is_main_process() and first_node(config["trainer"]["num_nodes"])
     if not config["resume"]:
         check_complete(config)
-        return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
+        return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, main)))
     path = find_resumable(config, given)
     if path is None:
         check_complete(config)
-        return Plan(config, None, new_path(config, is_main_process()), (nothing_to_resume(config),))
+        return Plan(config, None, new_path(config, main), (nothing_to_resume(config),))
     folder = path if path.is_dir() else path.parent.parent
     stored, changes = read_config(folder, overrides), {}
     if any(each.startswith("strategy=") for each in overrides):  # the one group that a resumed run may replace

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from omegaconf import DictConfig
 
@@ -21,7 +22,8 @@ from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
-from vit.run.processes.launcher import LAUNCHER, RankError, is_launched, run_ranks
+from vit.run.processes.launched import check_number, own_run
+from vit.run.processes.launcher import LAUNCHER, RankError, first_node, is_launched, run_ranks
 from vit.run.records.environment import environment
 from vit.run.records.folder import RunFolder, read_metrics
 from vit.run.records.reading import read_config
@@ -55,20 +57,33 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
     Raises:
         ConfigError, DataError, Interrupted, RankError: as `vit.run.train`.
     """
+    resolved = resolve(config)
+    with own_run(resolved) as warnings:
+        return train_resolved(resolved, overrides, warnings)
+
+
+def train_resolved(resolved: dict, overrides: list[str], warnings: tuple[str, ...] = ()) -> Run | None:
+    """`train_composed` of a config without interpolations.
+
+    Args:
+        warnings: for the log.
+    """
     main = is_main_process()
     quiet_lightning()
     log_to_console(main)
     signals = StopSignals(main)
     with signals.handled():
-        resolved = resolve(config)
         if resolved["compare"] or resolved["resume"]:
             from vit.run.multirun.compare import compare, is_comparison  # loads Matplotlib
 
             if resolved["compare"] or is_comparison(resolved["resume"]):
                 return compare(resolved, overrides)
         plan = read_overrides(resolved, overrides)
+        plan = replace(plan, warnings=(*warnings, *plan.warnings))
         try:
             devices = find_devices(plan.config["trainer"])
+            if devices.world > 1:
+                check_number(devices)
             if plan.config["compile"] or plan.config.get("compile_mode") not in (None, "default"):
                 check_compilation(plan.config, devices)
             if limit := plan.config["trainer"]["max_time"]:
@@ -81,8 +96,10 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
                 plan.path.rmdir()  # only if the run left it empty
 
 
-def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
-    """Starts one process per device and supervises them."""
+def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run | None:
+    """Starts one process per device of this machine and supervises them. None on all machines but the first, which has
+    the run folder.
+    """
     folder = RunFolder(plan.path, main=False)
     check_job(plan.config, devices)
     choose_strategy(plan.config, devices)
@@ -93,7 +110,7 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
         log.warning(warning)
     with explain_errors(plan.config, folder, overrides):
         run_ranks(overrides_of_ranks(plan, overrides), devices, plan.path, check_timeout(plan.config["trainer"]))
-    return Run(folder.path, read_metrics(folder.path))
+    return Run(folder.path, read_metrics(folder.path)) if first_node(devices.nodes) else None
 
 
 def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: StopSignals) -> Run | None:
@@ -169,7 +186,7 @@ def explain_errors(config: dict, folder: RunFolder, overrides: list[str]) -> Ite
     try:
         yield
     except (Interrupted, KeyboardInterrupt, RankError) as error:
-        if is_main_process() and LAUNCHER not in os.environ:
+        if is_main_process() and LAUNCHER not in os.environ and first_node(config["trainer"]["num_nodes"]):
             by = f" by {error.signal.name}" if isinstance(error, Interrupted) else ""
             text = f"\nStopped{by}. {how_to_resume(folder, overrides)}"
             console.print(text, markup=False, highlight=False, soft_wrap=True)

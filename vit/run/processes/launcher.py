@@ -86,15 +86,25 @@ class Failure:
 
 
 def is_launched() -> bool:
-    """Whether this process is a rank that some launcher started."""
+    """Whether this process is a rank that some launcher started. The only task of a SLURM job is none: it may use
+    several devices of its machine, for which it starts the ranks itself.
+    """
     from lightning_fabric.plugins.environments import LSFEnvironment, MPIEnvironment, SLURMEnvironment
 
-    environments = (SLURMEnvironment, LSFEnvironment, MPIEnvironment)
-    return "RANK" in os.environ or "LOCAL_RANK" in os.environ or any(e.detect() for e in environments)
+    if "RANK" in os.environ or "LOCAL_RANK" in os.environ:
+        return True
+    slurm = SLURMEnvironment.detect() and os.environ["SLURM_NTASKS"] != "1"
+    return slurm or any(environment.detect() for environment in (LSFEnvironment, MPIEnvironment))
+
+
+def first_node(nodes: int) -> bool:
+    """Whether this machine is the first of `nodes` that were each started by a command of their own."""
+    return nodes == 1 or is_launched() or os.environ.get("NODE_RANK", "0") == "0"
 
 
 def run_ranks(overrides: list[str], devices: "Devices", folder: pathlib.Path, timeout: float | None) -> None:
-    """Train with these overrides in `devices.number` processes.
+    """Train with these overrides in `devices.number` processes. The run folder is that of the first node: each node
+    would name a new one by its own clock.
 
     Raises:
         Interrupted: a stop signal to this process or to a rank.
@@ -102,8 +112,10 @@ def run_ranks(overrides: list[str], devices: "Devices", folder: pathlib.Path, ti
         RankError: a rank failed.
     """
     store, environment = rendezvous(devices)
-    environment |= {RUN_DIR: str(folder.resolve()), **threads_per_process(devices.number)}
     node = int(environment["GROUP_RANK"])
+    if node == 0:
+        store.set(RUN_DIR, str(folder.resolve()))
+    environment |= {RUN_DIR: store.get(RUN_DIR).decode(), **threads_per_process(devices.number)}
     ranks: list[Rank] = []
     with ended_together(ranks):
         for local in range(devices.number):
@@ -207,7 +219,8 @@ def conclude(ranks: list[Rank], store: "Store", lost: dict[int, str], stops: lis
     if stops and any(rank.process.poll() != 0 for rank in ranks):
         raise Interrupted(stops[0], agreed=False)
     if failures:
-        raise RankError(f"{' and '.join(found.rank for found in failures)} lost the connection to each other")
+        peer = "each other" if failures[1:] else "another rank"
+        raise RankError(f"{' and '.join(found.rank for found in failures)} lost the connection to {peer}")
 
 
 def failure(rank: Rank, store: "Store") -> Failure | None:

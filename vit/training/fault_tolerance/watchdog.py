@@ -123,8 +123,8 @@ class Watch:
             return {}
         silent = [rank for rank in active if now - self._heard[rank] > min(FROZEN, self.timeout)]
         if silent:
-            return {rank: f"{self.name(rank)} has given no sign of life for {now - self._heard[rank]:.0f} s: it is "
-                          "frozen, or its machine is lost" for rank in silent}
+            return {rank: f"{self.name(rank)} has given no sign of life for {now - self._heard[rank]:.0f} s: "
+                          f"{self._why(rank)}" for rank in silent}
         still = [rank for rank in active if now - self._moved[rank] > self.timeout]
         busy = [rank for rank in still if not self.beats[rank]["waiting"]]
         if not busy and len(still) < len(active):
@@ -139,6 +139,11 @@ class Watch:
         """The rank with its host and process id, if they are known."""
         beat = self.beats.get(rank)
         return f"rank {rank} ({beat['host']}, process {beat['pid']})" if beat else f"rank {rank}"
+
+    def _why(self, rank: int) -> str:
+        if rank in self.beats:
+            return "it is frozen, or its machine is lost"
+        return "it was not started (SLURM starts the ranks by srun, not by sbatch alone), or its machine is lost"
 
     def _read(self, rank: int, now: float) -> None:
         if not self.store.check([str(rank)]):

@@ -1,0 +1,60 @@
+"""Processes that srun, torchrun or commands on several machines started."""
+
+import socket
+
+import pytest
+
+import vit
+from tests.run.conftest import QUICK, start, table
+from vit.run.config.composing import ConfigError
+from vit.run.processes.launcher import is_launched
+
+ONE_EPOCH = [*QUICK, "recipe.epochs=1", "calibrate=none", "trainer.accelerator=cpu"]
+TASK = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "vit", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2",
+        "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_NODEID": "0", "SLURM_NODELIST": "127.0.0.1"}
+
+
+@pytest.mark.parametrize("variables", [TASK, {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}])
+def test_a_process_with_the_strategy_single_is_a_run_of_its_own(tmp_path, variables):
+    """The second of two processes took the folder of the first, and its result."""
+    first = {**variables, **{name: "0" for name in ("SLURM_PROCID", "RANK") if name in variables}}
+    one, other = (start([*ONE_EPOCH, "run_dir=" + name, f"seed={i}"], tmp_path, **each)
+                  for i, (name, each) in enumerate([("first", first), ("second", variables)]))
+    (out, err), (second, error) = one.communicate(), other.communicate()
+    assert one.returncode == other.returncode == 0, err + error
+    assert "started 2 processes: with strategy=single each of them is a run of its own" in out
+    assert "run folder: second" in second and "started 2" not in second
+    assert len(table(tmp_path / "second" / "metrics.csv")) == 1
+
+
+def test_another_number_of_processes_than_devices_is_an_error_before_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="4 on 1 node.s. means 4 processes, but torchrun started 2"):
+        vit.train([*ONE_EPOCH, "strategy=ddp", "trainer.devices=4", f"run_dir={tmp_path / 'run'}"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_only_task_of_a_slurm_job_starts_ranks_itself(monkeypatch):
+    for name, value in TASK.items():
+        monkeypatch.setenv(name, value)
+    assert is_launched()
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    assert not is_launched()
+
+
+def test_two_machines_without_a_launcher_have_one_run_folder(tmp_path):
+    """The second one named a folder of its own and failed at the end, because that had no results."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    overrides = [*ONE_EPOCH, "strategy=ddp", "trainer.num_nodes=2"]
+    nodes = [start(overrides, tmp_path, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, NODE_RANK=str(node))
+             for node in (1, 0)]
+    for node in nodes:
+        out, err = node.communicate()
+        assert node.returncode == 0, out + err
+    (folder,) = (tmp_path / "runs" / "digits").iterdir()
+    assert len(table(folder / "metrics.csv")) == 1
+
+

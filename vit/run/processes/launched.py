@@ -1,0 +1,59 @@
+"""Processes that torchrun or srun started: how many, and which of them are runs of their own."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from vit.run.config.composing import ConfigError
+from vit.run.processes.launcher import LAUNCHER
+
+if TYPE_CHECKING:
+    from vit.run.parts.devices import Devices
+
+# what makes this project or Lightning take a process for a rank; LOCAL_WORLD_SIZE, which divides the cores, stays
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS")
+
+
+def started_by() -> tuple[str, int]:
+    """The launcher of this process, and the number of processes that it started; ("", 1) without one."""
+    if "RANK" in os.environ and LAUNCHER not in os.environ:
+        return "torchrun", int(os.environ.get("WORLD_SIZE", 1))
+    if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
+        return "srun", int(os.environ["SLURM_STEP_NUM_TASKS"])
+    return "", 1
+
+
+@contextlib.contextmanager
+def own_run(config: dict) -> Iterator[tuple[str, ...]]:
+    """Within this context a process with `strategy=single` is no rank: it has a folder, a log and a result of its own,
+    such as each task of `srun bash -c 'python train.py seed=$SLURM_PROCID'`. Yields a warning if there are several.
+    """
+    if config["strategy"].get("name") != "single" or not any(name in os.environ for name in VARIABLES):
+        yield ()
+        return
+    from lightning_fabric.utilities.rank_zero import rank_zero_only
+
+    launcher, number = started_by()
+    first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+    hidden = {name: os.environ.pop(name) for name in VARIABLES if name in os.environ}
+    before, rank_zero_only.rank = rank_zero_only.rank, 0
+    try:
+        yield (f"{launcher} started {number} processes: with strategy=single each of them is a run of its own; "
+               "strategy=ddp trainer.devices=N, their number per machine, makes them one run",) * (number > 1 and first)
+    finally:
+        os.environ.update(hidden)
+        rank_zero_only.rank = before
+
+
+def check_number(devices: "Devices") -> None:
+    """Checks that torchrun or srun started a process for each device.
+
+    Raises:
+        ConfigError: another number of them.
+    """
+    launcher, number = started_by()
+    if launcher and number != devices.world:
+        raise ConfigError(f"trainer.devices={devices.number} on {devices.nodes} node(s) means {devices.world} "
+                          f"processes, but {launcher} started {number}; trainer.devices is their number per machine, "
+                          "trainer.num_nodes the number of machines")
