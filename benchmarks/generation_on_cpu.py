@@ -79,7 +79,7 @@ def in_bf16(program) -> None:
 
 def cast_in_each_step(program) -> None:
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("vit.generation.generate.with_cast_weights", lambda model, device: model))
+        stack.enter_context(mock.patch("vit.generation.generate.prepacked", lambda model, dtype: model))
         stack.enter_context(mock.patch.object(cpu.Packed, "cast", lambda self, weight: weight))
         in_bf16(program)
 

@@ -29,6 +29,7 @@ from vit.nn.cpu import (
 def enabled(request, monkeypatch) -> bool:
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL if request.param else frozenset())
     monkeypatch.setattr("vit.nn.cpu.LARGE", dict.fromkeys(LARGE, 1))
+    monkeypatch.setattr("vit.nn.cpu.LARGE_PACKED", {torch.float32: 1})
     return request.param
 
 
@@ -55,6 +56,7 @@ def test_only_packed_weights_are_for_onednn_where_others_are_slower(monkeypatch)
     loads = []
     monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset({PACKED_PRODUCTS}))
     monkeypatch.setattr("vit.nn.cpu.LARGE", dict.fromkeys(LARGE, 1))
+    monkeypatch.setattr("vit.nn.cpu.LARGE_PACKED", {torch.float32: 1})
     monkeypatch.setattr("vit.nn.cpu.load_onednn", lambda: loads.append(1))
     layer, x = nn.Linear(8, 8), torch.randn(4, 8)
     with torch.no_grad():

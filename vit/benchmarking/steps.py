@@ -15,8 +15,10 @@ from vit.benchmarking.peers import MissingPeer, Peer, build_peer, count_paramete
 from vit.benchmarking.results import MODES, OURS, Case, Settings
 from vit.benchmarking.timing import Program, in_turns, wait_for_gpu
 from vit.inference import autocast
+from vit.low_precision import DTYPES
 from vit.models import VisionTransformer, flops
 from vit.models.flops import count_flops
+from vit.nn.prepacked import prepacked
 from vit.nn.transformer import set_autocast_residual
 from vit.training import build_optimizer, clip_gradients
 from vit.training.precision import BF16_RESIDUAL
@@ -131,7 +133,7 @@ def fixed_batch(config, size: int, device: str) -> tuple[Tensor, Tensor]:
 
 def program(name: str, network: nn.Module, batch: tuple[Tensor, Tensor], case: Case) -> Program:
     """A training step or a forward pass of the network on the batch. Peers have no `bf16-residual`: they compute in
-    bf16-mixed.
+    bf16-mixed. A forward pass of this project's model is that of `vit predict`, with packed weights.
     """
     images, labels = batch
     precision = str(case.setting["precision"])
@@ -143,6 +145,8 @@ def program(name: str, network: nn.Module, batch: tuple[Tensor, Tensor], case: C
     if mode := MODES[case.setting["mode"]]:
         network.compile(dynamic=False, mode=mode)
     if case.benchmark == "inference":
+        if name == OURS and not mode:
+            network = prepacked(network, DTYPES.get(precision))  # as `vit predict` computes
         return partial(infer, network, images, precision)
     clip = clip_gradients if name == OURS else nn.utils.clip_grad_norm_
     return partial(train_step, network, build_optimizer(network, lr=1e-4), clip, images, labels, precision)

@@ -20,8 +20,10 @@ from vit.inference import best_device, decode_ahead, forward
 from vit.inference.calibrated import SET_METHOD, image_contents
 from vit.inference.conformal import content_draws, set_sizes
 from vit.inference.image_inputs import check_batch_size
+from vit.low_precision import DTYPES
 from vit.messages import check_several
 from vit.nn.init import evaluating
+from vit.nn.prepacked import prepacked
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -174,8 +176,9 @@ def run_over_split(
     model = model.to(best_device(options.device))
     columns, unreadable = Columns(len(dataset)), []
     with evaluating(model):
+        network = prepacked(model, DTYPES.get(options.precision))
         for images, labels, rows in readable_batches(dataset, options.batch_size, unreadable):
-            logits = forward(model, preprocessing, images, options.precision)
+            logits = forward(network, preprocessing, images, options.precision)
             columns.append(score(logits, labels, rows, partial(image_contents, images)))
             if options.progress:
                 options.progress(len(images))

@@ -12,7 +12,9 @@ from vit.data.augment.corruptions import CORRUPTIONS, corrupt_batch
 from vit.evaluation.classification import readable_batches
 from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
+from vit.low_precision import DTYPES
 from vit.nn.init import evaluating
+from vit.nn.prepacked import prepacked
 from vit.packed_images import PackedImages
 
 SEED = 0
@@ -61,8 +63,9 @@ def accuracy_under_corruptions(
     right = dict.fromkeys(levels(severities), 0)
     model = model.to(best_device(device))
     with evaluating(model):
+        network = prepacked(model, DTYPES.get(precision))
         for level, images, labels in corrupted_batches(split, preprocessing, severities, batch_size):
-            predicted = forward(model, preprocessing, images, precision).argmax(-1).cpu()
+            predicted = forward(network, preprocessing, images, precision).argmax(-1).cpu()
             right[level] += int((predicted == labels).sum())
             if progress:
                 progress(len(images))

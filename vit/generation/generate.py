@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from vit.generation.beam import beam_search
-from vit.generation.cast_weights import with_cast_weights
 from vit.generation.ctc import rescore_with_ctc
 from vit.generation.ensemble import Ensemble
 from vit.generation.sampling import sample
@@ -18,6 +17,7 @@ from vit.generation.uncached import Uncached, needs_uncached
 from vit.generation.utf8 import Utf8
 from vit.nn.cpu import fast_call
 from vit.nn.init import evaluating
+from vit.nn.prepacked import autocast_dtype, prepacked
 
 CAPACITY = 32  # steps of initial cache capacity
 
@@ -126,4 +126,4 @@ def max_tokens(models: Sequence[nn.Module], forced: int, max_len: int) -> int:
 
 def form_for_steps(model: nn.Module, device: str) -> nn.Module:
     """The fastest equivalent form of a model for step-by-step generation on devices of the type `device`."""
-    return Uncached(model) if needs_uncached(model) else fast_call(with_cast_weights(model, device))
+    return Uncached(model) if needs_uncached(model) else fast_call(prepacked(model, autocast_dtype(device)))

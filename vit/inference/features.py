@@ -5,7 +5,9 @@ from torch import Tensor, nn
 
 from vit.data import Preprocessing
 from vit.inference.images import autocast, without_preprocessing
+from vit.low_precision import DTYPES
 from vit.models import Classifier
+from vit.nn.prepacked import prepacked
 from vit.packed_images import PackedImages
 
 
@@ -13,7 +15,8 @@ class Featurizer:
     """A model without its head on one device: `featurizer.of_images(images)`.
 
     The vector is the input of the head. A masked autoencoder has no head: its vector is the class token, or the mean
-    of the patch tokens if it has no class token, which is what a classifier fine-tuned from it pools.
+    of the patch tokens if it has no class token, which is what a classifier fine-tuned from it pools. The weights of
+    the model must not change meanwhile (`vit.nn.prepacked`).
 
     Raises:
         ValueError: the model does not reduce its input to one vector, or it reads images and was saved without their
@@ -27,7 +30,7 @@ class Featurizer:
                              "classifiers of images or texts and for masked autoencoders")
         if preprocessing is None and self.kind != "text_classifier":
             raise without_preprocessing("the model")
-        self.model, self.preprocessing = model.eval().to(device), preprocessing
+        self.model, self.preprocessing = prepacked(model.eval().to(device), DTYPES.get(precision)), preprocessing
         self.device, self.precision = device, precision
 
     @torch.inference_mode()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 
 import torch
@@ -18,6 +19,7 @@ from vit.data.image_sources.files import LeftOut
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
 from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
+from vit.inference.networks import Networks
 from vit.inference.tta import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow
 from vit.messages import first_line
@@ -81,12 +83,14 @@ class Predictor:
         device: str | torch.device | None = None,
         precision: str = "32-true",
         fast: bool = False,
+        prepack: bool = False,
     ) -> None:
         """
         Args:
             fast: measure several modes of computation on the first batch of 64 images and use the fastest one with the
                 same predictions, see `vit.inference.fast`. `fast_mode` is then the choice with its measurements, and
                 None before.
+            prepack: cast and pack the weights once for all calls; otherwise once in each call with many images.
 
         Raises:
             ValueError: the device cannot be used, or `fast` is set with another precision than the default or for
@@ -102,6 +106,7 @@ class Predictor:
         self.bundle = bundle
         self.device = best_device(device)
         self.model = bundle.model.eval().to(self.device)
+        self._networks = Networks(self.model, at_once=True) if prepack else None
         self.classes, self.precision = bundle.classes, precision
         self._preprocessing = bundle.preprocessing
 
@@ -177,17 +182,23 @@ class Predictor:
             check_tta(tta)
         calibrator = Calibrator(self.bundle, set, abstain)
         size = max(batch_size, IMAGES) if self.fast and self.fast_mode is None else batch_size
+        networks = self._networks or Networks(self.model)
         for batch in decode_ahead(named_images(images, left_out), self._decode, size):
             pixels = [image for _, image in batch if isinstance(image, Tensor)]
-            found = self._classify(self.preprocessing.batch(pixels), top_k, calibrator, tta) if pixels else iter(())
+            found = iter(())
+            if pixels:
+                found = self._classify(self.preprocessing.batch(pixels), networks, top_k, calibrator, tta)
             for name, image in batch:
                 yield self.prediction_type(name, *next(found)) if isinstance(image, Tensor) else image
 
-    def _classify(self, images: Tensor, top_k: int | None, calibrator: Calibrator, tta: int) -> Iterator[tuple]:
+    def _classify(
+        self, images: Tensor, networks: Networks, top_k: int | None, calibrator: Calibrator, tta: int
+    ) -> Iterator[tuple]:
         """uint8 (B,C,H,W) -> B times the fields of a prediction after its name"""
         mode = self._mode(images, calibrator) if self.fast else Mode(self.precision)
-        with calibrator.captured(self.model) as captured:
-            logits = self._logits(images, mode, tta)
+        model = networks.for_batch(mode, len(images))
+        with calibrator.captured(model) as captured:
+            logits = self._logits(model, images, mode, tta)
         outputs = calibrator.outputs(logits, captured, lambda: image_contents(images))
         for best, stated in zip(self._best(logits, top_k, calibrator), outputs, strict=True):
             yield *best, *stated
@@ -205,13 +216,13 @@ class Predictor:
             def names(logits: Tensor) -> list[tuple[str, ...]]:
                 return [labels for labels, _ in self._best(logits, None, calibrator)]
 
-            self.fast_mode = choose_mode(self.model, self._logits, names, images[:IMAGES])
+            self.fast_mode = choose_mode(self.model, partial(self._logits, self.model), names, images[:IMAGES])
             log.info("%s", self.fast_mode)
         return Mode(self.precision) if self.fast_mode is None else self.fast_mode.mode
 
-    def _logits(self, images: Tensor, mode: Mode, tta: int = 1) -> Tensor:
-        """uint8 (B,C,H,W) -> float32 (B,classes)"""
-        model = self.model if tta == 1 else averaged(self.model, tta)
+    def _logits(self, model: nn.Module, images: Tensor, mode: Mode, tta: int = 1) -> Tensor:
+        """uint8 (B,C,H,W) -> float32 (B,classes) of the model or its copy"""
+        model = model if tta == 1 else averaged(model, tta)
         if mode.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
         return forward(model, self.preprocessing, images, mode.precision)

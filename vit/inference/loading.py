@@ -36,6 +36,7 @@ def load(
     activation: str | None = None,
     act: str | None = None,
     fast: bool = False,
+    prepack: bool = False,
 ) -> Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor:
     """The predictor of a bundle, a run folder or any source that `import_weights` accepts; on the GPU where there is
     one.
@@ -50,12 +51,15 @@ def load(
             int8 where this is faster on this machine and predicts the same for 64 of the given images; of models that
             generate text: use the compiled decoding step where it is faster and generates the same texts for the first
             batch. `predictor.fast_mode` is what was chosen.
+        prepack: of image classifiers, for many calls with one or a few images each: cast and pack the weights once
+            instead of in every call. It takes up to twice the memory of the linear layers; changing the weights of
+            `predictor.model` afterwards has no effect.
 
     Raises:
         SourceError, BundleError, FileNotFoundError: no such source, a damaged one, or one that cannot predict.
         TypeError: `ensemble` is one path instead of several.
-        ValueError: a pre-trained model without a task, an ensemble of other models than seq2seq models, or `fast` with
-            another kind of model or with another precision than the default.
+        ValueError: a pre-trained model without a task, an ensemble of other models than seq2seq models, `fast` with
+            another kind of model or with another precision than the default, or `prepack` with another kind of model.
     """
     check_several("ensemble", ensemble)
     if is_foreign(source):
@@ -69,9 +73,12 @@ def load(
     if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
         raise ValueError(f"fast is for image classifiers and for models that generate text, and {bundle.path} is of "
                          f"kind {kind}; leave it out")
+    if prepack and PREDICTORS[kind] is not Predictor:
+        raise ValueError(f"prepack is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")
     if PREDICTORS[kind] is Seq2SeqPredictor:
         return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble], fast)
     if ensemble:
         raise ValueError(f"an ensemble is made of models that generate text, and {bundle.path} is of kind {kind}")
     predictor = MultiLabelPredictor if bundle.thresholds else PREDICTORS[kind]
-    return predictor(bundle, device, precision, **{"fast": True} if fast else {})
+    options = {"fast": fast, "prepack": prepack} if PREDICTORS[kind] is Predictor else {}
+    return predictor(bundle, device, precision, **options)

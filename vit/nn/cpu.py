@@ -56,6 +56,9 @@ def is_intel(path: str = "/proc/cpuinfo") -> bool:
 
 
 ENABLED = FASTER.get(instructions(), frozenset())
+LARGE_PACKED = {  # as LARGE, for packed weights without gradients
+    "AVX512": {torch.float32: 2**20, torch.bfloat16: 1}, "AVX2": {torch.float32: 2**22}
+}.get(instructions(), {})
 
 
 def dropout(x: Tensor, rate: float) -> Tensor:
@@ -138,14 +141,15 @@ def apply_linear(layer: nn.Module, x: Tensor, activation: Activation = identity)
     The layers of a model stay `nn.Linear`, so that quantisation and other tools that select layers by type find them. A
     layer with hooks, with another `forward` or of another type is called normally.
     """
-    if is_faster(x, getattr(layer, "out_features", 0)) and is_plain_linear(layer):
-        return linear(x, layer.weight, layer.bias, activation=activation)
+    packed = layer.packed if isinstance(layer, PackedLinear) else None
+    if is_faster(x, getattr(layer, "out_features", 0), packed is not None) and is_plain_linear(layer):
+        return linear(x, layer.weight, layer.bias, packed, activation)
     return activation(layer(x))
 
 
 def is_plain_linear(layer: nn.Module) -> bool:
     """Whether a call of the layer does nothing but the product of `nn.Linear` with a plain weight tensor."""
-    is_linear = type(layer).forward is nn.Linear.forward and type(layer.weight) in PLAIN
+    is_linear = type(layer).forward in (nn.Linear.forward, PackedLinear.forward) and type(layer.weight) in PLAIN
     return is_linear and not has_custom_call(layer)
 
 
@@ -192,12 +196,14 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
         is_packed: whether the weight is in oneDNN's layout if there are no gradients.
     """
     compiling, training = torch.compiler.is_compiling(), torch.is_grad_enabled()
-    kind = TRAINING_PRODUCTS if training else PRODUCTS if compiling or not is_packed else PACKED_PRODUCTS
+    is_packed = is_packed and not compiling and not training
+    kind = TRAINING_PRODUCTS if training else PACKED_PRODUCTS if is_packed else PRODUCTS
     if kind not in ENABLED or x.device.type != "cpu":
         return False
     if torch.jit.is_tracing() or torch.compiler.is_exporting():  # the program must run on other processors too
         return False
-    least = LARGE.get((product_dtype(x), training))
+    dtype = product_dtype(x)
+    least = LARGE_PACKED.get(dtype) if is_packed else LARGE.get((dtype, training))
     if least is None or x.numel() * width < least:
         return False
     if compiling:
@@ -293,6 +299,16 @@ class Packed:
         if self.weight is None:
             self.weight = onednn.pack(weight, 2)
         return self.weight
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer of a copy for inference (`vit.nn.prepacked`), which shares the weight of the model."""
+
+    packed: Packed
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...,D) -> (...,E)"""
+        return linear(x, self.weight, self.bias, self.packed)
 
 
 def fast_call(module: nn.Module) -> nn.Module:
