@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from vit.run.processes.apart import STOPPED
 
 from vit.run import main
 from vit.run.config.hydra_interface import PRIMARY, with_config_dir
 from vit.run.config.own_configs import own_configs
 from vit.run.finish import check_samples
 from vit.run.multirun import compare as comparing
-from vit.run.processes.apart import STOPPED
 from vit.run.records.folder import RunFolder
 from vit.run.training_run import how_to_resume
 
