@@ -7,7 +7,9 @@ import pytest
 import vit
 from tests.run.conftest import QUICK, start, table
 from vit.run.config.composing import ConfigError
-from vit.run.processes.launcher import is_launched
+from vit.run.parts.devices import Devices
+from vit.run.processes.launched import own_run
+from vit.run.processes.launcher import LAUNCHER, is_launched, run_ranks
 
 ONE_EPOCH = [*QUICK, "recipe.epochs=1", "calibrate=none", "trainer.accelerator=cpu"]
 TASK = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "vit", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2",
@@ -25,6 +27,24 @@ def test_a_process_with_the_strategy_single_is_a_run_of_its_own(tmp_path, variab
     assert "started 2 processes: with strategy=single each of them is a run of its own" in out
     assert "run folder: second" in second and "started 2" not in second
     assert len(table(tmp_path / "second" / "metrics.csv")) == 1
+
+
+@pytest.mark.parametrize(("strategy", "variables"), [
+    ({"name": "single", "_target_": "pytorch_lightning.strategies.DDPStrategy"}, {}), ({"name": "ddp"}, {}),
+    ({"name": "single"}, {LAUNCHER: "1"}),
+], ids=["a strategy of Lightning", "ddp", "started by this project"])
+def test_a_rank_of_a_run_with_several_processes_stays_one(monkeypatch, strategy, variables):
+    """Without its variables a rank would start ranks, and each of those more."""
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with own_run({"strategy": strategy}) as warnings:
+        assert not warnings and is_launched()
+
+
+def test_a_rank_starts_no_ranks(tmp_path, monkeypatch):
+    monkeypatch.setenv(LAUNCHER, "1")
+    with pytest.raises(RuntimeError, match="starts no ranks"):
+        run_ranks([], Devices("cpu", 2, 1), tmp_path, None)
 
 
 def test_another_number_of_processes_than_devices_is_an_error_before_the_run(tmp_path, monkeypatch):

@@ -29,7 +29,9 @@ def own_run(config: dict) -> Iterator[tuple[str, ...]]:
     """Within this context a process with `strategy=single` is no rank: it has a folder, a log and a result of its own,
     such as each task of `srun bash -c 'python train.py seed=$SLURM_PROCID'`. Yields a warning if there are several.
     """
-    if config["strategy"].get("name") != "single" or not any(name in os.environ for name in VARIABLES):
+    strategy = config["strategy"]
+    is_single = strategy.get("name") == "single" and "_target_" not in strategy
+    if not is_single or LAUNCHER in os.environ or not any(name in os.environ for name in VARIABLES):
         yield ()
         return
     from lightning_fabric.utilities.rank_zero import rank_zero_only

@@ -110,7 +110,10 @@ def run_ranks(overrides: list[str], devices: "Devices", folder: pathlib.Path, ti
         Interrupted: a stop signal to this process or to a rank.
         ConfigError, DataError: the same error in all ranks.
         RankError: a rank failed.
+        RuntimeError: this process is a rank itself; otherwise each of them would start more.
     """
+    if LAUNCHER in os.environ:
+        raise RuntimeError("a rank starts no ranks")
     store, environment = rendezvous(devices)
     node = int(environment["GROUP_RANK"])
     if node == 0:
