@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from vit.bundle import save_bundle
 from vit.cli import main as vit_main
 from vit.data import Preprocessing
 from vit.exchange import SourceError
+from vit.exchange.read import timm_config_by_name
 
 NAMES = ["cat", "dog", "emu", "fox", "gnu"]
 LABELS = {"id2label": dict(enumerate(NAMES)), "label2id": {name: i for i, name in enumerate(NAMES)}}
@@ -367,3 +369,16 @@ def test_argparse_namespaces_in_a_checkpoint_are_harmless(tmp_path) -> None:
     model, report = vit.import_weights(tmp_path / "deit.pth")
     assert model.config.num_heads == 3
     assert any("num_heads 3 is that of the published models of dim 192 and depth 12" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(("file", "tagged"), [
+    ("tf_efficientnet_b0.ap_in1k.safetensors", "tf_efficientnet_b0.ap_in1k"),
+    ("tf_efficientnet_b0_ap-3b8a4f.pth", "tf_efficientnet_b0.ap_in1k"),  # timm's name until 0.8
+    ("tf_efficientnet_b0.safetensors", "tf_efficientnet_b0"), ("resnet18-5c106cde.pth", "resnet18"),
+    ("resnet18.mine.pth", "resnet18"),
+])
+def test_the_tag_in_a_file_name_of_timm_chooses_the_preprocessing(file, tagged):
+    """Weights trained with another mean got that of the default weights."""
+    found, stated = timm_config_by_name(Path(file), {}), timm.get_pretrained_cfg(tagged)
+    assert found["architecture"] == tagged.split(".")[0]
+    assert (found["pretrained_cfg"]["tag"], found["pretrained_cfg"]["mean"]) == (stated.tag, stated.mean)

@@ -193,14 +193,18 @@ def assigns_several_labels(config: Mapping[str, Any]) -> bool:
 
 def timm_config_by_name(file: Path, state: Mapping[str, Tensor]) -> dict[str, Any]:
     """The config of a timm folder for a file that is named after a timm model, as timm's own files are
-    (`resnet18-5c106cde.pth`, `tf_efficientnet_lite0.safetensors`); {} for any other.
+    (`resnet18-5c106cde.pth`, `tf_efficientnet_b0.ap_in1k.safetensors`, formerly `tf_efficientnet_b0_ap-3b8a4f.pth`);
+    {} for any other. Without a tag of timm in the name it is that of the model's default weights.
     """
     import timm
 
-    name = file.name.split(".")[0].split("-")[0]
+    stem = file.name.removesuffix(file.suffix).split("-")[0]
+    name, _, tag = timm.models.get_deprecated_models().get(stem, stem).partition(".")
     if not timm.is_model(name):
         return {}
-    cfg = timm.get_pretrained_cfg(name).to_dict()
+    tagged = f"{name}.{tag}"
+    known = timm.get_pretrained_cfg(tagged if timm.models.is_model_pretrained(tagged) else name)
+    cfg = known.to_dict()
     heads = cfg.get("classifier") or ()
     weights = [state.get(f"{head}.weight") for head in ([heads] if isinstance(heads, str) else heads)]
     classes = next((len(weight) for weight in weights if weight is not None), 0)

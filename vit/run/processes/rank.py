@@ -1,5 +1,6 @@
 """One rank of a distributed run, which the launcher starts: `python -m vit.run.processes.rank OVERRIDES`."""
 
+import faulthandler
 import json
 import logging
 import os
@@ -13,7 +14,10 @@ CONNECTION_ERRORS = ("gloo", "nccl", "connection closed by peer", "connection re
 
 
 def main(overrides: list[str]) -> int:
-    """Train; errors are sent to the launcher, which finds out whether another rank caused them."""
+    """Train; errors are sent to the launcher, which finds out whether another rank caused them. A crash in native code
+    prints where each thread was.
+    """
+    faulthandler.enable()
     try:
         with StopSignals(verbose=os.environ["RANK"] == "0").handled():
             from vit.run import train
