@@ -201,6 +201,15 @@ def test_an_empty_folder_is_rejected(predictor, tmp_path):
         predictor.predict(tmp_path)
 
 
+def test_an_empty_path_is_not_the_current_folder(predictor, tmp_path, monkeypatch):
+    Image.new("L", (8, 8)).save(tmp_path / "picture.png")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="is empty"):
+        predictor.predict("")
+    with pytest.raises(FileNotFoundError, match="is empty"):
+        predictor.predict(["picture.png", ""])
+
+
 def test_a_run_folder_and_a_config_file_load(saved):
     assert vit.load(saved.parent).classes == CLASSES
     assert vit.load(str(saved / "config.json")).classes == CLASSES

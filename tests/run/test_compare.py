@@ -9,8 +9,9 @@ from PIL import Image
 
 import vit
 from vit.data import Preprocessing
+from vit.report.figures.comparison import facts
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.multirun.compare import PLAN, conclude, find_stopped
+from vit.run.multirun.compare import PLAN, compared_model, conclude, find_stopped, row
 from vit.run.parts.networks import build_model
 
 SHORT = ["recipe.epochs=1", "data.image_size=16", "trainer.accelerator=cpu"]
@@ -105,3 +106,12 @@ def test_a_broken_plan_is_skipped_by_resume_auto(tmp_path, caplog):
     config = {"resume": "auto", "run_dir": None, "runs": str(tmp_path), "name": "both"}
     assert find_stopped(config, ["seed=1"]) == whole
     assert f"resume=auto skips {broken}" in caplog.text and caplog.text.count("skips") == 1
+
+
+def test_an_unknown_speed_is_not_zero(comparison):
+    """Of a run with a single step, whose time contains the start."""
+    metrics = {**json.loads((comparison.path / "vit" / "metrics.json").read_text())}
+    slow = {key: value for key, value in metrics.items() if not key.endswith("_per_second")}
+    entry = compared_model(comparison.path / "vit", "vit", slow, "test", "accuracy")
+    assert row(entry, slow)["per_second"] is None
+    assert "samples/s" not in {fact[0] for fact in facts([entry, entry])}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from numbers import Integral
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +32,7 @@ def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Itera
     `left_out` is extended by (name, reason) of each file in the folders that is not an image.
 
     Raises:
-        FileNotFoundError: a folder or archive has no image.
+        FileNotFoundError: a folder or archive has no image, or a path is empty.
         TypeError: an item is not an image.
     """
     for count, image in enumerate(_flatten(images, [] if left_out is None else left_out)):
@@ -81,6 +81,8 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
 def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]:
     """The single images of any input of `predict`; other files of folders are added to `left_out`."""
     if isinstance(images, str | PathLike):
+        if not fspath(images):
+            raise FileNotFoundError('the path of the images is empty (""); the current folder is "."')
         path = Path(images).expanduser()
         yield from _list_images(path, left_out) if path.is_dir() or is_archive(path) else (path,)
     elif isinstance(images, np.ndarray | Tensor):

@@ -52,7 +52,7 @@ class ComparedModel:
     accuracy: float
     parameters: int
     flops: int
-    per_second: float
+    per_second: float | None
     seconds: float
     trained: int | None = None
     memory: int = 0

@@ -254,7 +254,7 @@ def compared_model(run: pathlib.Path, name: str, metrics: dict, split: str, metr
         metrics[f"{split}/{metric}"],
         metrics["parameters"],
         metrics["flops"],
-        next((value for key, value in metrics.items() if key.endswith("_per_second")), 0.0),
+        next((value for key, value in metrics.items() if key.endswith("_per_second")), None),
         metrics["seconds"],
         metrics.get("trained_parameters"),
         metrics.get("peak_memory", 0),
