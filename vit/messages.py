@@ -13,7 +13,7 @@ def quoted(value: object, limit: int = 60, format: Callable[[object], str] = rep
 
 def list_names(names: Iterable[object], limit: int = 20) -> str:
     """Names separated by commas, at most `limit` of them with the number of the others; none if there are none."""
-    names = [quoted(name, spelled=str) for name in names]
+    names = [quoted(name, format=str) for name in names]
     rest = len(names) - limit
     return ", ".join(names if rest <= 1 else [*names[:limit], f"... and {rest} more"]) or "none"
 

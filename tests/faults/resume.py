@@ -111,7 +111,7 @@ def train(overrides: list[str], stop: int | None, alone: bool) -> int:
             os._exit(STOPPED[2])
         return step(task, batch, batch_idx)
 
-    def count(job, folder, trainer):
+    def count(job, folder, trainer, own):
         Path("batches.txt").write_text(str(seen))
         return {}
 

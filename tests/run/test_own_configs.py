@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from vit.run.processes.apart import STOPPED
 
 from vit.run import main
 from vit.run.config.hydra_interface import PRIMARY, with_config_dir
 from vit.run.config.own_configs import own_configs
 from vit.run.finish import check_samples
 from vit.run.multirun import compare as comparing
+from vit.run.processes.separate_process import STOPPED
 from vit.run.records.folder import RunFolder
 from vit.run.training_run import how_to_resume
 
@@ -81,7 +81,7 @@ def test_commands_that_finish_or_resume_a_run_name_the_configs(own, tmp_path, mo
 def test_a_stopped_comparison_is_resumed_with_its_primary_config(own, capsys, monkeypatch, subcommand):
     """Its runs that have not begun are composed from it."""
     overrides, code = [*own, f"{PRIMARY}=own", "run_dir=out"], next(iter(STOPPED))
-    monkeypatch.setattr(comparing, "train_apart", lambda overrides: code)
+    monkeypatch.setattr(comparing, "train_in_new_process", lambda overrides: code)
     config = comparing.resolve(comparing.compose(overrides)) | {"compare": {"one": ["seed=1"], "two": ["seed=2"]}}
     with pytest.raises(SystemExit):
         comparing.train_all(config, overrides, subcommand)
