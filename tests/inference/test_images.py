@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import vit
+from tests.inference.tiny_models import save_classifier
 from vit.bundle import save_bundle
 from vit.data import BadImage, Preprocessing
 from vit.inference import Prediction, autocast, decode_ahead, fast
@@ -342,3 +343,40 @@ def test_a_model_that_was_saved_without_preprocessing_says_so(tmp_path):
         Featurizer(predictor.model, predictor.bundle.preprocessing, torch.device("cpu"), "32-true")
     predictor.preprocessing = Preprocessing(size=16)
     assert predictor.predict([Image.new("RGB", (16, 16))])[0].label in "abc"
+
+
+def probabilities(predictor, pictures, **options):
+    found = {each.source: each for each in predictor.predict(pictures, top_k=4, **options)}
+    return torch.tensor([[dict(zip(each.names, each.probabilities, strict=True))[name] for name in CLASSES]
+                         for each in found.values()])
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("tta", [1, 2])
+def test_packed_weights_predict_the_same(saved, precision, tta, monkeypatch):
+    """All at once, one by one, and one by one with the weights packed for all calls."""
+    pictures = [picture(seed) for seed in range(20)]
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.inference.networks.prepacked", lambda model, dtype: model)
+        expected = probabilities(vit.load(saved, precision=precision), pictures, batch_size=8, tta=tta)
+    predictor = vit.load(saved, precision=precision, prepack=True)
+    single = torch.cat([probabilities(predictor, [each], tta=tta) for each in pictures])
+    many = probabilities(vit.load(saved, precision=precision), pictures, batch_size=8, tta=tta)
+    tolerance = 1e-5 if precision == "32-true" else 2e-2
+    torch.testing.assert_close(single, expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(many, expected, rtol=0, atol=tolerance)
+    assert len(predictor._networks.copies) == 1
+
+
+def test_changed_weights_change_the_predictions_of_the_next_call(saved):
+    """Also if they change in a way that torch does not count, after a call that packed them."""
+    pictures, predictor = [picture(seed) for seed in range(20)], vit.load(saved, precision="bf16-mixed")
+    before = probabilities(predictor, pictures)
+    predictor.model.head.weight.data.mul_(-1)
+    assert not torch.allclose(before, probabilities(predictor, pictures))
+
+
+def test_a_model_of_another_kind_has_no_packed_weights(tmp_path):
+    path = save_classifier(tmp_path / "texts")
+    with pytest.raises(ValueError, match="prepack is for image classifiers, and .* is of kind text_classifier"):
+        vit.load(path, prepack=True)

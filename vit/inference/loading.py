@@ -5,7 +5,7 @@ from os import PathLike
 
 import torch
 
-from vit.bundle import load_bundle
+from vit.bundle import Bundle, load_bundle
 from vit.exchange.opening import is_foreign, open_foreign
 from vit.exchange.options import Hints, current_activation
 from vit.exchange.sources import WeightSource
@@ -52,8 +52,8 @@ def load(
             generate text: use the compiled decoding step where it is faster and generates the same texts for the first
             batch. `predictor.fast_mode` is what was chosen.
         prepack: of image classifiers, for many calls with one or a few images each: cast and pack the weights once
-            instead of in every call. It takes up to twice the memory of the linear layers; changing the weights of
-            `predictor.model` afterwards has no effect.
+            instead of in every call. It takes up to twice the memory of the linear layers; the weights of
+            `predictor.model` must not change afterwards.
 
     Raises:
         SourceError, BundleError, FileNotFoundError: no such source, a damaged one, or one that cannot predict.
@@ -70,15 +70,24 @@ def load(
     if kind not in PREDICTORS:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}), which makes no predictions; train it "
                          f"for a task with init_from={bundle.path}")
-    if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
-        raise ValueError(f"fast is for image classifiers and for models that generate text, and {bundle.path} is of "
-                         f"kind {kind}; leave it out")
-    if prepack and PREDICTORS[kind] is not Predictor:
-        raise ValueError(f"prepack is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")
+    options = options_of(bundle, kind, fast, prepack)
     if PREDICTORS[kind] is Seq2SeqPredictor:
         return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble], fast)
     if ensemble:
         raise ValueError(f"an ensemble is made of models that generate text, and {bundle.path} is of kind {kind}")
     predictor = MultiLabelPredictor if bundle.thresholds else PREDICTORS[kind]
-    options = {"fast": fast, "prepack": prepack} if PREDICTORS[kind] is Predictor else {}
     return predictor(bundle, device, precision, **options)
+
+
+def options_of(bundle: Bundle, kind: str, fast: bool, prepack: bool) -> dict[str, bool]:
+    """The options of speed that the predictor of a bundle of this kind has.
+
+    Raises:
+        ValueError: one that it has not is set.
+    """
+    if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
+        raise ValueError(f"fast is for image classifiers and for models that generate text, and {bundle.path} is of "
+                         f"kind {kind}; leave it out")
+    if prepack and PREDICTORS[kind] is not Predictor:
+        raise ValueError(f"prepack is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")
+    return {"fast": fast, "prepack": prepack} if PREDICTORS[kind] is Predictor else {}
