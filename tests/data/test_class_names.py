@@ -42,6 +42,12 @@ def test_labels_nan_among_names_are_a_warning(tmp_path, caplog):
     assert "t.csv: 8 of 12 labels are 'nan', which is a class" in caplog.text
 
 
+@pytest.mark.parametrize("missing", ["NA", "N/A", "null", "None", "<NA>"])
+def test_other_texts_of_missing_values_are_a_warning(caplog, missing):
+    encode_labels("t.csv", ["cat", missing, "dog", "nation"], None, None)
+    assert f"t.csv: 1 of 4 labels are {missing!r}, which is a class" in caplog.text
+
+
 @pytest.mark.parametrize("names, similar", [
     (["0", "0.0", "1", "2"], "'0' and '0.0'"), (["1", "1.50", "1.5"], "'1.5' and '1.50'"),
     (["7", "007"], "'007' and '7'"), (["0", "1", "1.5"], None), (["1.2.3", "1.2.30"], None),

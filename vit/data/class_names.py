@@ -17,6 +17,7 @@ from vit.data.identity import to_nfc
 log = logging.getLogger("vit")
 
 SEPARATORS = "|;,"  # common separators of several labels in one cell
+MISSING = frozenset({"nan", "na", "n/a", "<na>", "null", "none"})  # texts of missing values, in lower case
 PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 LIST_AS_TEXT = re.compile(r"\[\s*(['\"\d].*)?\]|\{\s*['\"].*\}", re.DOTALL)  # as pandas and Label Studio write cells
 
@@ -64,9 +65,9 @@ def warn_about_similar_names(where: Path | str, names: Sequence[str]) -> None:
                         " and ".join(map(repr, group)), len(group), what)
 
 
-def warn_about_nan(where: Path | str, values: Sequence[str]) -> None:
-    """Warns about the class of labels `nan`, as some programs write missing values."""
-    found = [value for value in values if value.lower() == "nan"]
+def warn_about_missing(where: Path | str, values: Sequence[str]) -> None:
+    """Warns about the class of labels such as `nan` and `None`, as some programs write missing values."""
+    found = [value for value in values if value.lower() in MISSING]
     if found:
         log.warning("%s: %d of %d labels are %r, which is a class; if they are missing values, remove these rows",
                     where, len(found), len(values), found[0])
@@ -132,7 +133,7 @@ def _encode_single_labels(
     names = known or stored or [str(v) for v in found]
     if not (known or stored):
         warn_about_similar_names(path, names)
-        warn_about_nan(path, values)
+        warn_about_missing(path, values)
         _warn_about_merged_labels(path, raw)
         warn_about_combined_labels(path, names)
     if broken := next((name for name in names if lone_surrogate(name)), None):

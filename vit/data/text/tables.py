@@ -12,7 +12,7 @@ from vit.data.class_names import (
     clean_label,
     parse_class_names,
     warn_about_combined_labels,
-    warn_about_nan,
+    warn_about_missing,
     warn_about_similar_names,
 )
 from vit.data.errors import DataError
@@ -144,7 +144,7 @@ def _classes(
     check_no_lists(names.__getitem__, values)
     warn_about_similar_names(where, listed)
     if not classes:
-        warn_about_nan(where, [values[i] for i in rows])
+        warn_about_missing(where, [values[i] for i in rows])
         warn_about_combined_labels(where, listed)
     index = {name: i for i, name in enumerate(listed)}
     if classes and not used & set(index):
