@@ -150,6 +150,37 @@ def test_geometric_operations_equal_torchvision(ranges, operation, signed):
             **settings,
         )
     assert (found.int() - expected.int()).abs().max() <= 1
+    if operation in (1, 2):
+        along_one_axis = (image_ops.shear_rows, image_ops.shear_columns)[operation - 1]
+        slope = policies._matrices(*chosen)[:, operation - 1, 2 - operation]
+        assert (along_one_axis(image, slope, 0).int() - expected.int()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 90, 70), (3, 1, 9, 40), (2, 3, 1, 1)])
+@pytest.mark.parametrize("steepest", [0.3, 3.0, 1000.0])
+def test_shears_along_one_axis_are_linear_interpolation(shape, steepest):
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+    slope, positions = torch.linspace(-steepest, steepest, len(images)), np.arange(shape[3])
+    found, transposed = (
+        shear(images.transpose(*dims), slope, 77).transpose(*dims).numpy()
+        for shear, dims in ((image_ops.shear_rows, (3, 3)), (image_ops.shear_columns, (2, 3)))
+    )
+    assert np.array_equal(found, transposed)
+    for image, channel, row in np.ndindex(shape[:3]):
+        padded = np.concatenate([[77], images[image, channel, row].numpy(), [77]])
+        moved = positions + slope[image].item() * (row + 0.5)
+        exact = np.interp(moved, np.arange(-1, shape[3] + 1), padded, left=77, right=77)
+        assert np.abs(found[image, channel, row] - exact).max() < 0.52
+
+
+@pytest.mark.parametrize("policy", [RandAugment(2, 20, std=0.5), TrivialAugment()])
+def test_large_images_are_augmented_as_small_ones(policy, monkeypatch):
+    images = torch.randint(0, 256, (56, 3, 90, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(4))
+    found = Augment([policy])(images, torch.arange(56), 0)
+    monkeypatch.setattr(policies, "one_by_one", lambda images: False)
+    expected = Augment([policy])(images, torch.arange(56), 0)
+    changed = (found != expected).flatten(1).any(1)
+    assert 0 < changed.sum() < 28 and (found != expected).float().mean() < 0.01
 
 
 def test_the_fill_colour():

@@ -3,6 +3,7 @@
 The definitions are those of torchvision's tensor functions, and thus of AutoAugment, with one strength per sample.
 """
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -120,6 +121,31 @@ def affine(images: Tensor, matrix: Tensor, fill: int | Tensor) -> Tensor:
     x, y = _centres(images)
     a, b, across, c, d, down = matrix.flatten(1)[..., None, None].unbind(1)  # (B,1,1) each
     return _sampled(images, a * x + across, b * y, c * x, d * y + down, fill)
+
+
+def shear_rows(images: Tensor, slope: Tensor, fill: int) -> Tensor:
+    """Bilinear resampling of each row at positions that move to the right by `slope`, (B,), pixels per row, for images
+    on a CPU; `fill` is the value outside the image.
+
+    A row is copied from its whole offset on and interpolated with its neighbours to the right, which is faster than
+    `affine`. The results of that differ by one where a tie is decided by rounding errors of its positions.
+    """
+    height, width = images.shape[-2:]
+    offset = (slope[:, None] * (torch.arange(height) + 0.5)).clamp(-width - 1, width + 1)  # (B,H); then all is `fill`
+    whole = offset.floor()
+    first = min(0, int(whole.min()))
+    padded = np.full((*images.shape[:-1], width + 1 + max(0, int(whole.max())) - first), fill, np.uint8)
+    padded[..., -first : width - first] = images.numpy()
+    windows = torch.from_numpy(padded).unfold(3, width + 1, 1).numpy()  # (B,C,H,offsets,W+1), a view
+    image, channel, row = (np.arange(size) for size in images.shape[:3])
+    start = (whole - first).long().numpy()[:, None]  # (B,1,H)
+    rows = torch.from_numpy(windows[image[:, None, None], channel[:, None], row, start]).float()
+    return _truncated(torch.lerp(rows[..., :-1], rows[..., 1:], (offset - whole)[:, None, :, None]).round_())
+
+
+def shear_columns(images: Tensor, slope: Tensor, fill: int) -> Tensor:
+    """`shear_rows` of columns, which move downwards by `slope` pixels per column."""
+    return shear_rows(images.transpose(2, 3), slope, fill).transpose(2, 3)
 
 
 def translate(images: Tensor, offset: Tensor, fill: int) -> Tensor:

@@ -1,9 +1,9 @@
 """Augmentation steps that draw operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
 
-Every sample draws its own operations. The batch is sorted into groups by operation, and each operation runs once on its
-group, or on a CPU on a few images at a time. Shears and rotations are one group with one resampling. Translations are
-by whole pixels, so that they are copies. The operations are drawn on the host, because Python code needs the sizes of
-the groups and would wait for a GPU.
+Every sample draws its own operations. Each operation runs once on the group of images that drew it, or on a CPU on a
+few of them at a time. Shears and rotations are one group with one resampling; on a CPU shears of large images are
+resampled along one axis. Translations are by whole pixels, so that they are copies. The operations are drawn on the
+host, because Python code needs the sizes of the groups and would wait for a GPU.
 """
 
 import math
@@ -13,14 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from vit.data.augment import image_ops
-from vit.data.augment.steps import Draw, are_numbers, check_fill, check_range, is_whole, to_device
+from vit.data.augment.steps import Draw, are_numbers, check_fill, check_range, is_whole, one_by_one, to_device
 
 _SHEAR_X, _SHEAR_Y, _SHIFT_X, _SHIFT_Y, _ROTATE = range(1, 6)  # 0 is identity
 _BRIGHTNESS, _SATURATION, _CONTRAST, _SHARPNESS = range(6, 10)
 _POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE = range(10, 14)
 _OPERATIONS = 14
-_GROUP_OF = torch.arange(_OPERATIONS)  # shears and rotations are one resampling, translations one copy
-_GROUP_OF[[_SHEAR_Y, _ROTATE]], _GROUP_OF[_SHIFT_Y] = _SHEAR_X, _SHIFT_X
+_GROUP_IF_LARGE = torch.arange(_OPERATIONS)
+_GROUP_IF_LARGE[_SHIFT_Y] = _SHIFT_X  # one copy
+_GROUP = _GROUP_IF_LARGE.clone()
+_GROUP[[_SHEAR_X, _SHEAR_Y]] = _ROTATE  # one resampling
 _BINS = 30  # magnitudes are 0..30, as in the papers
 _Operation = Callable[[Tensor, slice], Tensor]  # images (b,C,H,W), their rows in the sorted batch → changed images
 
@@ -153,7 +155,8 @@ def _apply(images: Tensor, choice: Tensor, sign: Tensor, strength: Tensor, range
     """
     operation = (choice * _OPERATIONS).long()
     signed = torch.where(sign < 0.5, -strength, strength)
-    size, groups = images.shape[-2:], _Groups(images, _GROUP_OF[operation], _OPERATIONS)
+    group_of = _GROUP_IF_LARGE if one_by_one(images) else _GROUP
+    size, groups = images.shape[-2:], _Groups(images, group_of[operation], _OPERATIONS)
     amounts = torch.column_stack([
         _matrices(operation, signed, size, ranges).flatten(1), _offsets(operation, signed, size, ranges),
         1 + ranges.factor * signed, (strength * ranges.bits).round(), 255 * (1 - strength),
@@ -162,7 +165,9 @@ def _apply(images: Tensor, choice: Tensor, sign: Tensor, strength: Tensor, range
     matrix, offset = matrix.unflatten(1, (2, 3)), offset.long()
     factor, bits, threshold = factor.flatten(), bits.flatten(), threshold.flatten()
     return groups.apply({
-        _SHEAR_X: lambda group, rows: image_ops.affine(group, matrix[rows], fill),
+        _SHEAR_X: lambda group, rows: image_ops.shear_rows(group, matrix[rows, 0, 1], fill),
+        _SHEAR_Y: lambda group, rows: image_ops.shear_columns(group, matrix[rows, 1, 0], fill),
+        _ROTATE: lambda group, rows: image_ops.affine(group, matrix[rows], fill),
         _SHIFT_X: lambda group, rows: image_ops.translate(group, offset[rows], fill),
         _BRIGHTNESS: lambda group, rows: image_ops.brightness(group, factor[rows]),
         _SATURATION: lambda group, rows: image_ops.saturation(group, factor[rows]),
@@ -176,7 +181,7 @@ def _apply(images: Tensor, choice: Tensor, sign: Tensor, strength: Tensor, range
 
 
 class _Groups:
-    """A batch that is sorted by group, so that each operation runs on a slice.
+    """The images of a batch by group, so that each operation runs on the images of its group.
 
     Args:
         images: (B,C,H,W)
@@ -185,27 +190,31 @@ class _Groups:
     """
 
     def __init__(self, images: Tensor, group: Tensor, count: int):
-        order = torch.argsort(group, stable=True)
+        self.images, self.order_on_host = images, torch.argsort(group, stable=True)
         self.sizes = torch.bincount(group, minlength=count).tolist()
-        self.order_on_host, self.order = order, to_device(order, images.device)
-        self.inverse = to_device(torch.argsort(order), images.device)
-        self.images = images.index_select(0, self.order)
+        self.order = to_device(self.order_on_host, images.device)
 
     def sorted(self, numbers: Tensor) -> Tensor:
-        """numbers (B,...) on the host, in the original order → in sorted order, on the device of the images"""
+        """numbers (B,...) on the host, in the order of the batch → sorted by group, on the device of the images"""
         return to_device(numbers[self.order_on_host], self.images.device)
 
     def apply(self, operations: dict[int, _Operation]) -> Tensor:
-        """Apply operations to their groups: the batch (B,C,H,W) in its original order; other groups are unchanged."""
-        parts, start = [], 0
+        """The batch (B,C,H,W) after the operation of each group, which is called with images and with the slice of
+        their positions in `sorted` numbers; groups without an operation are unchanged.
+        """
+        result = torch.empty_like(self.images, memory_format=torch.contiguous_format)
+        images, order, changed = self.images, self.order, result
+        if result.device.type == "cpu":  # NumPy assigns to selected images several times as fast as torch
+            images, order, changed = images.numpy(), order.numpy(), changed.numpy()
+        start, count = 0, image_ops.at_once(result)
         for number, size in enumerate(self.sizes):
-            end = start + size
-            operation, count = operations.get(number), image_ops.at_once(self.images)
+            operation, end = operations.get(number), start + size
             for first in range(start, end, count):
                 rows = slice(first, min(first + count, end))
-                parts.append(self.images[rows] if operation is None else operation(self.images[rows], rows))
+                part = torch.as_tensor(images[order[rows]])
+                changed[order[rows]] = part if operation is None else operation(part, rows)
             start = end
-        return torch.cat(parts).index_select(0, self.inverse)  # 10x as fast as index_copy_
+        return result
 
 
 def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _Ranges) -> Tensor:

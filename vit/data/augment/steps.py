@@ -196,7 +196,7 @@ class RandomErasing(nn.Module):
         h, w = (area * aspect).sqrt().round().clamp(1, height), (area / aspect).sqrt().round().clamp(1, width)
         top, left = (down * (height - h + 1)).floor(), (across * (width - w + 1)).floor()
         boxes = torch.stack([chosen, top, left, h, w, noise * 2**24]).long()  # (6,E)
-        return (noise_in_slices if _one_by_one(images) else noise_in_pixels)(images, boxes)
+        return (noise_in_slices if one_by_one(images) else noise_in_pixels)(images, boxes)
 
 
 def noise_in_pixels(images: Tensor, boxes: Tensor) -> Tensor:
@@ -249,7 +249,7 @@ def box_mask(top: Tensor, left: Tensor, box_height: Tensor, box_width: Tensor, h
     return inside_rows[:, :, None] & inside_columns[:, None, :]
 
 
-def _one_by_one(images: Tensor) -> bool:
+def one_by_one(images: Tensor) -> bool:
     """Whether it is quicker to change the chosen images of a batch one by one than all at once."""
     return images.device.type == "cpu" and images.shape[-2] * images.shape[-1] >= LARGE
 
@@ -260,7 +260,7 @@ def _flipped(images: Tensor, chosen: Tensor, dim: int) -> Tensor:
     On a CPU bitwise operations take a fraction of the time of `torch.where`, which reads a broadcast condition value by
     value, and large images are flipped one by one.
     """
-    if _one_by_one(images):
+    if one_by_one(images):
         result = images.clone()
         for row in chosen.nonzero().flatten().tolist():
             result[row] = images[row].flip(dim)
