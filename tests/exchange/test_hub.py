@@ -14,8 +14,9 @@ import vit
 from tests.exchange.hub_server import TOKEN, Hub
 from tests.forking import Forks
 from tests.run.conftest import QUICK, SMALL, write_photos
+from vit.bundle.files import SourceError
 from vit.cli import main
-from vit.exchange.hub import fetch
+from vit.exchange.hub import fetch, select_files
 from vit.exchange.importing import import_weights
 
 NOWHERE = "http://127.0.0.1:1"  # no server listens here
@@ -240,3 +241,18 @@ def test_a_card_written_by_hand_is_not_overwritten(run, capsys):
     assert "the card has no licence" in capsys.readouterr().err
     assert main(["card", str(run), "--licence", "mit"]) == 0 and ModelCard.load(readme).data.license == "mit"
     readme.unlink()
+
+
+@pytest.mark.parametrize(("files", "fetched"), [
+    (["pytorch_model.bin", "model.safetensors", "preprocessor_config.json", "processor_config.json", "config.json",
+      "tokenizer.json"], ["model.safetensors", "config.json", "preprocessor_config.json", "processor_config.json"]),
+    (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json",
+      "pytorch_model-00001-of-00001.bin", "model.safetensors.md"],
+     ["model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]),
+    (["open_clip_pytorch_model.bin", "open_clip_config.json"], ["open_clip_pytorch_model.bin",
+                                                                "open_clip_config.json"]),
+])
+def test_one_form_of_the_weights_and_the_configs_are_fetched(files, fetched):
+    assert select_files("hub:o/n", files) == fetched
+    with pytest.raises(SourceError, match="no known file of weights: .* but nothing"):
+        select_files("hub:o/n", [])

@@ -20,6 +20,7 @@ from vit.exchange.preprocessing import (
     normalization,
     published_preprocessing,
 )
+from vit.exchange.read import read_checkpoint
 
 NORMALIZED = {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27], "do_normalize": True}
 STATED = {
@@ -52,6 +53,24 @@ def test_pixels_equal_those_of_transformers(case, tmp_path):
         assert ((pixels - expected).abs() * scale).max() < 0.6
 
 
+@pytest.mark.parametrize("also_alone", [False, True])
+def test_the_image_processor_that_is_saved_with_a_tokenizer_is_read(also_alone, tmp_path):
+    model = hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8))
+    model.save_pretrained(tmp_path)
+    tokenizer = hf.CLIPTokenizer(vocab={"<|startoftext|>": 0, "<|endoftext|>": 1}, merges=[])
+    own = hf.CLIPImageProcessor(size={"shortest_edge": 36}, crop_size=32, image_mean=[0.1, 0.2, 0.3], resample=2)
+    if also_alone:
+        hf.CLIPImageProcessor(crop_size=32).save_pretrained(tmp_path)
+    hf.CLIPProcessor(image_processor=own, tokenizer=tokenizer).save_pretrained(tmp_path)
+    assert hf.AutoImageProcessor.from_pretrained(tmp_path).image_mean == own.image_mean
+    found = read_checkpoint(tmp_path).preprocessing
+    assert (found.mean, found.interpolation, found.size) == ((0.1, 0.2, 0.3), "bilinear", (32, 32))
+    assert found.crop_pct == pytest.approx(32 / 36)
+    (tmp_path / "processor_config.json").write_text("{}")  # names only classes before version 5
+    assert read_checkpoint(tmp_path).preprocessing.mean == tuple(hf.CLIPImageProcessor().image_mean)
+
+
 def test_the_model_type_stands_for_a_processor_that_is_not_named():
     google = NORMALIZED | {"do_resize": True, "size": 224}  # as in google/vit-base-patch16-224
     assert from_transformers(google, "vit").interpolation == "bilinear"
@@ -70,6 +89,28 @@ def test_rules_that_there_are_not_are_an_error(values, problem):
 @pytest.mark.parametrize(("crop", "size"), [(224, 256), (224, 400), (1, 93), (384, 384)])
 def test_the_resized_edge_is_exact(crop, size):
     assert int(crop / exact_crop_pct(crop, size)) == size
+
+
+@pytest.mark.parametrize("size", [(32, 32), (48, 32)])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos", None])
+@pytest.mark.parametrize(("crop_mode", "crop_pct"), [("center", 0.8), ("squash", 0.9), ("squash", 1.0), (None, None)])
+def test_pixels_equal_those_of_timm(crop_mode, crop_pct, interpolation, size):
+    cfg = {"input_size": (3, *size), "mean": (0.2, 0.4, 0.6), "std": (0.3, 0.2, 0.25), "crop_mode": crop_mode,
+           "crop_pct": crop_pct, "interpolation": interpolation}
+    cfg = {key: value for key, value in cfg.items() if value is not None}
+    ours = from_timm(cfg)
+    theirs = timm.data.create_transform(**timm.data.resolve_data_config(pretrained_cfg=cfg), is_training=False)
+    for edges in ((72, 108), (90, 60), (108, 108)):  # whose scaled edges and crops need no rounding
+        image = synthetic_images(edges)[0].resize(edges)
+        torch.testing.assert_close(ours.normalize(ours.image(image)[None])[0], theirs(image), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("crop_pct", [0.9, None])  # None is 0.875 in timm
+def test_padded_images_that_timm_also_crops_are_an_error(crop_pct):
+    cfg = {"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_mode": "border",
+           **({"crop_pct": crop_pct} if crop_pct else {})}
+    with pytest.raises(SourceError, match=f"crop_mode=border with crop_pct={crop_pct or 0.875}"):
+        from_timm(cfg)
 
 
 @pytest.mark.parametrize("source", ["timm", "OpenCLIP", "OpenCLIP, white"])

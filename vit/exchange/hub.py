@@ -12,12 +12,13 @@ from vit.bundle import CONFIG, WEIGHTS
 from vit.bundle.files import INDEX, SourceError, read_json
 from vit.bundle.record import text_with_checksum
 from vit.exchange.private_paths import overrides_without_folders, without_folders
-from vit.exchange.sources import CONFIG_FILES, HUB, PROCESSOR_FILE, README, WEIGHT_FILES
+from vit.exchange.sources import CONFIG_FILES, HUB, PROCESSOR_FILE, PROCESSORS_FILE, README, WEIGHT_FILES
 
 log = logging.getLogger("vit")
 
 NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[^@\s]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
+CONFIGS = (*CONFIG_FILES, PROCESSOR_FILE, PROCESSORS_FILE)
 
 
 def fetch(name: str) -> Path:
@@ -75,7 +76,7 @@ def select_files(name: str, files: list[str]) -> list[str]:
                           name)
     stem, _, ending = weights.removesuffix(INDEX).rpartition(".")
     pieces = [file for file in files if weights.endswith(INDEX) and fnmatch(file, f"{stem}-*.{ending}")]
-    return [weights, *pieces, *(file for file in (*CONFIG_FILES, PROCESSOR_FILE) if file in files)]
+    return [weights, *pieces, *(file for file in CONFIGS if file in files)]
 
 
 def download(repo: str, revision: str | None, files: list[str]) -> Path:
@@ -91,8 +92,7 @@ def find_cached(repo: str, revision: str | None) -> Path | None:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     with contextlib.suppress(LocalEntryNotFoundError, ValueError, OSError):
-        configs = [*CONFIG_FILES, PROCESSOR_FILE]
-        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=configs))
+        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=[*CONFIGS]))
         if is_complete(folder):
             return folder
     return None

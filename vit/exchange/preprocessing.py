@@ -32,14 +32,20 @@ MODEL_PROCESSORS = {  # model_type -> its image processor
 def from_timm(cfg: Mapping[str, Any]) -> Preprocessing:
     """The preprocessing of timm's `pretrained_cfg`, or of the result of `resolve_model_data_config`; timm pads with the
     mean colour.
+
+    Raises:
+        SourceError: images are padded and cropped.
     """
-    resize = CROP_MODES[cfg.get("crop_mode") or "center"]
+    resize, crop_pct = CROP_MODES[cfg.get("crop_mode") or "center"], cfg.get("crop_pct") or 0.875
+    if resize == "pad" and crop_pct != 1:
+        raise SourceError(f"pretrained_cfg has crop_mode=border with crop_pct={crop_pct}: images are padded and then "
+                          "cropped, but here padded images are whole; set crop_pct to 1")
     interpolation = cfg.get("interpolation") or "bicubic"
     padded = {"background": mean_colour(cfg["mean"])} if resize == "pad" else {}
     return Preprocessing(
         tuple(cfg["input_size"][1:]),
         resize,
-        1.0 if resize == "pad" else cfg.get("crop_pct") or 0.875,
+        crop_pct,
         INTERPOLATIONS.get(interpolation, interpolation),
         **channel_values(cfg["mean"], cfg["std"], cfg["input_size"][0]),
         **padded,
@@ -83,8 +89,7 @@ def with_channels(preprocessing: Preprocessing, channels: int) -> Preprocessing:
 
 
 def from_transformers(values: Mapping[str, Any], model_type: str | None = None) -> Preprocessing:
-    """The preprocessing of transformers' `preprocessor_config.json`; a key that is missing or null has the default of
-    the image processor.
+    """The preprocessing of transformers' image processor; a key that is missing or null has the default of its class.
 
     Args:
         model_type: of config.json, whose image processor is meant if the values name none.
@@ -95,8 +100,8 @@ def from_transformers(values: Mapping[str, Any], model_type: str | None = None) 
     stated = {key: value for key, value in values.items() if value is not None}
     stated = processor_defaults(stated, model_type) | stated
     if not stated.get("do_resize", True):
-        raise SourceError("preprocessor_config.json has do_resize=false: images keep their sizes, but the model needs "
-                          "one size")
+        raise SourceError("the image processor has do_resize=false: images keep their sizes, but the model needs one "
+                          "size")
     crops, square = stated["do_center_crop"], stated["default_to_square"]
     size = edges(stated["size"], square)
     crop = edges(stated.get("crop_size", stated["size"]))
@@ -108,7 +113,7 @@ def from_transformers(values: Mapping[str, Any], model_type: str | None = None) 
         return Preprocessing(size, "squash", 1.0, interpolation, **shared)
     if len(set(size)) == len(set(crop)) == 1 and len(size) == len(crop) == 2 and crop[0] <= size[0]:
         return Preprocessing(crop, "squash", exact_crop_pct(crop[0], size[0]), interpolation, **shared)
-    raise SourceError(f"preprocessor_config.json has size {values.get('size')} and crop "
+    raise SourceError(f"the image processor has size {values.get('size')} and crop "
                       f"{values.get('crop_size')}, which is neither a shorter edge with a square crop nor one size")
 
 

@@ -23,6 +23,7 @@ from vit.exchange.sources import (
     CONFIG_FILES,
     HUB,
     PROCESSOR_FILE,
+    PROCESSORS_FILE,
     TIMM,
     TIMM_SLASH,
     WEIGHT_FILES,
@@ -122,6 +123,14 @@ def read_config(folder: Path, weights: str = "") -> dict[str, Any]:
     return read_json(file) if file else {}
 
 
+def read_processor(folder: Path) -> dict[str, Any]:
+    """The config of transformers' image processor in a folder, as transformers finds it; {} without one."""
+    together, alone = folder / PROCESSORS_FILE, folder / PROCESSOR_FILE
+    if together.is_file() and "image_processor" in (values := read_json(together)):
+        return values["image_processor"]
+    return read_json(alone) if alone.is_file() else {}
+
+
 def read_bundle(folder: Path) -> Checkpoint:
     bundle = load_bundle(folder)
     return Checkpoint(str(folder), bundle.model.state_dict(), model_config=bundle.model.config.to_dict(),
@@ -142,9 +151,8 @@ def read_weights_file(path: Path, config: Mapping[str, Any], name: str) -> Check
     if not config and detect_format(state) is None:
         config = timm_config_by_name(path, state)
         notes += [f"by its name a {config['architecture']} of timm"] if config else []
-    processor = read_json(path.parent / PROCESSOR_FILE) if config and (path.parent / PROCESSOR_FILE).is_file() else {}
     with config_errors_explained(f"{path.parent}: the preprocessing of images"):
-        prepared = find_preprocessing(config, processor)
+        prepared = find_preprocessing(config, read_processor(path.parent) if config else {})
     with config_errors_explained(f"{path.parent}: the class names"):
         classes = find_class_names(config)
         thresholds = find_thresholds(config, len(classes))

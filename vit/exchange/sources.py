@@ -17,5 +17,6 @@ WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_
                 "pytorch_model.bin", "pytorch_model.bin.index.json", "open_clip_pytorch_model.bin")
 CONFIG_FILES = (CONFIG, "open_clip_config.json")
 PROCESSOR_FILE, README = "preprocessor_config.json", "README.md"
+PROCESSORS_FILE = "processor_config.json"  # of transformers 5, with all processors of a model of images and texts
 ACCEPTED_SOURCES = (f"a file ({ACCEPTED}), a folder of this project, timm or transformers, {TIMM}NAME or "
                     f"{HUB}OWNER/NAME")
