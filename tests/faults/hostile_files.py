@@ -122,6 +122,21 @@ def codec_bomb(path: Path) -> None:
     torch_file(path, {"a": value})
 
 
+def raw_codec_bomb(call: bytes) -> Callable[[Path], None]:
+    """A pickle of opcodes that doubles bytes 24 times; `call` has the function and bytes below it on the stack."""
+
+    def write(path: Path) -> None:
+        function = b"c_codecs\nencode\nq\xff"
+        text = b"X" + struct.pack("<I", 1000) + b"x" * 1000
+        first = function + text + LATIN1 + b"\x86R"
+        zip_of(path, {"x/data.pkl": b"\x80\x02" + function * 24 + first + call * 24 + b".", "x/version": b"3\n"})
+
+    return write
+
+
+HEX, LATIN1 = b"X\x03\x00\x00\x00hex", b"X\x06\x00\x00\x00latin1"
+
+
 def safetensors_file(path: Path, header: object, data: bytes = b"", length: int | None = None) -> None:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
@@ -174,6 +189,9 @@ WEIGHT_FILES: dict[str, Callable[[Path], None]] = {
     "npz bomb.npz": npz_bomb,
     "torch bomb.pth": torch_bomb,
     "codec bomb.pth": codec_bomb,
+    "codec with errors.pth": raw_codec_bomb(HEX + b"X\x06\x00\x00\x00strict\x87R"),
+    "codec of the memo.pth": raw_codec_bomb(HEX + b"\x86q\x01h\xffh\x01R"),
+    "codec in a list.pth": raw_codec_bomb(b"q\x01h\xff](h\x01" + HEX + b"eR"),
     "bytearray.pth": lambda p: torch_file(p, {"a": Calls(bytearray, 10**10)}),
     "old bytearray.pth": lambda p: torch_file(p, {"a": Calls(bytearray, 10**10)}, old=True),
     "expanded.pth": expanded,

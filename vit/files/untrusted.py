@@ -25,6 +25,7 @@ MAX_TEXT = 32 << 20  # bytes of JSON or YAML
 MAX_DIRECTORY = 16 << 20  # bytes of a zip file's table of contents
 ZIP_END = 66_000  # bytes at the end of a zip file that contain its end record
 PLAIN_CODECS = ("latin1", "latin-1", "ascii")  # codecs with which PyTorch saves bytes
+ENCODE = object()  # stands for `_codecs.encode`
 MAX_PICKLE = 64 << 20  # bytes of the pickle in a PyTorch file, which holds no tensor data
 MAX_NODES = 2_000_000  # lists, dicts and values in a JSON or YAML file
 MAX_DEPTH = 100
@@ -194,25 +195,49 @@ def check_pickle(data: bytes) -> None:
     `bytearray(10**10)` or double the length of bytes repeatedly.
 
     Raises:
-        LimitError: the pickle calls bytearray, or encodes text with any codec but latin-1 and ASCII.
+        LimitError: the pickle calls bytearray, or encodes text in any way but as bytes are saved.
     """
     if b"bytearray" in data:
         raise LimitError("its pickle calls bytearray, which weights do not need")
-    if b"_codecs" not in data:
-        return
-    memo, last, pair = {}, None, None
+    if b"_codecs" in data:
+        _check_codecs(data)
+
+
+def _check_codecs(data: bytes) -> None:
+    """Raises LimitError unless `_codecs.encode` is only called with a text and the name of a plain codec. The values on
+    the pickle's stack are followed: texts, tuples and that function as such, all others as None.
+    """
+    stack, marks, memo = [], [], {}
     for operation, argument, _ in pickletools.genops(data):
-        if operation.name.startswith(("BINPUT", "LONG_BINPUT", "PUT")):
-            memo[argument] = last
-        elif operation.name == "MEMOIZE":
-            memo[len(memo)] = last
-        elif operation.name in ("TUPLE", "TUPLE2"):
-            pair, last = last, None
-        elif operation.name == "REDUCE" and isinstance(pair, str) and pair.lower() not in PLAIN_CODECS:
-            raise LimitError(f"its pickle encodes text as {pair}, which weights do not need")
+        name, before = operation.name, operation.stack_before
+        if name == "MARK":
+            marks.append(len(stack))
+        elif "PUT" in name:
+            memo[argument] = stack[-1] if stack else None
+        elif "GET" in name:
+            stack.append(memo.get(argument))
+        elif name == "GLOBAL":
+            stack.append(ENCODE if argument.startswith("_codecs ") else None)
+        elif not before:
+            stack += [argument if isinstance(argument, str) else None] * len(operation.stack_after)
         else:
-            last = memo.get(argument) if "GET" in operation.name else argument
-            pair = None
+            sliced = pickletools.stackslice in before  # all values since the last mark
+            end = marks.pop() if sliced and marks else len(stack)
+            start = max(0, end - len(before) + 2 * sliced)
+            popped = stack[start:]
+            del stack[start:]
+            if name == "REDUCE" and popped[:1] == [ENCODE]:
+                _check_codec(popped[-1])
+            elif ENCODE in popped:
+                raise LimitError("its pickle passes a codec on, which weights do not need")
+            stack += [tuple(popped) if name.startswith("TUPLE") else None] * len(operation.stack_after)
+
+
+def _check_codec(arguments: Any) -> None:
+    """Raises LimitError for arguments of `_codecs.encode` other than (text, plain codec)."""
+    codec = arguments[1] if isinstance(arguments, tuple) and len(arguments) == 2 else None
+    if not isinstance(codec, str) or codec.lower() not in PLAIN_CODECS:
+        raise LimitError(f"its pickle encodes text by {codec or 'an unknown codec'}, which weights do not need")
 
 
 def read_text(path: str | PathLike[str], limit: int = MAX_TEXT) -> str:
