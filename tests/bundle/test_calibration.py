@@ -112,7 +112,7 @@ def test_temperatures_divide_logits_and_move_thresholds_with_them() -> None:
     moved = calibrated_thresholds([0.6, 0.3], LABELS)
     assert torch.equal(expected > torch.tensor(moved), logits.sigmoid() > torch.tensor([0.6, 0.3]))
     assert moved[0] == pytest.approx(1 / (1 + (0.4 / 0.6) ** 0.5)) and moved[1] == pytest.approx(1 / (1 + (7 / 3) ** 2))
-    assert raw_thresholds(moved, LABELS) == pytest.approx([0.6, 0.3])
+    assert raw_thresholds(moved, LABELS) == pytest.approx([0.6, 0.3], abs=1e-12)
     assert calibrated_thresholds([0.6], None) == raw_thresholds([0.6], None) == [0.6]
     assert LABELS.temperature_text == "temperatures 0.5 to 2 (one per label)"
     with pytest.raises(ValueError, match="has 2 temperatures; it must have 3"):

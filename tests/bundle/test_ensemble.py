@@ -5,6 +5,7 @@ import torch
 
 from tests.bundle.conftest import CLASSES, PREPROCESSING, images, tiny
 from vit.bundle import BundleError, Calibration, LabelCalibration, load_bundle, save_bundle, save_ensemble
+from vit.data import PackedPreprocessing
 
 OTHER = {  # what differs -> the message
     "classes": (["a", "b", "c"], PREPROCESSING, r"has other classes than .*: \['a', 'b', 'c'\] and \['cat', 'dog', 'h"),
@@ -29,6 +30,25 @@ def test_members_without_classes_are_refused(tmp_path):
         save_ensemble(tmp_path / "both", [member, member])
     with pytest.raises(BundleError, match="needs one or more models"):
         save_ensemble(tmp_path / "both", [])
+
+
+def test_members_that_keep_aspect_ratios_are_refused(tmp_path, model):
+    packed = PackedPreprocessing.of(PREPROCESSING, (8, 8))
+    with pytest.warns(UserWarning, match="keeps its aspect ratio"):
+        member = save_bundle(tmp_path / "packed", model, CLASSES, packed)
+    with pytest.raises(BundleError, match=r"packed is for images that keep their aspect ratio \(data.pack=true\)"):
+        save_ensemble(tmp_path / "both", [member, member])
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_ensemble_of_one_member_predicts_as_it_does(tmp_path, model, several):
+    member = save_bundle(tmp_path / "a", model, CLASSES, PREPROCESSING, thresholds=[0.2, 0.5, 0.8] if several else ())
+    one, same = load_bundle(save_ensemble(tmp_path / "one", [member])), load_bundle(member)
+    pixels = torch.randint(256, (2, 3, 32, 48), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    ours, theirs = (each.model(each.preprocessing.normalize(pixels)) for each in (one, same))
+    probabilities = torch.sigmoid if several else lambda logits: logits.softmax(-1)
+    torch.testing.assert_close(probabilities(ours), probabilities(theirs))
+    assert one.thresholds == same.thresholds
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one label per image", "several labels per image"])

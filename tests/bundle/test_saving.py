@@ -84,8 +84,9 @@ def test_a_folder_of_other_files_is_not_overwritten(tmp_path, model):
         save_bundle(tmp_path / "file", model, CLASSES, PREPROCESSING)
 
 
-def test_a_model_of_another_program_is_not_overwritten_and_a_damaged_bundle_is(folder, model):
-    (folder / "config.json").write_text('{"model_type": "vit"}')
+@pytest.mark.parametrize("config", ['{"model_type": "vit"}', "[]", "7"])
+def test_a_model_of_another_program_is_not_overwritten_and_a_damaged_bundle_is(folder, model, config):
+    (folder / "config.json").write_text(config)
     before = (folder / "model.safetensors").read_bytes()
     with pytest.raises(BundleError, match="config.json was not written by this program; choose another folder"):
         save_bundle(folder, model, ["a", "b", "c"], PREPROCESSING)
@@ -125,5 +126,7 @@ def test_thresholds_may_be_an_array(tmp_path, model):
 def test_classes_must_fit_the_model(tmp_path, model):
     with pytest.raises(BundleError, match="3 outputs, but 2 class names"):
         save_bundle(tmp_path / "model", model, ["a", "b"], PREPROCESSING)
+    with pytest.raises(TypeError, match="classes"):
+        save_bundle(tmp_path / "model", model, "abc", PREPROCESSING)
     with pytest.raises(BundleError, match="'a' is given twice"):
         save_bundle(tmp_path / "model", model, ["a", "b", "a"], PREPROCESSING)

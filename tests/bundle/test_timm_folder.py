@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 import vit
 from tests.bundle.conftest import CLASSES, PREPROCESSING, images, tiny
 from vit.bundle import load_bundle, save_bundle
+from vit.data import PackedPreprocessing
 from vit.exchange.convert import convert
 
 
@@ -121,9 +122,14 @@ def timm_config(model, preprocessing):
 @pytest.mark.parametrize(("changes", "reason"), [
     ({"mode": "L", "mean": (0.5,), "std": (0.2,)}, "RGB"),
     ({"resize": "pad", "background": (255, 255, 255)}, "background"),
+    ({"range": (0, 4095)}, "bits"),
+    (None, "they resize every image to one size, this one keeps its aspect ratio"),
 ])
 def test_a_warning_names_what_timm_does_not_support(changes, reason):
-    preprocessing = PREPROCESSING.replace(**changes)
+    if changes is None:
+        preprocessing = PackedPreprocessing.of(PREPROCESSING, (8, 8))
+    else:
+        preprocessing = PREPROCESSING.replace(**changes)
     model = vit.create_model("vit_tiny", image_size=(32, 48), patch_size=8, num_classes=3, depth=1,
                              in_chans=preprocessing.channels)
     with pytest.warns(UserWarning, match=reason) as caught:

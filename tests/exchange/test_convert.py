@@ -287,6 +287,13 @@ def test_torchvision_predicts_the_same(tmp_path) -> None:
         torch.testing.assert_close(theirs(images()), vit.load(tmp_path / "ours").model(images()), **CLOSE)
 
 
+def test_a_conversion_draws_no_random_numbers_of_the_program(tmp_path) -> None:
+    model = ours()
+    before = torch.get_rng_state()
+    convert(model, tmp_path / "theirs", "transformers")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_from_timm_and_back_bit_for_bit(tmp_path) -> None:
     theirs = scramble(timm.create_model("vit_small_patch14_reg4_dinov2", img_size=28, embed_dim=48, depth=2,
                                         num_classes=5))

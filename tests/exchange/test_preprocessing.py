@@ -10,6 +10,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 
 from vit.bundle.files import SourceError
+from vit.data import Preprocessing
 from vit.exchange.pixel_differences import synthetic_images
 from vit.exchange.preprocessing import (
     assumed_preprocessing,
@@ -19,6 +20,7 @@ from vit.exchange.preprocessing import (
     from_transformers,
     normalization,
     published_preprocessing,
+    to_transformers,
 )
 from vit.exchange.read import read_checkpoint
 
@@ -103,6 +105,37 @@ def test_pixels_equal_those_of_timm(crop_mode, crop_pct, interpolation, size):
     for edges in ((72, 108), (90, 60), (108, 108)):  # whose scaled edges and crops need no rounding
         image = synthetic_images(edges)[0].resize(edges)
         torch.testing.assert_close(ours.normalize(ours.image(image)[None])[0], theirs(image), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("mean", [(0.2, 0.4, 0.6), (0.4,)])
+def test_a_model_of_one_channel_has_the_averages_of_three(mean):
+    cfg = {"input_size": (1, 48, 32), "mean": mean, "std": mean, "crop_pct": 0.9}
+    found = from_timm(cfg)
+    assert (found.mode, found.size) == ("L", (48, 32))
+    assert found.mean == found.std == pytest.approx((0.4,))
+
+
+@pytest.mark.parametrize(("changes", "gap"), [
+    ({}, ""),
+    ({"crop_pct": 0.8}, ""),
+    ({"resize": "squash", "size": (48, 32)}, ""),
+    ({"size": (48, 32)}, "they do not crop a rectangle"),
+    ({"resize": "squash", "crop_pct": 0.75}, "they do not crop to crop_pct 0.75 after squashing"),
+    ({"resize": "pad"}, "they do not pad"),
+    ({"resize": "none"}, "they resize every image"),
+    ({"mode": "L", "mean": (0.4,), "std": (0.4,)}, "they read RGB, this model L"),
+    ({"range": (0, 4095)}, "bits"),
+])
+def test_transformers_has_the_same_pixels_or_the_difference_is_named(changes, gap, tmp_path):
+    ours = Preprocessing((32, 32), "shorter", 1.0, "bilinear", (0.2, 0.4, 0.6), (0.3, 0.2, 0.25)).replace(**changes)
+    values, found = to_transformers(ours)
+    assert gap in found and bool(gap) == bool(found)
+    if not gap:
+        assert from_transformers(values) == ours
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
+        image = synthetic_images((96, 96))[0].resize((128, 128))
+        theirs = hf.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")(image, return_tensors="pt")
+        torch.testing.assert_close(theirs["pixel_values"], ours.normalize(ours.image(image)[None]), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("crop_pct", [0.9, None])  # None is 0.875 in timm
