@@ -7,8 +7,9 @@ from typing import Any
 # config keys whose values are paths: read literally on the command line, and reduced in published records
 PATH_KEYS = ("data.root", "data.path", "data.corrections", "data.leave_out", "data.cache_dir", "init_from",
              "model.vectors", "distill.teacher", "resume", "run_dir", "runs")
-# the folders in front of a file name anywhere in a text; a single '/' is not a path
-FOLDERS = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2}|[A-Za-z]:)?[/\\](?:[^/\\,\]}'\"]+[/\\])*(?=[^/\\,\]}'\"\s])")
+# the folders in front of a file name anywhere in a text; a single '/' is not a path, and of URLs only local ones are
+FOLDERS = re.compile(r"(?<![\w./-])(?:file://|sqlite:/{2,3}|~|\.{1,2}|[A-Za-z]:)?"
+                     r"[/\\](?:[^/\\,\]}'\"]+[/\\])*(?=[^/\\,\]}'\"\s])")
 
 
 def without_folders(value: Any) -> Any:
