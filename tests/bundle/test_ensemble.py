@@ -1,8 +1,11 @@
 """Members of an ensemble must be alike, and the ensemble predicts the mean of their probabilities."""
 
+import json
+
 import pytest
 import torch
 
+import vit
 from tests.bundle.conftest import CLASSES, PREPROCESSING, images, tiny
 from vit.bundle import BundleError, Calibration, LabelCalibration, load_bundle, save_bundle, save_ensemble
 from vit.data import PackedPreprocessing
@@ -30,6 +33,15 @@ def test_members_without_classes_are_refused(tmp_path):
         save_ensemble(tmp_path / "both", [member, member])
     with pytest.raises(BundleError, match="needs one or more models"):
         save_ensemble(tmp_path / "both", [])
+
+
+def test_members_of_other_kinds_are_refused(tmp_path):
+    sizes = {"image_size": (32, 48), "patch_size": 8, "dim": 16, "depth": 1, "num_heads": 2}
+    masked = vit.create_model("mae_tiny", **sizes, decoder_dim=16, decoder_depth=1, decoder_num_heads=2)
+    member = save_bundle(tmp_path / "masked", masked, [], PREPROCESSING)
+    assert json.loads((member / "config.json").read_text()).keys() == {"vit"}  # no other library loads it
+    with pytest.raises(BundleError, match=r"masked is of kind mae; .* classifiers of images \(vit, timm\)"):
+        save_ensemble(tmp_path / "both", [member])
 
 
 def test_members_that_keep_aspect_ratios_are_refused(tmp_path, model):

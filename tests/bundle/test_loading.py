@@ -18,6 +18,7 @@ from vit.bundle import (
     load_bundle,
     save_bundle,
 )
+from vit.bundle.record import text_with_checksum
 from vit.data import ByteTokenizer
 from vit.exchange.read import read_checkpoint
 from vit.models import model_from_config
@@ -70,6 +71,22 @@ def test_a_config_edited_by_hand_is_refused_with_the_fix(folder, caplog):
     with caplog.at_level("INFO"):
         assert load_bundle(folder).preprocessing.crop_pct == 0.5
     assert "has no SHA-256 of its own" in caplog.text
+
+
+def test_an_unknown_key_is_accepted_only_from_a_version_that_signs(folder):
+    edit(folder, lambda c: c["vit"].update(other=1) or c["vit"].pop("config_sha256"))
+    with pytest.raises(BundleError, match="config.json has an unknown key vit.other and no config_sha256"):
+        load_bundle(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(text_with_checksum(config))  # a later version may add keys
+    assert load_bundle(folder).record["other"] == 1
+
+
+@pytest.mark.parametrize(("found", "fix"), [(2, "update vit"), (0, "copy the folder again"), ("1", "copy the folder")])
+def test_another_format_is_named_with_the_fix(folder, found, fix):
+    edit(folder, lambda c: c["vit"].update(format=found))
+    with pytest.raises(BundleError, match=f"has bundle format {found!r}, but vit .* reads 1; {fix}"):
+        load_bundle(folder)
 
 
 def test_windows_line_endings_are_not_damage(folder):

@@ -77,6 +77,17 @@ def test_transformers_loads_the_folder_as_model_and_pipeline(tmp_path, kind):
     np.testing.assert_allclose([prediction["score"] for prediction in predictions], ours.probabilities, atol=2e-3)
 
 
+@pytest.mark.parametrize("dist_token", [False, True])
+def test_timm_replaces_all_heads_for_another_number_of_classes(tmp_path, dist_token):
+    import timm
+
+    model = tiny(dist_token=dist_token)
+    folder = save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING)
+    theirs = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=7)
+    assert theirs(images()).shape == (2, 7) and torch.equal(theirs.cls_token, model.embed.cls_token)
+    assert theirs.pretrained_cfg["classifier"] == (["head", "head_dist"] if dist_token else "head")
+
+
 def photo():
     """A picture with smooth and sharp parts, larger than the model's size, neither square nor aligned."""
     y, x = np.mgrid[0:201, 0:317]

@@ -17,7 +17,7 @@ import vit
 from tests.exchange.conftest import scramble
 from vit.bundle import LabelCalibration, save_bundle, save_ensemble
 from vit.cli import main
-from vit.data import Preprocessing
+from vit.data import PackedPreprocessing, Preprocessing
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.exchange import SourceError
 from vit.exchange import onnx_and_torch_export as programs
@@ -250,6 +250,8 @@ def test_wrong_requests_are_errors_before_the_work(tmp_path, monkeypatch):
     masked = save_bundle(tmp_path / "mae", masked, [], PREPROCESSING)
     with pytest.raises(SourceError, match="of kind mae"):
         convert(masked, tmp_path / "model.onnx", "onnx")
+    with pytest.raises(SourceError, match=r"keep their aspect ratio \(data.pack=true\); train with data.pack=false"):
+        programs.image_program(vit.create_model("vit_tiny", **TINY), PackedPreprocessing((32, 16)), NAMES, (), None)
     monkeypatch.setattr(programs, "find_spec", lambda name: None)
     programs.check_libraries("torch_export")  # torch alone writes it
     with pytest.raises(SourceError, match=r"onnxruntime, which are not installed: pip install 'vitwright\[onnx\]'"):

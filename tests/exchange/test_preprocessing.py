@@ -102,6 +102,7 @@ def test_pixels_equal_those_of_timm(crop_mode, crop_pct, interpolation, size):
     cfg = {key: value for key, value in cfg.items() if value is not None}
     ours = from_timm(cfg)
     theirs = timm.data.create_transform(**timm.data.resolve_data_config(pretrained_cfg=cfg), is_training=False)
+    assert ours.background == (255, 255, 255)  # of transparent images
     for edges in ((72, 108), (90, 60), (108, 108)):  # whose scaled edges and crops need no rounding
         image = synthetic_images(edges)[0].resize(edges)
         torch.testing.assert_close(ours.normalize(ours.image(image)[None])[0], theirs(image), rtol=0, atol=1e-5)

@@ -20,7 +20,14 @@ from vit.bundle import save_bundle
 from vit.cli import main as vit_main
 from vit.data import Preprocessing
 from vit.exchange import SourceError
-from vit.exchange.read import timm_config_by_name
+from vit.exchange.read import (
+    MULTI_LABEL,
+    THRESHOLDS,
+    assigns_several_labels,
+    find_thresholds,
+    is_own_checkpoint,
+    timm_config_by_name,
+)
 
 NAMES = ["cat", "dog", "emu", "fox", "gnu"]
 LABELS = {"id2label": dict(enumerate(NAMES)), "label2id": {name: i for i, name in enumerate(NAMES)}}
@@ -314,6 +321,52 @@ def test_tensors_left_over_or_missing(folder) -> None:
     refused(missing, "norm2.bias", "absent", "block 3")
     missing = {name: tensor for name, tensor in state.items() if not name.startswith("blocks.3.")}
     refused(missing, "block 3 is missing, but block 11 is there")
+
+
+def test_only_some_of_many_tensors_are_named(folder) -> None:
+    state = hf.ViTForImageClassification.from_pretrained(folder).state_dict()
+    more = {f"extra.{i}": torch.zeros(1) for i in range(12)}
+    hints = {"num_heads": 4, "activation": "gelu"}
+    with pytest.raises(SourceError, match=r"does not use 12 tensors: extra.0 .*extra.7 \(1,\) and 4 more; strict="):
+        vit.import_weights({**state, **more}, **hints)
+    report = vit.import_weights({"model": {**state, **more}, "ema": {**state, **more}}, **hints, strict=False)[1]
+    assert len(report.named("unused")) == 12 and "of ema, model the weights of ema are used" in report.notes
+
+
+@pytest.mark.parametrize(("config", "count", "expected"), [
+    ({}, 3, ()),
+    ({"problem_type": "single_label_classification"}, 3, ()),
+    ({"problem_type": MULTI_LABEL}, 3, (0.5,) * 3),
+    ({"problem_type": MULTI_LABEL, "num_classes": 4}, 0, (0.5,) * 4),
+    ({"problem_type": MULTI_LABEL, "pretrained_cfg": {"num_classes": 2}}, 0, (0.5,) * 2),
+    ({"problem_type": MULTI_LABEL, "pretrained_cfg": None}, 0, ()),
+    ({"problem_type": MULTI_LABEL, THRESHOLDS: [0.25, 1]}, 2, (0.25, 1.0)),
+])
+def test_thresholds_of_several_labels(config, count, expected) -> None:
+    assert find_thresholds(config, count) == expected
+
+
+@pytest.mark.parametrize(("content", "own"), [
+    ({"pytorch-lightning_version": "2", "config": {"model": {"kind": "vit"}}}, True),
+    ({"config": {"model": {"kind": "vit"}}}, False),
+    ({"pytorch-lightning_version": "2", "config": {"model": {"name": "vit"}}}, False),
+    ({"pytorch-lightning_version": "2", "config": {"model": "kind"}}, False),
+    ({"pytorch-lightning_version": "2", "config": "model"}, False),
+    ({"pytorch-lightning_version": "2"}, False),
+])
+def test_checkpoints_of_other_users_of_lightning_are_not_taken_for_ours(content, own) -> None:
+    assert is_own_checkpoint(content) is own
+
+
+@pytest.mark.parametrize(("config", "several"), [
+    ({"data": {}}, False),
+    ({"data": {"label_separator": None}, "callbacks": None}, False),
+    ({"data": {}, "callbacks": {"monitor": "val/accuracy"}}, False),
+    ({"data": {}, "callbacks": {"monitor": "val/map"}}, True),
+    ({"data": {"label_separator": ","}, "callbacks": {"monitor": "val/loss"}}, True),
+])
+def test_runs_with_several_labels_per_image(config, several) -> None:
+    assert assigns_several_labels(config) is several
 
 
 def test_files_of_other_kinds_are_refused(tmp_path, monkeypatch) -> None:

@@ -22,7 +22,7 @@ def find_state_dict(content: Any, name: str) -> tuple[dict[str, Tensor], list[st
     """
     notes, depth = [], 0
     while isinstance(content, Mapping) and depth < len(WRAPPERS):  # a pickle can contain itself
-        keys = [key for key in WRAPPERS if isinstance(content.get(key), Mapping)]
+        keys = [key for key in WRAPPERS if isinstance(content.get(key), Mapping) and content[key]]
         if not keys:
             break
         depth += 1
