@@ -12,6 +12,7 @@ import vit
 from tests.exchange.conftest import scramble
 from vit.cli import app
 from vit.exchange import import_weights
+from vit.exchange.timm_networks import find_timm_config, have_equal_parts
 
 UNSUPPORTED = {  # model of timm -> its part that vit does not have
     "vit_tiny_r_s16_p8_224": "a stem of the class HybridEmbed",
@@ -55,6 +56,19 @@ def test_a_folder_is_converted_to_a_bundle_and_back(tmp_path) -> None:
         assert torch.equal(bundle.model.eval()(x), expected)
         assert torch.equal(back(x), expected)
     assert bundle.classes == list("abcde")
+
+
+def davit(**arguments):
+    return {"architecture": "davit_tiny", "num_classes": 5, "model_args": arguments}
+
+
+def test_numbers_that_no_tensor_shows_are_compared() -> None:
+    assert find_timm_config(davit()) == find_timm_config(davit(drop_rate=0.5)) is not None
+    assert find_timm_config(davit(num_heads=[6, 12, 24, 48])) is None
+    with torch.device("meta"):
+        one, other = (timm.create_model("davit_tiny") for _ in range(2))
+    other.set_grad_checkpointing()
+    assert have_equal_parts(one, other.eval())
 
 
 @pytest.mark.parametrize("options", [{"embed_dim": 96}, {"act_layer": torch.nn.ReLU}, {"global_pool": "avg"}])

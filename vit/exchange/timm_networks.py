@@ -13,6 +13,8 @@ from vit.weights import DetectedWeights, WeightFormat
 from vit.weights.formats.timm import build_meta_model
 
 RATES = re.compile(r"(Dropout\w*\(p=|DropPath\(drop_prob=)[\d.e-]+")  # act in training only
+# attributes that leave a prediction as it is, or follow from the size of the image
+WITHOUT_EFFECT = re.compile(r"drop|^p$|training|init|checkpoint|fused|img_size|grid_size|num_patches|^[HW]$")
 
 
 def no_config_values(state: Any, source_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,10 +46,22 @@ def find_timm_config(source_config: Mapping[str, Any]) -> TimmConfig | None:
 
 
 def have_equal_parts(a: nn.Module, b: nn.Module) -> bool:
-    """Whether both models have the same layers, whatever their dropout, and tensors of the same names and shapes."""
+    """Whether both models have the same layers, whatever their dropout, with the same numbers and names as attributes,
+    and tensors of the same names and shapes.
+    """
     shapes = [{name: tensor.shape for name, tensor in each.state_dict().items()} for each in (a, b)]
     layers = [RATES.sub(r"\1", str(each)) for each in (a, b)]
-    return shapes[0] == shapes[1] and layers[0] == layers[1] and pooling(a) == pooling(b)
+    return (shapes[0] == shapes[1] and layers[0] == layers[1] and pooling(a) == pooling(b)
+            and list(map(attributes, a.modules())) == list(map(attributes, b.modules())))
+
+
+def attributes(module: nn.Module) -> dict[str, Any]:
+    """The numbers and names that a layer computes with, such as its number of heads."""
+    return {key: value for key, value in vars(module).items() if is_plain(value) and not WITHOUT_EFFECT.search(key)}
+
+
+def is_plain(value: Any) -> bool:
+    return isinstance(value, int | float | str) or (isinstance(value, tuple | list) and all(map(is_plain, value)))
 
 
 def pooling(model: nn.Module) -> str:
