@@ -22,6 +22,7 @@ from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer
 from vit.exchange import SourceError
 from vit.exchange.comparing import check_same, relative_difference
 from vit.exchange.convert import convert
+from vit.weights.transformers_export import to_transformers
 
 PHOTOS = Path(__file__).parents[1] / "data_files" / "clothing"
 NAMES = ["cat", "dog", "emu", "fox", "gnu"]
@@ -219,6 +220,19 @@ def test_masked_pre_training_continues_in_transformers(tmp_path) -> None:
         torch.testing.assert_close(theirs.eval()(x, noise=noise).logits, model(x, noise)[0], **CLOSE)
     again, _ = vit.import_weights(tmp_path / "theirs")  # its encoder, as a classifier begins
     assert torch.equal(again.encoder.blocks[1].attn.qkv.weight, model.encoder.blocks[1].attn.qkv.weight)
+
+
+def test_a_file_that_lacks_weights_of_transformers_is_not_saved(tmp_path, monkeypatch) -> None:
+    def without_a_norm(state, config):
+        values, tensors = to_transformers(state, config)
+        return values, {name: tensor for name, tensor in tensors.items() if name != "decoder.decoder_norm.weight"}
+
+    monkeypatch.setattr("vit.exchange.convert.to_transformers", without_a_norm)
+    sizes = {key: value for key, value in TINY.items() if key != "num_classes"}
+    model = vit.create_model("mae_tiny", **sizes, decoder_dim=24, decoder_depth=1, decoder_num_heads=2)
+    with pytest.raises(SourceError, match="transformers cannot read .* it finds no weights for decoder.decoder_norm.w"):
+        convert(model, tmp_path / "theirs", "transformers")
+    assert not list(tmp_path.iterdir())
 
 
 TEXTS = {"dim": 32, "depth": 2, "num_heads": 4, "max_len": 40, "embed_norm": True, "pre_norm": False}

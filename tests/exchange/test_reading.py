@@ -16,7 +16,7 @@ from timm.models import save_for_hf
 
 import vit
 from tests.exchange.conftest import CLOSE, SIZE, images, scramble
-from vit.bundle import save_bundle
+from vit.bundle import LabelCalibration, save_bundle
 from vit.cli import main as vit_main
 from vit.data import Preprocessing
 from vit.exchange import SourceError
@@ -26,6 +26,7 @@ from vit.exchange.read import (
     assigns_several_labels,
     find_thresholds,
     is_own_checkpoint,
+    read_checkpoint,
     timm_config_by_name,
 )
 
@@ -139,6 +140,29 @@ def test_a_bundle_is_loaded_unchanged(tmp_path) -> None:
     wider, report = vit.import_weights(tmp_path / "bundle", image_size=32, num_classes=2)
     assert wider.config.image_size == (32, 32) and set(report.named("new")) == {"head.weight", "head.bias"}
     assert 0.01 < wider.head.weight.std() < 0.03 and not wider.head.bias.any()
+
+
+def test_a_bundle_states_all_that_it_holds(tmp_path) -> None:
+    model, preprocessing = scramble(vit.create_model("vit_tiny", **TINY)), Preprocessing((16, 16), crop_pct=0.5)
+    calibration = LabelCalibration(9, (2.0, 0.5, 1.0, 1.0, 1.0), (0.5, 0.25), (0.125, 0.0625))
+    save_bundle(tmp_path / "bundle", model, NAMES, preprocessing, extra={"data": ["data=digits"]},
+                thresholds=[0.1, 0.2, 0.3, 0.4, 0.5], calibration=calibration)
+    found = read_checkpoint(tmp_path / "bundle")
+    assert (found.class_names, found.stated_preprocessing, found.calibration) == (NAMES, preprocessing, calibration)
+    assert (found.thresholds, found.extra) == ((0.1, 0.2, 0.3, 0.4, 0.5), {"data": ["data=digits"]})
+    assert found.model_config == model.config.to_dict() and found.name == str(tmp_path / "bundle")
+
+
+def test_only_a_file_of_the_usual_name_has_the_config_beside_it(folder) -> None:
+    assert read_checkpoint(folder / "model.safetensors").class_names == NAMES
+    (folder / "model.safetensors").rename(folder / "epoch3.safetensors")
+    found = read_checkpoint(folder / "epoch3.safetensors")
+    assert (found.source_config, found.class_names, found.stated_preprocessing) == ({}, [], None)
+
+
+def test_a_layer_of_torch_is_no_model() -> None:
+    refused(torch.nn.Linear(2, 2), "the Linear in memory", "not those of a known Vision Transformer")
+    refused(torch.nn.DataParallel(torch.nn.Linear(2, 2)), "the Linear in memory")
 
 
 def test_tensors_of_a_model_in_memory_are_copied() -> None:
@@ -314,7 +338,7 @@ def test_shapes_that_contradict_each_other(folder) -> None:
 def test_tensors_left_over_or_missing(folder) -> None:
     model, _ = vit.import_weights(folder)
     state = dict(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5).state_dict())
-    refused({**state, "adapter.weight": torch.zeros(3)}, "does not use 1 tensors: adapter.weight (3,)", "strict=False")
+    refused({**state, "adapter.weight": torch.zeros(3)}, "does not use 1 tensors: adapter.weight (3,); strict=False")
     _, report = vit.import_weights({**state, "adapter.weight": torch.zeros(3)}, strict=False)
     assert report.named("unused") == ["adapter.weight"]
     missing = {name: tensor for name, tensor in state.items() if name != "blocks.3.norm2.bias"}
@@ -325,7 +349,7 @@ def test_tensors_left_over_or_missing(folder) -> None:
 
 def test_only_some_of_many_tensors_are_named(folder) -> None:
     state = hf.ViTForImageClassification.from_pretrained(folder).state_dict()
-    more = {f"extra.{i}": torch.zeros(1) for i in range(12)}
+    more = {f"extra.{i}": torch.zeros(1, dtype=torch.int64) for i in range(12)}
     hints = {"num_heads": 4, "activation": "gelu"}
     with pytest.raises(SourceError, match=r"does not use 12 tensors: extra.0 .*extra.7 \(1,\) and 4 more; strict="):
         vit.import_weights({**state, **more}, **hints)
@@ -435,3 +459,13 @@ def test_the_tag_in_a_file_name_of_timm_chooses_the_preprocessing(file, tagged):
     found, stated = timm_config_by_name(Path(file), {}), timm.get_pretrained_cfg(tagged)
     assert found["architecture"] == tagged.split(".")[0]
     assert (found["pretrained_cfg"]["tag"], found["pretrained_cfg"]["mean"]) == (stated.tag, stated.mean)
+
+
+@pytest.mark.parametrize(("file", "head"), [("resnet18-5c106cde.pth", "fc"),
+                                            ("vit_tiny_patch16_224.safetensors", "head"),
+                                            ("deit_tiny_distilled_patch16_224.pth", "head_dist")])
+def test_the_classes_of_a_file_named_after_a_timm_model_are_those_of_its_head(file, head):
+    found = timm_config_by_name(Path(file), {f"{head}.weight": torch.zeros(7, 3)})
+    assert found["num_classes"] == found["pretrained_cfg"]["num_classes"] == 7
+    assert timm_config_by_name(Path(file), {})["num_classes"] == 0
+    assert timm_config_by_name(Path("best.pth"), {}) == {}
