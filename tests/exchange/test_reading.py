@@ -20,6 +20,7 @@ from vit.bundle import LabelCalibration, save_bundle
 from vit.cli import main as vit_main
 from vit.data import Preprocessing
 from vit.exchange import SourceError
+from vit.exchange.convert import convert
 from vit.exchange.read import (
     MULTI_LABEL,
     THRESHOLDS,
@@ -70,6 +71,33 @@ def test_load_predicts_the_same_as_transformers(folder) -> None:
     (prediction,) = predictor.predict([photo()], top_k=5)
     assert prediction.names == tuple(row["label"] for row in expected)
     assert prediction.probabilities == pytest.approx([row["score"] for row in expected], abs=1e-5)
+
+
+def test_one_output_of_transformers_is_the_sigmoid_of_its_pipeline(folder, tmp_path) -> None:
+    from PIL import Image
+
+    model = scramble(hf.ViTForImageClassification(hf.ViTConfig(**SIZE, num_labels=1, id2label={0: "cat"})))
+    model.save_pretrained(folder)
+    pillow, image = hf.ViTImageProcessorPil.from_pretrained(folder), Image.fromarray(photo())
+    (expected,) = hf.pipeline("image-classification", model=str(folder), image_processor=pillow, device="cpu")(image)
+    with pytest.warns(UserWarning, match="has one output: the sigmoid of it is the probability of the label"):
+        predictor = vit.load(folder)
+    assert predictor.bundle.thresholds == (0.5,)
+    (found,) = predictor.predict(image, top_k=1)
+    assert (found.names, found.probabilities) == (("cat",), (pytest.approx(expected["score"], abs=1e-5),))
+    with pytest.warns(UserWarning, match="has one output"):
+        convert(folder, tmp_path / "bundle")
+    assert vit.load(tmp_path / "bundle").predict(image, top_k=1)[0].probabilities == pytest.approx(found.probabilities)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_numbers_of_a_regression_are_no_probabilities(folder, tmp_path, outputs: int) -> None:
+    config = hf.ViTConfig(**SIZE, num_labels=outputs, problem_type="regression")
+    scramble(hf.ViTForImageClassification(config)).save_pretrained(folder)
+    for use in (vit.load, lambda path: convert(path, tmp_path / "bundle")):
+        with pytest.raises(SourceError, match=r"its outputs are numbers \(problem_type=regression\), not scores"):
+            use(folder)
+    assert vit.import_weights(folder)[0].config.num_classes == outputs
 
 
 def test_load_a_timm_folder(tmp_path) -> None:

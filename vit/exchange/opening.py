@@ -113,9 +113,20 @@ def resolve_thresholds(
     checkpoint: Checkpoint, count: int
 ) -> tuple[tuple[float, ...], Calibration | LabelCalibration | None]:
     """The thresholds and the calibration of a model with `count` labels per image; where the source has thresholds of
-    another number of labels, those of one half without a calibration, with a warning.
+    another number of labels, those of one half without a calibration, with a warning. The only output of a model from
+    elsewhere is that of a label which is assigned or not, as in transformers, with a warning.
+
+    Raises:
+        SourceError: the outputs are numbers of a regression.
     """
     found = checkpoint.thresholds
+    if checkpoint.source_config.get("problem_type") == "regression" and count == len(checkpoint.class_names) > 0:
+        raise checkpoint.error("its outputs are numbers (problem_type=regression), not scores of classes; "
+                               f"{shlex.quote(f'init_from={checkpoint.name}')} starts a training of a classifier")
+    if not found and count == 1 and checkpoint.model_config is None:
+        warnings.warn(f"{checkpoint.name} has one output: the sigmoid of it is the probability of the label, which is "
+                      "assigned from 0.5 on", stacklevel=4)
+        return (0.5,), checkpoint.calibration
     if not found or not count:
         return (), checkpoint.calibration
     if len(found) == count:
