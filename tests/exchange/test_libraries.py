@@ -1,11 +1,13 @@
 """Imported models of torchvision, vit-pytorch and OpenCLIP: the same outputs with the same random weights."""
 
+import json
 from functools import partial
 
 import pytest
 import torch
 import vit_pytorch
 from open_clip import model as open_clip
+from safetensors.torch import save_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torchvision.models import VisionTransformer
@@ -126,10 +128,6 @@ def test_openclip_tower_alone_in_half_precision() -> None:
 
 
 def test_openclip_folder(tmp_path) -> None:
-    import json
-
-    from safetensors.torch import save_file
-
     reference = clip(quick=True)
     save_file(reference.state_dict(), tmp_path / "open_clip_model.safetensors")
     vision = {"layers": 2, "width": 64, "head_width": 16, "patch_size": 8, "image_size": 32}
@@ -139,12 +137,35 @@ def test_openclip_folder(tmp_path) -> None:
     same(model, reference.visual, images())
 
 
+@pytest.mark.parametrize("options", [
+    {"pool_type": "avg"}, {"no_ln_pre": True}, {"ls_init_value": 0.1}, {"mlp_ratio": 3.0}, {"image_size": [32, 48]},
+    {"norm_kwargs": {"eps": 1e-2}}, {"act_kwargs": {"approximate": "tanh"}}, {"act_kwargs": {"approximate": "none"}},
+], ids=str)
+def test_options_of_openclip(options: dict, tmp_path) -> None:
+    vision = {"layers": 2, "width": 64, "head_width": 16, "patch_size": 8, "image_size": 32, **options}
+    text = open_clip.CLIPTextCfg(context_length=5, vocab_size=11, width=16, heads=2, layers=1)
+    reference = scramble(open_clip.CLIP(6, open_clip.CLIPVisionCfg(**vision), text))
+    save_file(reference.state_dict(), tmp_path / "open_clip_model.safetensors")
+    config = {"model_cfg": {"embed_dim": 6, "vision_cfg": vision, "text_cfg": {}}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    model, report = import_weights(tmp_path)
+    same(model, reference.visual, images(tuple(vision["image_size"]) if "image_size" in options else 32))
+    assert not unplaced(report)
+
+
+def test_a_config_of_openclip_may_omit_defaults(tmp_path) -> None:
+    vision = {"layers": 2, "head_width": 192, "patch_size": 16, "image_size": 32}
+    text = open_clip.CLIPTextCfg(context_length=5, vocab_size=11, width=16, heads=2, layers=1)
+    reference = scramble(open_clip.CLIP(6, open_clip.CLIPVisionCfg(**vision), text))
+    save_file(reference.state_dict(), tmp_path / "open_clip_model.safetensors")
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"vision_cfg": vision}}))
+    model, _ = import_weights(tmp_path)
+    assert (model.config.dim, model.config.num_heads) == (768, 4)
+    same(model, reference.visual, images())
+
+
 @pytest.mark.parametrize(("pool", "proj"), [("token", "linear"), ("map", "none")], ids=["projected", "pooled"])
 def test_openclip_with_a_tower_of_timm(pool: str, proj: str, tmp_path) -> None:
-    import json
-
-    from safetensors.torch import save_file
-
     vision = {"timm_model_name": "test_vit", "timm_pool": pool, "timm_proj": proj, "image_size": 160}
     text = open_clip.CLIPTextCfg(context_length=5, vocab_size=11, width=16, heads=2, layers=1)
     reference = scramble(open_clip.CLIP(64 if proj == "none" else 6, open_clip.CLIPVisionCfg(**vision), text))

@@ -100,8 +100,10 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
     vision = model.get("vision_cfg", {})
     stated = {own: vision[key] for key, own in VISION_KEYS.items() if key in vision}
     if vision:
-        activation = "quick_gelu" if model.get("quick_gelu") else "gelu"
-        stated["num_heads"] = vision["width"] // vision.get("head_width", 64)
+        tanh = (vision.get("act_kwargs") or {}).get("approximate") == "tanh"
+        activation = "quick_gelu" if model.get("quick_gelu") else "gelu_tanh" if tanh else "gelu"
+        stated["norm_eps"] = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
+        stated["num_heads"] = vision.get("width", 768) // vision.get("head_width", 64)
         if (pool := vision.get("pool_type", "tok")) not in POOLS or vision.get("final_ln_after_pool"):
             raise ValueError(f"vision_cfg of the source's config has pool_type={pool} and final_ln_after_pool="
                              f"{vision.get('final_ln_after_pool', False)}, which no model of vit supports; supported: "
