@@ -176,16 +176,34 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
 
 
 def check_pickles(archive: zipfile.ZipFile) -> None:
-    """Applies `check_pickle` to the pickle in a zip file of PyTorch.
+    """Applies `check_pickle` to the pickle in a zip file of PyTorch, whose reader ignores the case of names.
 
     Raises:
-        LimitError: the pickle is too large, or as `check_pickle`.
+        LimitError: the pickle is too large, the table of contents is not where PyTorch reads it, or as `check_pickle`.
     """
+    _check_directory(archive)
     for member in archive.infolist():
-        if member.filename.endswith("data.pkl"):
+        if member.filename.lower().endswith("data.pkl"):
             if member.file_size > MAX_PICKLE:
                 raise LimitError(f"{member.filename} takes {megabytes(member.file_size)}")
             check_pickle(archive.read(member))
+
+
+def _check_directory(archive: zipfile.ZipFile) -> None:
+    """Raises LimitError unless the table of contents that Python found is the one that the end record states: Python
+    allows bytes before a zip file, and ignores the position of the record of large files.
+    """
+    size = archive.fp.seek(0, os.SEEK_END)
+    start = archive.fp.seek(max(0, size - ZIP_END))
+    tail = archive.fp.read()
+    end = tail.rfind(b"PK\5\6")
+    locator, stated = end - 20, int.from_bytes(tail[end + 16 : end + 20], "little")
+    if tail[locator : locator + 4] == b"PK\6\7":
+        end64 = locator - 56
+        same = int.from_bytes(tail[locator + 8 : locator + 16], "little") == start + end64
+        stated = int.from_bytes(tail[end64 + 48 : end64 + 56], "little") if same else -1
+    if stated != archive.start_dir:
+        raise LimitError("it has a second table of contents")
 
 
 def check_pickle(data: bytes) -> None:
