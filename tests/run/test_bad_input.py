@@ -214,6 +214,7 @@ def test_no_permission(refused, tmp_path):
         (["precision=bf16-mixd"], 2, ["precision=bf16-mixd", "bf16-mixed"]),
         (["precision=16-mixed", "trainer.accelerator=cpu"], 2, ["float16", "bf16-mixed"]),
         (["trainer.max_time=soon"], 2, ["trainer.max_time=soon", "00:01:30:00"]),
+        (["trainer.max_time=0"], 2, ["trainer.max_time=0", "00:01:30:00"]),
         (["trainer.accelerator=gpuu"], 2, ["trainer.accelerator=gpuu", "cpu"]),
         (["trainer.devices=0"], 2, ["trainer.devices=0"]),
         (["callbacks.monitor=val/acuracy"], 2, ["callbacks.monitor=val/acuracy", "val/accuracy"]),

@@ -29,7 +29,7 @@ def test_times_are_parsed(text, seconds):
     assert max_time(text) == (None if seconds is None else datetime.timedelta(seconds=seconds))
 
 
-@pytest.mark.parametrize("text", ["soon", "", 90, "1:30", "0s", "5 apples", "-3m", "1.5h", "30m1h"])
+@pytest.mark.parametrize("text", ["soon", "", 90, 0, False, "1:30", "0s", "5 apples", "-3m", "1.5h", "30m1h"])
 def test_an_invalid_time_is_an_error(text):
     with pytest.raises(ConfigError, match="such as 7m, 1h30m, 90s, 2d or 00:01:30:00"):
         max_time(text)

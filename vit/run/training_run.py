@@ -86,8 +86,7 @@ def train_resolved(resolved: dict, overrides: list[str], warnings: tuple[str, ..
                 check_number(devices)
             if plan.config["compile"] or plan.config.get("compile_mode") not in (None, "default"):
                 check_compilation(plan.config, devices)
-            if limit := plan.config["trainer"]["max_time"]:
-                max_time(limit)  # an error before the data is read
+            max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
             if devices.world > 1 and not is_launched():
                 return train_ranks(plan, overrides, devices)
             return train_here(plan, overrides, devices, signals)

@@ -150,7 +150,7 @@ def build_callbacks(
         ProgressBar(console=console),
         *([Progress(heartbeat)] if heartbeat else []),
         *weight_averages(config["recipe"]),
-        *([time_limit(config["trainer"]["max_time"], devices)] if config["trainer"]["max_time"] else []),
+        *([time_limit(config["trainer"]["max_time"], devices)] if config["trainer"]["max_time"] is not None else []),
         *([Patience(chosen["monitor"], mode=mode, patience=chosen["patience"])] if chosen["patience"] else []),
         *([unfreezing(job, finetune)] if finetune.freezes else []),
         *job.callbacks(folder),
