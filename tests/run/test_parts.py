@@ -168,6 +168,7 @@ def test_the_frozen_weights_of_an_override_are_named():
     assert what_freezes(Finetune(depth=2)) == ("finetune.depth=2", "leave finetune.depth out")
     assert what_freezes(Finetune(trainable="attention"))[0] == "finetune.trainable=attention"
     assert what_freezes(Finetune(unfreeze_epochs=0.5, depth=3))[0] == "finetune.unfreeze_epochs=0.5"
+    assert what_freezes(Finetune(unfreeze_epochs=0, depth=3))[0] == "finetune.depth=3"
 
 
 def test_a_loss_is_weighted_by_classes_only_where_the_balance_is_that_of_the_loss():

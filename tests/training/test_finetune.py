@@ -92,6 +92,11 @@ def test_blocks_are_unfrozen_from_the_head_down(options, epochs, expected):
     assert begins.get("encoder.norm.weight") == expected[1] and begins.get("embed.pos_embed") == expected[4]
 
 
+def test_only_what_is_not_trained_from_the_start_on_is_frozen():
+    assert not Finetune().freezes and not Finetune(unfreeze_epochs=0).freezes
+    assert Finetune(unfreeze_epochs=0.5).freezes and Finetune(depth=1, unfreeze_epochs=0).freezes
+
+
 def test_gradual_unfreezing_finds_the_layers_of_timms_networks():
     begins = Finetune(unfreeze_epochs=4).begins(timms(), 8)
     assert [begins[n] for n in ("head.weight", "blocks.2.mlp.fc1.weight", "blocks.0.norm1.weight", "cls_token")] == [

@@ -72,7 +72,7 @@ def what_freezes(finetune: Finetune) -> tuple[str, str]:
     if finetune.name != "full":
         return f"finetune={finetune.name}", "use finetune=full"
     key = next(key for key in ("unfreeze_epochs", "depth", "trainable")
-               if getattr(finetune, key) not in (None, "all"))
+               if getattr(finetune, key) not in (None, 0, "all"))
     return f"finetune.{key}={getattr(finetune, key)}", f"leave finetune.{key} out"
 
 

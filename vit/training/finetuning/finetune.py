@@ -84,7 +84,7 @@ class Finetune:
 
     @property
     def by_depth(self) -> bool:
-        return self.depth is not None or self.unfreeze_epochs is not None
+        return self.depth is not None or bool(self.unfreeze_epochs)  # 0: all blocks are trained from the start
 
     @property
     def freezes(self) -> bool:
