@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 import vit
 from tests.run.conftest import SMALL, write_photos
 from vit.run.config.composing import ConfigError
+from vit.run.parts.init_from import load_initial
 
 QUICK = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "calibrate=none"]
 STILL = [
@@ -110,6 +111,13 @@ def test_from_a_file_with_timms_names(new_data, tmp_path, ending):
     assert {name for name in after if not torch.equal(after[name], theirs[name])} == {"head.weight", "head.bias"}
     log = (run.path / "log.txt").read_text()
     assert f"init_from={file} does not state its preprocessing: mean and std are measured" in log
+
+
+@pytest.mark.parametrize("name", [None, 3])
+def test_weights_for_a_network_of_timm_without_a_name_state_no_preprocessing(tmp_path, name):
+    """The model is an error of one line, which `model_name` raises."""
+    save_file({"head.weight": torch.zeros(2, 3)}, tmp_path / "weights.safetensors")
+    assert load_initial(str(tmp_path / "weights.safetensors"), {"library": "timm", "name": name}).preprocessing is None
 
 
 def test_a_patch_size_of_the_data_does_not_change_that_of_the_weights(source, new_data, tmp_path):

@@ -117,8 +117,9 @@ def load_initial(source: str, stated: Mapping[str, Any] | None = None) -> Initia
         hint = "; to train without pretrained weights: data=folder data.root=PHOTOS"
         raise source_error("init_from", source, error, hint if source.startswith((TIMM, TIMM_SLASH)) else "") from None
     preprocessing = found.preprocessing
-    if preprocessing is None and stated.get("library") == "timm":
-        preprocessing = published_timm_preprocessing(stated["name"])
+    name = stated.get("name")
+    if preprocessing is None and stated.get("library") == "timm" and isinstance(name, str):  # another is an error later
+        preprocessing = published_timm_preprocessing(name)
     return Initial(found, found.architecture.config, preprocessing)
 
 
