@@ -276,6 +276,13 @@ def test_a_second_round_without_suspicious_samples_finds_more_errors():
         held_out_by_features(names, features, labels, list("0123456789"), rounds=0)
 
 
+def test_a_rare_class_whose_other_samples_are_all_suspicious_is_learnt_from_them():
+    rng = np.random.default_rng(3)
+    features, labels = rng.normal(size=(80, 4)).astype(np.float32), np.repeat([1, 0], [5, 75])
+    found = held_out_by_features([f"n{i}" for i in range(80)], features, labels, ["a", "b"], seed=3)
+    np.testing.assert_allclose(found.probabilities.sum(1), 1)
+
+
 def test_labels_of_a_data_set_are_audited_by_a_model(tmp_path, capsys, monkeypatch):
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, size=(16, 16))
     (root / "dog" / "003.png").rename(root / "cat" / "d3.png")
