@@ -106,9 +106,6 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         raise ConfigError("--experimental-rerun needs a pickled config, which runs do not write; use resume=RUN")
     if found.config_path:
         raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
-    if found.experimental_rerun:
-        raise ConfigError("--experimental-rerun would load a pickle, which can run any program; pass the overrides, or "
-                          "resume=RUN for a stopped run")
     if found.package and not found.cfg:
         raise ConfigError(f"--package {found.package} selects what --cfg prints; add --cfg job")
     if found.config_name:
