@@ -206,6 +206,17 @@ def test_several_labels_are_compared_in_average_precision_f1_and_exact_match(tmp
     assert "on 120 images" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_few_images_with_several_labels_have_no_interval_and_no_p_value_of_map():
+    random = np.random.default_rng(0)
+    truth = random.random((49, 2)) < 0.5
+    first, second = (LabelAnswers([str(i) for i in range(49)], ["a", "b"], truth, each > 0.5, each)
+                     for each in random.random((2, 49, 2)))
+    found = compare_label_sets(first, second, resamples=10)
+    assert all(interval.low is interval.high is None for interval, _ in found.values())
+    p_values = {name: p_value for name, (_, p_value) in found.items()}
+    assert 0 < p_values.pop("exact_match") <= 1 and p_values == {"map": None, "f1": None}
+
+
 def test_label_sets_are_matched_by_image_and_class(tmp_path, capsys):
     random = np.random.default_rng(0)
     truth = random.random((60, 3)) < 0.5

@@ -12,7 +12,7 @@ import vit
 from tests.run.conftest import SMALL, table, write_photos
 from vit.bundle import BundleError, load_bundle, save_ensemble
 from vit.data import DataError
-from vit.evaluation.out_of_fold import read_held_out
+from vit.evaluation.out_of_fold import HeldOut, read_held_out
 from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import cross_validate, fold_runs
 from vit.run.multirun.held_out import held_out
@@ -50,6 +50,12 @@ def test_probabilities_out_of_fold_are_the_calibrated_ones_of_the_runs(finished)
             name = row["file"]
             assert whole[name]["prediction"] == row["label"]
             assert float(whole[name][f"p:{row['label']}"]) == pytest.approx(float(row["probability"]), abs=2e-6)
+
+
+def test_folds_of_other_classes_are_not_one_table():
+    one, other = (HeldOut(["x"], ["1/2"], np.array([0]), np.array([[1.0, 0.0]]), classes) for classes in ("ab", "ac"))
+    with pytest.raises(DataError, match="the folds have different classes: ac and ab"):
+        HeldOut.concat([one, other])
 
 
 def test_only_a_run_reports_the_samples_that_are_in_no_fold(finished, caplog, monkeypatch):

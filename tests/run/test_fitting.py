@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 import vit
 from tests.run.conftest import write_photos
 from vit.data import Preprocessing, folder
-from vit.evaluation.features.probe import Labelled, fit_linear
+from vit.evaluation.features.probe import Labelled, choose_c, fit_linear
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.batches import check_batch, check_devices
 from vit.run.parts.head_fit import class_balanced
@@ -121,6 +121,14 @@ def test_the_fitted_layer_is_scikit_learns():
         found = torch.softmax(torch.from_numpy(x @ fit.weight.T + fit.bias), 1).numpy()
         assert np.allclose(found, model.predict_proba(scaled), atol=2e-3)
         assert 0.5 < fit.accuracy <= 1
+
+
+def test_two_samples_of_each_class_select_the_regularization_and_one_does_not():
+    x = np.random.default_rng(0).normal(size=(9, 3))
+    c, accuracy = choose_c(x, np.array([0, 0, 1, 1, 1, 2, 2, 2, 2]), (0.01, 10.0))
+    assert c in (0.01, 10.0) and 0 <= accuracy <= 1
+    c, accuracy = choose_c(x, np.array([0, 1, 1, 1, 1, 2, 2, 2, 2]), (0.01, 10.0))
+    assert c == 0.1 and np.isnan(accuracy)
 
 
 def test_classes_without_a_vector_and_single_vectors_can_be_fitted():
