@@ -13,10 +13,13 @@ from safetensors.torch import load_file, save_file
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 import vit
+from tests.inference.tiny_models import save_classifier
 from tests.run.conftest import run, write_photos
-from vit.bundle import load_bundle, save_ensemble
+from vit.bundle import load_bundle, save_bundle, save_ensemble
+from vit.bundle.files import SourceError
+from vit.data import Preprocessing
 from vit.run.config.composing import ConfigError
-from vit.run.parts.distillation import load_teacher, match_classes
+from vit.run.parts.distillation import imagenet_synsets, load_teacher, match_classes
 from vit.tasks import Classification
 from vit.tasks.distillation import Teacher
 
@@ -177,6 +180,21 @@ def test_two_processes_have_the_losses_of_one(teacher, tmp_path):
     assert code == 0, err
     for name in ("train/loss", "val/loss"):
         assert rows(tmp_path / "two", name) == pytest.approx(rows(alone.path, name), rel=1e-5)
+
+
+def test_a_teacher_classifies_images_with_one_label_each(tmp_path):
+    with pytest.raises(SourceError, match="it is not an image classifier, but of kind text_classifier"):
+        load_teacher(str(save_classifier(tmp_path / "texts")))
+    model = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=2, depth=1)
+    several = save_bundle(tmp_path / "several", model, ["a", "b"], Preprocessing((8, 8)), thresholds=[0.5, 0.5])
+    with pytest.raises(SourceError, match="it predicts several labels per image, and distillation is for one"):
+        load_teacher(str(several))
+
+
+@pytest.mark.parametrize(("classes", "first"), [(1000, "n01440764"), (21841, "n00004475"), (10, None)])
+def test_the_classes_of_imagenet_are_known_by_their_number(classes, first):
+    names = imagenet_synsets(classes)
+    assert (names[0], len(names)) == (first, classes) if first else names == []
 
 
 def test_invalid_combinations_are_errors(teacher, tmp_path):

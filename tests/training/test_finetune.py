@@ -167,6 +167,8 @@ def test_frozen_parameters_have_no_optimizer_state_and_no_decay(name):
         ({"unfreeze_epochs": 10}, "unfreeze_epochs is 10: the last of 4 layers would be unfrozen in epoch 11 of 10"),
         ({"unfreeze_epochs": -1}, "unfreeze_epochs is -1"),
         ({"trainable": "head", "depth": 2}, "depth and unfreeze_epochs select trained blocks"),
+        ({"head_init": "zero"}, "head_init is zero, but must be one of auto, fit, random"),
+        ({"batch_norm": "none"}, "batch_norm is none, but must be one of auto, frozen, train"),
         ({"lora": {"matrices": ["q"]}}, "trainable is all; set trainable=head with it"),
     ],
 )
