@@ -154,6 +154,12 @@ def test_names_that_are_not_utf8_and_the_parent_as_folder(tmp_path, monkeypatch)
     assert addresses == {"odd/%3D%3C%FF%3E.png", "odd/1.png", "odd/2.png"}
 
 
+def test_of_all_inputs_excluded_none_is_left(tmp_path):
+    predictor = vit.load(save_classifier(tmp_path / "model"))
+    with pytest.raises(ValueError, match="0 of 2 inputs are left to choose from, with 3 excluded; add inputs"):
+        next_to_label(predictor, ["a", "b"], exclude=["a", "b", "c"])
+
+
 def test_bad_input(photos, tmp_path, capfd):
     model = save_images_model(tmp_path / "model")
     other = tmp_path / "other.csv"

@@ -69,6 +69,11 @@ def test_only_a_run_reports_the_samples_that_are_in_no_fold(finished, caplog, mo
     assert line in caplog.text
 
 
+def test_splits_that_a_run_lacks_are_named(finished):
+    with pytest.raises(DataError, match="fold1 has no split extra; it has train, val, test"):
+        held_out(finished.path / "fold1", ("extra",))
+
+
 def test_numbers_are_those_of_the_runs(finished):
     tests = [json.loads((finished.path / f"fold{k}" / "metrics.json").read_text())["test/accuracy"] for k in (1, 2)]
     stored = json.loads((finished.path / "cross_validation.json").read_text())

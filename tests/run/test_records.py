@@ -14,6 +14,7 @@ from tests.run.test_resume import StopAfter, assert_same
 from vit.__main__ import main
 from vit.data import DataError
 from vit.run.config.composing import ConfigError
+from vit.run.records.reading import stored_config
 from vit.run.records.splits import read_record, write_record
 
 QUICK = ["precision=32-true", "logger=csv", "report=false", "calibrate=none", "recipe.epochs=3", "recipe.batch_size=16",
@@ -152,6 +153,15 @@ def test_training_images_under_other_names_are_counted(grown, tmp_path, caplog):
     (other / "cat" / "copy.png").write_bytes((root / entry.name).read_bytes())
     evaluated(run, tmp_path, "data=folder", f"data.root={tmp_path / 'other'}")
     assert "1 of the 9 samples of other, test, have the same content as training samples of the model" in caplog.text
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("[data, model]", "is not a config, but list"), ("data: {name: digits}", "is incomplete: it has no model"),
+])
+def test_a_file_that_is_no_whole_config_is_named(tmp_path, text, message):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=f"config.yaml {message}"):
+        stored_config(tmp_path / "config.yaml")
 
 
 def test_runs_of_older_versions_keep_their_splits(grown, finished, tmp_path):

@@ -20,7 +20,7 @@ from vit.files.untrusted import file_sha256
 from vit.run import main as train_command
 from vit.run.config.composing import ConfigError
 from vit.run.config.hydra_interface import config_folder
-from vit.run.config.targets import TARGETS, check_stored, targets_of_conf
+from vit.run.config.targets import TARGETS, check_overrides, check_stored, targets_of_conf
 from vit.run.records.reading import read_config
 
 TINY = [*SMALL, "recipe.epochs=2", "precision=32-true", "logger=csv", "report=false", "debug=true", "model.depth=1"]
@@ -159,6 +159,14 @@ def test_a_bundle_runs_nothing_that_it_records(tmp_path, monkeypatch, capsys, co
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and str(folder) in printed, printed
     assert not Path("marker").exists()
+
+
+@pytest.mark.parametrize("override", ["trainer.accelerator=cpu", "logger=csv", "data@model=digits", "data={name: a}",
+                                      "database=x"])
+def test_recorded_overrides_concern_data(override):
+    check_overrides(["data=digits", "+data.val=0.2", "experiment=digits"], "config.json")
+    with pytest.raises(ConfigError, match="config.json records the override .*, which does not concern data"):
+        check_overrides(["data=digits", override], "config.json")
 
 
 def test_a_recorded_data_set_of_the_user_is_evaluated_when_the_command_names_it(flowers, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import math
 import os
+from types import SimpleNamespace
 
 import pytest
 import timm.optim
@@ -11,7 +12,7 @@ from torch import nn
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
 from vit.training.fault_tolerance.finite_checks import PARTS, RoundRobinWeights, gradient_norm_and_others, sum_of_norms
-from vit.training.fault_tolerance.nan_guard import LIMIT, SHOWN, shortened, skip_update
+from vit.training.fault_tolerance.nan_guard import LIMIT, SHOWN, current_lr, shortened, skip_update
 
 OPTIMIZERS = {
     "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
@@ -26,6 +27,11 @@ def step(model, optimizer, skip):
     (model(torch.ones(2, 3)).sum() * (math.nan if skip else 1.0)).backward()
     skip_update(optimizer, [p.grad for p in model.parameters()], torch.tensor(skip))
     optimizer.step()
+
+
+def test_the_learning_rate_of_the_message_is_the_highest_one():
+    groups = [{"lr": 0.1}, {"lr": 0.3}], [{"lr": 0.2}]
+    assert current_lr(SimpleNamespace(optimizers=[SimpleNamespace(param_groups=each) for each in groups])) == 0.3
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
