@@ -177,6 +177,24 @@ def test_invalid_options_are_errors(options, message):
         Finetune(**options).start(ours(), 10)
 
 
+@pytest.mark.parametrize(("options", "message"), [
+    ({"trainable": "head", "always_trainable": ["encoder.norm", "embd.proj"]},
+     r"always_trainable has 'embd.proj', with which the name of no parameter begins; did you mean embed.proj\?"),
+    ({"always_trainable": [1]}, "always_trainable has '1', with which"),
+])
+def test_a_prefix_of_no_parameter_is_an_error(options, message):
+    with pytest.raises(ValueError, match=message):
+        Finetune(**options).start(ours(), 10)
+
+
+def test_one_text_is_no_list_of_prefixes_or_matrices():
+    """Its letters were the prefixes: "embed" trained all parameters that begin with e, m, b or d."""
+    with pytest.raises(TypeError, match=r"always_trainable is one str, but takes several; .*=\['embed'\]"):
+        Finetune("head", "head", always_trainable="embed")
+    with pytest.raises(TypeError, match=r"lora.matrices is one str, but takes several; .*=\['proj'\]"):
+        Finetune("lora", "head", lora={"matrices": "proj"}).start(ours(), 10)
+
+
 def test_a_network_without_attention_or_head_is_an_error():
     with pytest.raises(ValueError, match="trainable is attention, but ResNet has none"):
         Finetune(trainable="attention").start(timms("test_resnet"), 10)

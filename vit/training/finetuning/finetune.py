@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass
 
 from torch import nn
 
-from vit.messages import did_you_mean, nearest_names
+from vit.messages import check_several, did_you_mean, nearest_names
 from vit.training.finetuning.lora import add_lora
 from vit.training.optimization.layer_decay import layer_numbers
 from vit.weights.loading import is_head
@@ -63,7 +63,8 @@ class Finetune:
             if value is not None:
                 warnings.warn(f"{old}= is deprecated; use {name}=", DeprecationWarning, stacklevel=3)
                 object.__setattr__(self, name, value)
-        object.__setattr__(self, "always_trainable", tuple(self.always_trainable))
+        check_several("always_trainable", self.always_trainable)
+        object.__setattr__(self, "always_trainable", tuple(map(str, self.always_trainable)))
         if self.trainable not in KINDS:
             hint = did_you_mean(nearest_names(self.trainable, KINDS, cutoff=0.3))
             raise ValueError(f"trainable is {self.trainable}, but must be one of {', '.join(KINDS)}{hint}")
@@ -110,7 +111,8 @@ class Finetune:
         """Name of every trained parameter -> the first epoch, from 0, in which it is trained.
 
         Raises:
-            ValueError: the model has no head, attention or numbered blocks, or there are too few epochs.
+            ValueError: the model has no head, attention or numbered blocks, a prefix of `always_trainable` is that of
+                no parameter, or there are too few epochs.
         """
         layers = layer_numbers(model) if self.by_depth else {}
         top = max(layers.values(), default=0)
@@ -150,11 +152,17 @@ class Finetune:
         return [0, *(math.ceil(round(length * k / joining, 6)) for k in range(1, joining + 1))]
 
     def check_found(self, model: nn.Module, found: Collection[str]) -> None:
-        """Check that something is trained.
+        """Check that something is trained, and all that `always_trainable` names.
 
         Raises:
-            ValueError: the model has no head, or no attention.
+            ValueError: the model has no head or no attention, or a prefix is that of no parameter.
         """
+        names = [name for name, _ in model.named_parameters()]
+        for prefix in self.always_trainable:
+            if not any(name.startswith(prefix) for name in names):
+                near = nearest_names(prefix, dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+                raise ValueError(f"always_trainable has {prefix!r}, with which the name of no parameter begins"
+                                 f"{did_you_mean(near)}")
         if not found:
             raise ValueError(f"{type(model).__name__} has no head to train")
         if self.trainable == "attention" and not any(ATTENTION.search(name) for name in found):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.messages import did_you_mean, nearest_names
+from vit.messages import check_several, did_you_mean, nearest_names
 from vit.nn.drop import Dropout
 from vit.training.optimization.layer_decay import BLOCK
 
@@ -61,8 +61,10 @@ def add_lora(
         matrices: last parts of the layers' names, such as proj, fc1, fc2; q, k and v also where one layer holds all.
 
     Raises:
+        TypeError: one name instead of several.
         ValueError: a matrix that no block has, or a rank above the smaller dimension of a matrix.
     """
+    check_several("lora.matrices", matrices)
     if rank < 1:
         raise ValueError(f"lora.rank is {rank}, but must be 1 or more")
     check_matrices(model, matrices)
