@@ -1,5 +1,6 @@
 """Parameter groups and layer-wise learning rates against timm's, and optimizers by name."""
 
+import inspect
 from collections import OrderedDict
 
 import pytest
@@ -357,6 +358,7 @@ def test_an_option_that_excludes_the_fused_implementation_is_used(option):
     ("adamw", {"betas": [0.9]}, "'adamw' does not accept its options {'betas': .*index out of range"),
     ("adamw", {"betas": 0.9}, "'adamw' does not accept its options"),
     ("adamw", {"foreach": True, "fused": True}, "cannot be `True` together"),
+    ("sgd", {"momentum": 0.9, "nesterov": "no"}, "nesterov=no of optimizer 'sgd' must be true or false"),
     ("lion", {"betas": [0.9]}, "'lion' does not accept its options"),
     ("lion", {"weight_decay": 0.5}, "weight_decay is no option of optimizer 'lion'"),
 ])
@@ -366,10 +368,11 @@ def test_options_that_an_optimizer_rejects_are_value_errors(name, options, messa
 
 
 def test_rate_and_decay_are_no_options_of_an_optimizer():
+    accepted = inspect.signature(torch.optim.AdamW).parameters
     for option in ("lr", "weight_decay", "params"):
         with pytest.raises(ValueError, match=f"optimizer 'adamw' has no option '{option}'; nearest: "):
-            check_options("adamw", {option: 0.1}, ["params", "lr", "betas", "weight_decay"])
-    check_options("adamw", {"betas": (0.9, 0.95)}, ["params", "lr", "betas", "weight_decay"])
+            check_options("adamw", {option: 0.1}, accepted)
+    check_options("adamw", {"betas": (0.9, 0.95)}, accepted)
 
 
 def test_a_fused_kernel_needs_floating_point_and_a_device_that_has_one():

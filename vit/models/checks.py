@@ -72,7 +72,7 @@ def check_values(config: Any) -> None:
     have are skipped.
 
     Raises:
-        ValueError: a value is no number, out of range or not one of the choices.
+        ValueError: a value is no number, out of range, neither true nor false, or not one of the choices.
     """
     for key, names in FORMER_VALUES.items():
         if isinstance(value := getattr(config, key, None), str) and value in names:
@@ -86,6 +86,9 @@ def check_values(config: Any) -> None:
                 number = "a whole number" if kind is Integral else "a number"
                 least, null = "above 0" if positive else "of at least 0", ", or null" if key in optional else ""
                 raise ValueError(f"{key} is {value!r}, but must be {number} {least}{null}")
+    for field in dataclasses.fields(config):
+        if field.type is bool and (value := getattr(config, field.name)) is not None and value not in (True, False):
+            raise ValueError(f"{field.name} is {value!r}, but must be true or false")  # "off" would be true
     for key in RATES:
         if not (isinstance(value := getattr(config, key, 0.0), Real) and 0 <= value < 1):
             raise ValueError(f"{key} is {value!r}, but must lie in [0, 1)")

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def build_strategy(
         )
     if name == "single" or (name == "auto" and world == 1):
         if options:
-            check_options(name, options, ())
+            check_options(name, options, {})
         return "auto"
     backend = "gloo" if accelerator == "cpu" else None
     limit = default_pg_timeout if timeout is None else timedelta(seconds=timeout + SLACK)
@@ -70,16 +70,18 @@ def build_strategy(
     return Replicas(process_group_backend=backend, timeout=limit, **options)
 
 
-def check_options(name: str, options: Collection[str], known: Collection[str]) -> None:
+def check_options(name: str, options: Mapping[str, Any], known: Mapping[str, inspect.Parameter]) -> None:
     """Check the options of a strategy.
 
     Raises:
-        ValueError: an option that it does not have.
+        ValueError: an option that it does not have, or text where it takes true or false.
     """
     for option in options:
         if option not in known:
             listed = f"its options are {', '.join(known)}" if known else "it has no options"
             raise ValueError(f"strategy={name} has no option {option}; {listed}")
+        if isinstance(options[option], str) and isinstance(known[option].default, bool):  # "no" would be true
+            raise ValueError(f"{option}={options[option]} of strategy={name} must be true or false")
 
 
 class Replicas(DDPStrategy):
@@ -171,4 +173,4 @@ def shard(
     return fully_shard(model, mesh=mesh, offload_policy=policy)
 
 
-SHARD_OPTIONS = tuple(inspect.signature(shard).parameters)[2:]
+SHARD_OPTIONS = dict([*inspect.signature(shard).parameters.items()][2:])

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -178,17 +178,19 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
         raise ValueError(f"optimizer {name!r} does not accept its options {options}: {error}") from None
 
 
-def check_options(name: str, options: dict, accepted: Iterable[str]) -> None:
+def check_options(name: str, options: dict, accepted: Mapping[str, inspect.Parameter]) -> None:
     """Check the options of an optimizer of torch.
 
     Raises:
-        ValueError: an option that its constructor does not accept.
+        ValueError: an option that its constructor does not accept, or text where it takes true or false.
     """
     names = [key for key in accepted if key not in ("params", "lr", "weight_decay")]
     for key in options:
         if key not in names:
             near = nearest_names(key, names, cutoff=0.4) or names
             raise ValueError(f"optimizer {name!r} has no option {key!r}; nearest: {', '.join(near)}")
+        if isinstance(options[key], str) and isinstance(accepted[key].default, bool):  # "no" would be true
+            raise ValueError(f"{key}={options[key]} of optimizer {name!r} must be true or false")
 
 
 def fusable(parameters: Iterable[torch.Tensor]) -> bool:
