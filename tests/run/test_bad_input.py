@@ -214,6 +214,8 @@ def test_no_permission(refused, tmp_path):
         (["precision=bf16-mixd"], 2, ["precision=bf16-mixd", "bf16-mixed"]),
         (["precision=16-mixed", "trainer.accelerator=cpu"], 2, ["float16", "bf16-mixed"]),
         (["trainer.max_time=soon"], 2, ["trainer.max_time=soon", "00:01:30:00"]),
+        (["experiment=mae", "data=digits", "model.name=5"], 2, ["model=5: task=masked_image trains"]),
+        (["model.qkv_bias=off"], 2, ["model: qkv_bias is 'off', but must be true or false"]),
         (["trainer.max_time=0"], 2, ["trainer.max_time=0", "00:01:30:00"]),
         (["trainer.accelerator=gpuu"], 2, ["trainer.accelerator=gpuu", "cpu"]),
         (["trainer.devices=0"], 2, ["trainer.devices=0"]),

@@ -34,7 +34,7 @@ class MaskedImageJob(ImageJob):
     def build_model(self, initial: Initial | None) -> nn.Module:
         """The masked autoencoder; raises ConfigError for another kind of model."""
         model = self.config["model"]
-        kind = model.get("kind") or (model["name"] or "").split("_")[0]
+        kind = model.get("kind") or str(model["name"] or "").split("_")[0]
         if kind != MaskedImageConfig.kind:
             name = model["name"] or model.get("kind")
             raise ConfigError(f"model={name}: task=masked_image trains masked autoencoders; use model=mae, and for a "
