@@ -5,7 +5,7 @@ import pytest
 import vit
 from vit.run.config.composing import ConfigError, check_complete, compose, resolve
 from vit.run.config.hydra_interface import with_config_dir
-from vit.run.config.needed_keys import missing_keys
+from vit.run.config.needed_keys import TOP_LEVEL, missing_keys, missing_top_level_keys
 
 DATA = "_target_: vit.data.image_folder\nname: mine\nroot: x\nworkers: 0\n"
 
@@ -55,3 +55,13 @@ def test_data_of_another_task():
     """The error that names both kinds of data is more helpful."""
     config = resolve(compose(["data=multi30k", "data.root=x", "task=classification", "recipe=scratch", "model=small"]))
     assert missing_keys(config) is None
+
+
+def test_keys_of_the_top_level(tmp_path):
+    """A primary config that does not list train lacks most of them; this is checked before values are resolved."""
+    (tmp_path / "alone.yaml").write_text("defaults: [_self_, task: classification]\nseed: 3\nname: ${unknown}\n")
+    config = compose(with_config_dir(["hydra.job.config_name=alone"], tmp_path))
+    with pytest.raises(ConfigError, match="the config has no model, recipe, .*; do not remove them with ~, and list"):
+        resolve(config)
+    assert missing_top_level_keys([key for key in TOP_LEVEL if key != "seed"]).startswith(
+        "the config has no seed; do not remove it with ~")

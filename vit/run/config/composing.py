@@ -32,7 +32,7 @@ from vit.run.config.hydra_interface import (
     with_search_path_of_primary,
 )
 from vit.run.config.name_hints import nearest
-from vit.run.config.needed_keys import missing_keys
+from vit.run.config.needed_keys import missing_keys, missing_top_level_keys
 from vit.run.config.overrides import ConfigError, override_text, parse, with_current_key, with_current_keys
 from vit.run.config.valid_values import check_type, invalid_value, nodes, value_without_effect
 
@@ -41,8 +41,6 @@ EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimiz
               "callbacks")
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
 NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
-NEEDED = ("task", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "data", "name", "seed", "runs",
-          "run_dir", "resume", "init_from", "precision", "calibrate", "report", "compile", "debug", "compare")
 
 RUN_FOLDER, MODE = "hydra.run.dir", "hydra.mode"
 
@@ -213,9 +211,8 @@ def resolve(config: DictConfig) -> dict:
     Raises:
         ConfigError: a missing key, a missing or invalid value, or one that has no effect.
     """
-    if missing := [key for key in NEEDED if key not in config.keys()]:  # noqa: SIM118 - `in` is false for ??? too
-        raise ConfigError(f"the config has no {', '.join(missing)}; do not remove it with ~, and list train in the "
-                          "defaults of a primary config of your own")
+    if problem := missing_top_level_keys(config.keys()):  # `in` is false for ??? too
+        raise ConfigError(problem)
     try:
         found = with_current_keys(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except OmegaConfBaseException as error:

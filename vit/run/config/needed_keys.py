@@ -1,8 +1,12 @@
-"""The keys that a new run reads from each node of its config; a file of the user's own may lack them.
+"""The keys that a run reads from its config and from each node of it; a file of the user's own may lack them.
 
-Resumed runs are not checked: the code that reads their configs has defaults for keys that are newer than they are.
+The nodes of resumed runs are not checked: the code that reads them has defaults for keys that are newer than they are.
 """
 
+from collections.abc import Collection
+
+TOP_LEVEL = ("task", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "data", "name", "seed", "runs",
+             "run_dir", "resume", "init_from", "precision", "calibrate", "report", "compile", "debug", "compare")
 IMAGE_DATA = ("audit_seconds", "balance", "image_size", "on_bad_sample", "patch_size", "preprocessing")
 RECIPE = ("accumulate", "average_epochs", "batch_size", "clip", "ema", "epochs", "optimizer", "schedule")
 ALL_TASKS = {  # node -> keys
@@ -31,6 +35,15 @@ COMPLETE = {  # group -> task -> the file that has all keys of the group; None f
     "callbacks": {None: "default"},
     "trainer": {None: "default"},
 }
+
+
+def missing_top_level_keys(found: Collection[str]) -> str | None:
+    """A sentence about the keys that a config with the keys `found` lacks; None where it lacks none."""
+    if missing := [key for key in TOP_LEVEL if key not in found]:
+        them = "it" if len(missing) == 1 else "them"
+        return (f"the config has no {', '.join(missing)}; do not remove {them} with ~, and list train in the defaults "
+                "of a primary config of your own")
+    return None
 
 
 def missing_keys(config: dict) -> str | None:
