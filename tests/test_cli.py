@@ -173,7 +173,7 @@ def test_predict_gives_at_most_as_many_predictions_as_there_are_classes(model, p
     (["pedict"], 2, "Did you mean"),
     (["models", "vit_colossal*"], 1, "no model name matches 'vit_colossal*'"),
     (["evaluate", "{model}", "data=digitz"], 2, "digits"),
-    (["evaluate", "{model}", "--split", "tset"], 1, "digits has no tset split"),
+    (["evaluate", "{model}", "--split", "tset"], 1, "--split tset: digits has no such split, but train, val, test"),
 ])
 def test_errors_are_one_line_and_a_code(model, photos, capsys, arguments, code, message):
     arguments = [argument.format(model=model, photos=photos) for argument in arguments]

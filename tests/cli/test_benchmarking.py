@@ -113,7 +113,7 @@ def test_what_was_measured_is_printed_before_an_error(tmp_path, capsys):
     (["loader", "--mode", "compiled"], 2, "--mode compiled: loader has only eager"),
     (["generation", "--mode", "reduce-overhead"], 2, "--mode reduce-overhead: generation has only eager, compiled"),
     (["predict", "--precision", "bf16-residual"], 2, "--precision bf16-residual: only step and inference have it"),
-    (["--device", "cuda"], 1, "device=cuda cannot be used"),
+    (["--device", "cuda"], 1, "--device cuda cannot be used"),
     (["--device", "meta", "--clock", "processor"], 1, "the processor clock does not measure the time of meta"),
     (["generation", "model=small"], 2, "generation has models of its own; choose one with --shape"),
     (["generation", "--shape", "large"], 1, "shape large is not one of multi30k, marian-base"),

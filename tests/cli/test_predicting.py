@@ -122,7 +122,7 @@ def test_options_of_generation_are_those_of_the_settings(models, typed, capfd):
     assert all(row["text"].startswith("ab") for row in rows)
     for options in (["--temperature", "0.5"], ["--sample", "--beam", "3"], ["--length-penalty", "nan"]):
         assert main(["predict", str(models / "translator"), *options]) == 2
-    assert "sample=true needs beam=1, but beam is 3" in capfd.readouterr().err
+    assert "--length-penalty is nan, but must be a finite number" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["--beam", "--tta", "--temperature", "--length-penalty"])
@@ -209,7 +209,7 @@ def test_fast_prints_what_was_chosen_and_is_for_image_classifiers_and_generation
     assert main([*command, str(tmp_path / "photos" / "00.png")]) == 0
     assert "fast: 32-true, since other modes are compared on 64 images" in capfd.readouterr().err
     assert main(["predict", str(models / "classifier"), "--fast"]) == 1
-    assert "fast is for image classifiers and for models that generate text" in capfd.readouterr().err
+    assert "--fast is for image classifiers and for models that generate text" in capfd.readouterr().err
     (tmp_path / "lines.txt").write_text("ab\ncd\n")
     assert main(["predict", str(models / "translator"), str(tmp_path / "lines.txt"), "--fast"]) == 0
     compiler = any(map(shutil.which, COMPILERS))
@@ -281,7 +281,7 @@ def test_an_invalid_option_leaves_an_existing_output_as_it_is(tmp_path, capfd):
     (tmp_path / "out.csv").write_text("earlier")
     command = ["predict", tmp_path / "model", tmp_path / "a.png", "-o", tmp_path / "out.csv", "--tta", "3"]
     assert main([*map(str, command)]) == 1
-    assert "use tta=2" in capfd.readouterr().err and (tmp_path / "out.csv").read_text() == "earlier"
+    assert "use --tta 2" in capfd.readouterr().err and (tmp_path / "out.csv").read_text() == "earlier"
 
 
 def test_standard_input_may_be_one_of_several_files(models, typed, tmp_path, capfd):

@@ -562,9 +562,9 @@ def test_greedy_search_has_the_text_of_ctc_as_a_second_candidate() -> None:
 
 
 def test_ctc_is_for_images_and_several_texts_only() -> None:
-    with pytest.raises(ValueError, match="ctc is for images, but this model reads texts"):
+    with pytest.raises(ValueError, match=r"ctc=0.5 is for images, but this model reads texts"):
         generate(model(), *sources(), Generation(beam=2, max_len=4, ctc=0.5))
-    with pytest.raises(ValueError, match=r"ctc=0.5 selects the best text of a search, but sample is true; use ctc=0"):
+    with pytest.raises(ValueError, match="ctc=0.5 selects the best text of a search, but sample=True draws"):
         Generation(ctc=0.5, sample=True)
     with pytest.raises(ValueError, match=r"ctc is 1.5, but must lie in \[0, 1\]"):
         Generation(beam=2, ctc=1.5)
@@ -609,10 +609,10 @@ def test_texts_equal_marians(size: int, beam: int, penalty: float) -> None:
     [
         ({"beam": 0}, "beam is 0, but must be above 0"),
         ({"n_best": 3, "beam": 2}, "n_best is 3, but must be at most beam 2"),
-        ({"sample": True, "beam": 2}, "sample=true needs beam=1"),
+        ({"sample": True, "beam": 2}, "sample=True needs beam=1"),
         ({"top_p": 1.2}, r"top_p is 1.2, but must lie in \(0, 1\]"),
         ({"min_len": 9, "max_len": 4}, "min_len is 9, more than max_len 4"),
-        ({"top_k": 4}, "set sample=true as well"),
+        ({"top_k": 4}, "is for sampling; add sample=True, or leave"),
         ({"no_repeat_ngram": -1}, "must not be negative"),
         ({"beam": 2.5}, "beam is 2.5, but must be a whole number"),
         ({"beam": None}, "beam is None, but must be a whole number"),

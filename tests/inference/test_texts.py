@@ -156,7 +156,7 @@ def test_every_character_of_a_prefix_is_one_of_the_tokenizer(folder):
     predictor = vit.load(save_translator(folder / "prefix"), device="cpu")
     predictor.tokenizer = CharTokenizer("abc", lower=True)
     assert predictor.changed_settings(prefix="Ab").prefix == (5, 6)
-    with pytest.raises(ValueError, match="prefix 'aüb' has 'ü', which the tokenizer of the model lacks"):
+    with pytest.raises(ValueError, match="prefix='aüb' has 'ü', which the tokenizer of the model lacks"):
         predictor.changed_settings(prefix="aüb")
 
 

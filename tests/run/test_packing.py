@@ -126,7 +126,7 @@ def test_commands_for_images_of_one_size_refuse_the_model(whole, tmp_path):
     measured = ["bench", "step", "data=folder", "data.root=photos", "data.pack=true"]
     code, _, err = commands.run(commands.VIT, measured, tmp_path)
     assert code != 0 and "data.pack=true: step, inference and predict measure images of one size" in err
-    with pytest.raises(ValueError, match="fast measures batches of images of one size"):
+    with pytest.raises(ValueError, match="fast=True measures batches of images of one size"):
         vit.load(whole, fast=True)
 
 

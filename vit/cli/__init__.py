@@ -19,6 +19,7 @@ from vit.cli.evaluation.report import report
 from vit.cli.exchange.convert import convert
 from vit.cli.exchange.hub import card, push
 from vit.cli.exchange.models import models
+from vit.cli.option_names import with_option_names
 from vit.cli.prediction.attention import attention
 from vit.cli.prediction.explain import explain
 from vit.cli.prediction.predict import predict
@@ -64,7 +65,16 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        return print_error(error_text(error), getattr(error, "exit_code", 1))
+        return print_error(text_of(error, arguments), getattr(error, "exit_code", 1))
+
+
+def text_of(error: Exception, arguments: list[str]) -> str:
+    """The printed line of an error, which names the options of the command; keys of the config remain as they are."""
+    from vit.run.config.overrides import ConfigError
+
+    command = typer.main.get_command(app).commands.get(arguments[0])
+    text = error_text(error)
+    return text if command is None or isinstance(error, ConfigError) else with_option_names(text, command, arguments)
 
 
 def load_help() -> None:

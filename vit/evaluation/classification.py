@@ -195,7 +195,7 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
     """
     check_several("classes", classes)
     if split not in source.splits:
-        raise DataError(f"{source.name} has no {split} split; it has {', '.join(source.splits)}")
+        raise DataError(f"split={split}: {source.name} has no such split, but {', '.join(source.splits)}")
     chosen = source.splits[split]
     if source.classes == classes:
         return chosen

@@ -41,7 +41,7 @@ def rescore_with_ctc(
         ValueError: the sources are not images.
     """
     if sources[0].ndim != 4:
-        raise ValueError("ctc is for images, but this model reads texts; use ctc=0")
+        raise ValueError(f"ctc={settings.ctc} is for images, but this model reads texts; use ctc=0")
     inputs = zip(models, sources, strict=True)
     columns = [model.ctc_log_probs(source, source_mask) for model, source in inputs]  # (B,columns,V), (B,) of each
     greedy = zip(*(ctc_greedy(*each, settings.pad) for each in columns), strict=True)  # per row one text per model

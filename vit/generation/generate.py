@@ -94,7 +94,7 @@ def new_trees(record: list[SearchTree] | None, count: int, settings: Generation)
     if record is None:
         return []
     if settings.sample:
-        raise ValueError("a search tree is recorded, but sample is true, and sampling is no search; use sample=false")
+        raise ValueError("a search tree is recorded, but sample=True draws tokens and is no search; use sample=False")
     trees = [SearchTree(settings) for _ in range(count)]
     record.extend(trees)
     return trees

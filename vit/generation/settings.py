@@ -86,15 +86,17 @@ class Generation:
         if not 0 <= self.ctc <= 1:
             raise ValueError(f"ctc is {self.ctc}, but must lie in [0, 1]")
         if self.ctc and self.sample:
-            raise ValueError(f"ctc={self.ctc} selects the best text of a search, but sample is true; use ctc=0")
+            raise ValueError(f"ctc={self.ctc} selects the best text of a search, but sample=True draws tokens; use "
+                             "ctc=0")
         if self.min_len > self.max_len:
             raise ValueError(f"min_len is {self.min_len}, more than max_len {self.max_len}; lower it or raise max_len")
         if self.sample and self.beam > 1:
-            raise ValueError(f"sample=true needs beam=1, but beam is {self.beam}; use n_best for several samples")
+            raise ValueError(f"sample=True needs beam=1, not beam={self.beam}; n_best={self.beam} gives several")
         if not self.sample and self.n_best > self.beam:
             raise ValueError(f"n_best is {self.n_best}, but must be at most beam {self.beam}; raise beam")
-        if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
-            raise ValueError("temperature, top_k and top_p are for sampling; set sample=true as well")
+        for key, default in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
+            if not self.sample and (value := getattr(self, key)) != default:
+                raise ValueError(f"{key}={value} is for sampling; add sample=True, or leave {key}={value} out")
 
     def check_prefix(self) -> None:
         """Convert the prefix to ints.

@@ -97,10 +97,10 @@ class Predictor:
                 images that keep their aspect ratio.
         """
         if fast and precision != "32-true":
-            raise ValueError(f"fast chooses the precision by measurement; leave out precision={precision}")
+            raise ValueError(f"fast=True chooses the precision by measurement; leave out precision={precision}")
         if fast and isinstance(bundle.preprocessing, PackedPreprocessing):
-            raise ValueError(f"fast measures batches of images of one size, but those of {bundle.path} keep their "
-                             "aspect ratio (data.pack=true); leave it out")
+            raise ValueError(f"fast=True measures batches of images of one size, but those of {bundle.path} keep "
+                             "their aspect ratio (data.pack=true); leave it out")
         self.fast: bool = fast
         self.fast_mode: FastMode | None = None
         self.bundle = bundle

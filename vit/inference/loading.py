@@ -74,7 +74,8 @@ def load(
     if PREDICTORS[kind] is Seq2SeqPredictor:
         return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble], fast)
     if ensemble:
-        raise ValueError(f"an ensemble is made of models that generate text, and {bundle.path} is of kind {kind}")
+        raise ValueError(f"ensemble= is for models that generate text, and {bundle.path} is of kind {kind}; leave it "
+                         "out")
     predictor = MultiLabelPredictor if bundle.thresholds else PREDICTORS[kind]
     return predictor(bundle, device, precision, **options)
 
@@ -86,8 +87,8 @@ def options_of(bundle: Bundle, kind: str, fast: bool, prepack: bool) -> dict[str
         ValueError: one that it has not is set.
     """
     if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
-        raise ValueError(f"fast is for image classifiers and for models that generate text, and {bundle.path} is of "
-                         f"kind {kind}; leave it out")
+        raise ValueError(f"fast=True is for image classifiers and for models that generate text, and {bundle.path} is "
+                         f"of kind {kind}; leave it out")
     if prepack and PREDICTORS[kind] is not Predictor:
-        raise ValueError(f"prepack is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")
+        raise ValueError(f"prepack=True is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")
     return {"fast": fast, "prepack": prepack} if PREDICTORS[kind] is Predictor else {}

@@ -51,7 +51,7 @@ class Seq2SeqPredictor:
         fast: bool = False,
     ) -> None:
         if fast and precision != "32-true":
-            raise ValueError(f"fast generates texts in float32; leave out fast or precision={precision}")
+            raise ValueError(f"fast=True generates texts in float32; leave out fast=True or precision={precision}")
         self.bundle, self.precision = bundle, precision
         self.device = best_device(device)
         for other in others:
@@ -206,7 +206,7 @@ class Seq2SeqPredictor:
         ids = tuple(self.tokenizer.encode(prefix))
         if UNK in ids:
             lacking = next((char for char in prefix if UNK in self.tokenizer.encode(char)), prefix)
-            raise ValueError(f"prefix {prefix!r} has {lacking!r}, which the tokenizer of the model lacks; leave it out")
+            raise ValueError(f"prefix={prefix!r} has {lacking!r}, which the tokenizer of the model lacks; leave it out")
         return ids
 
     def check_settings(self, settings: Generation) -> None:

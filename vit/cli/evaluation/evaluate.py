@@ -1,6 +1,6 @@
 """`vit evaluate`: metrics of a saved model on labelled data."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,4 +88,4 @@ def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: li
     decode = config["task"].get("decode", {})  # missing for another kind of data, which is rejected afterwards
     values = {key: decode[key] for key in stated(overrides, "task.decode") if decode[key] is not None}
     predictor.settings = checked("task.decode", partial(replace, predictor.settings), values, unpack=True)
-    checked("task.decode", predictor.check_settings, predictor.settings)
+    checked("task.decode", predictor.check_settings, predictor.settings, names=asdict(predictor.settings))

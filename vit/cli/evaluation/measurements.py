@@ -48,7 +48,8 @@ class Measurement:
             ValueError: the source has no such split.
         """
         if self.split not in self.source.splits:
-            raise ValueError(f"{self.source.name} has no {self.split} split; it has {', '.join(self.source.splits)}")
+            raise ValueError(f"split={self.split}: {self.source.name} has no such split, but "
+                             f"{', '.join(self.source.splits)}")
         return self.source.splits[self.split]
 
 

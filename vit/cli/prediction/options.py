@@ -82,11 +82,11 @@ class Request:
     def check(self) -> None:
         """Raises BadParameter for options that contradict each other."""
         if self.ending in OTHER_TABLES:
-            raise typer.BadParameter(f"{self.output}: predictions are not written as {self.ending}; choose a name that "
-                                     f"ends with {', '.join(ENDINGS)}")
+            raise typer.BadParameter(f"--output {self.output}: predictions are not written as {self.ending}; choose a "
+                                     f"name that ends with {', '.join(ENDINGS)}")
         if self.stated_format is not ENDINGS.get(self.ending, self.stated_format):
-            raise typer.BadParameter(f"--format {self.format} contradicts the ending of {self.output}; leave --format "
-                                     "out for the format of the ending, or choose another name")
+            raise typer.BadParameter(f"--format {self.format} contradicts the ending of --output {self.output}; leave "
+                                     "--format out for the format of the ending, or choose another name")
         if self.format in FILES and self.output is None:
             raise typer.BadParameter(f"{FILES[self.format]} file cannot be printed; add --output FILE")
         if self.stated_format is Format.xlsx and find_spec("openpyxl") is None:

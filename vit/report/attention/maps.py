@@ -134,9 +134,9 @@ def select_layers(layers: Layers, indices: Sequence[int]) -> Layers:
     """
     names = list(layers)
     if indices and not names:
-        raise ValueError(f"there is no layer {indices[0]} to show, because no layer has attention; leave out --layer")
+        raise ValueError(f"layers={indices[0]}: no layer of the model has attention; leave it out")
     for index in indices:
         if not -len(names) <= index < len(names):
-            raise ValueError(f"there is no layer {index}: the model has {len(names)}, 0 to {len(names) - 1}, "
-                             "or -1 for the last one")
+            raise ValueError(f"layers={index}: the model has no such layer, but {len(names)}, 0 to "
+                             f"{len(names) - 1}, or -1 for the last one")
     return {names[index]: layers[names[index]] for index in indices} if indices else layers

@@ -58,12 +58,12 @@ def write_attention(
     """
     output = Path(output)
     if similarity and source is None:
-        raise ValueError("the similarity of tokens is that of one input; pass an image or a text")
+        raise ValueError("similarity=True shows the tokens of one input; pass an image or a text")
     if dark and output.suffix == ".html":
-        raise ValueError(f"{output} is a page, which is light or dark as its reader's screen; leave out dark, or write "
-                         f"{output.with_suffix('.svg').name}")
+        raise ValueError(f"dark=True is for figures, but {output} is a page, which is light or dark as its reader's "
+                         f"screen; leave it out, or write {output.with_suffix('.svg').name}")
     if output.suffix not in FILE_TYPES:
-        raise ValueError(f"{output} must end with {', '.join(FILE_TYPES[:-1])} or {FILE_TYPES[-1]}")
+        raise ValueError(f"output={output} must end with {', '.join(FILE_TYPES[:-1])} or {FILE_TYPES[-1]}")
     if not hasattr(predictor.model, "embed"):
         raise ValueError(f"{predictor.bundle.path} is a model of kind {predictor.model.config.kind!r}, whose attention "
                          "cannot be recorded; use a vit_... model")

@@ -54,8 +54,8 @@ def check_file(path: Path) -> None:
         ValueError: it is not .png, .svg or .pdf.
     """
     if path.suffix.lower() not in FILE_TYPES:
-        raise ValueError(f"{path} must end with {', '.join(FILE_TYPES[:-1])} or {FILE_TYPES[-1]}, the formats of a "
-                         f"tree; for example {path.with_suffix('.svg')}")
+        raise ValueError(f"output={path} must end with {', '.join(FILE_TYPES[:-1])} or {FILE_TYPES[-1]}, the formats "
+                         f"of a tree; for example {path.with_suffix('.svg')}")
 
 
 def heading(search: RecordedSearch) -> str:

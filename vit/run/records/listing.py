@@ -90,18 +90,19 @@ def select(runs: Sequence[ListedRun], filters: Sequence[str] = (), sort: str | N
         ConfigError: an unknown column, a value that is not a number, or a number for a column of texts.
     """
     for text in filters:
-        runs = [run for run in runs if _passes(run, *_parse_filter(text))]
+        key, sign, value = _parse_filter(text)
+        runs = [run for run in runs if _passes(run, key, sign, value)]
     if sort is not None:
-        key = _column(sort.lstrip("-"))
+        key = _column(sort.lstrip("-"), f"--sort {sort}: ")
         known = [run for run in runs if getattr(run, key) not in (None, "")]
         unknown = [run for run in runs if getattr(run, key) in (None, "")]
         runs = [*sorted(known, key=lambda run: getattr(run, key), reverse=sort.startswith("-")), *unknown]
     return list(runs)
 
 
-def _column(name: str) -> str:
+def _column(name: str, option: str) -> str:
     if name not in COLUMNS:
-        raise ConfigError(f"{name} is not a column of the runs: {', '.join(COLUMNS)}"
+        raise ConfigError(f"{option}{name} is not a column of the runs: {', '.join(COLUMNS)}"
                           f"{did_you_mean(nearest_names(name, COLUMNS))}")
     return name
 
@@ -118,9 +119,9 @@ def _parse_filter(text: str) -> tuple[str, str, str]:
             valid = False
         if not valid:
             raise ConfigError(f"--filter {text}: {value!r} is not a number")
-        if _column(key) not in NUMBERS:
+        if _column(key, f"--filter {text}: ") not in NUMBERS:
             raise ConfigError(f"--filter {text}: {key} is a text; use {key}=PATTERN, such as {key}={value}*")
-    return _column(key), sign, value
+    return _column(key, f"--filter {text}: "), sign, value
 
 
 def _passes(run: ListedRun, key: str, sign: str, value: str) -> bool:

@@ -1,0 +1,53 @@
+"""Errors of commands name the options that were typed, not the arguments of Python or the keys of a config."""
+
+import pytest
+import typer
+
+from vit.cli import app, main
+from vit.cli.option_names import with_option_names
+
+PREDICT = typer.main.get_command(app).commands["predict"]
+
+
+@pytest.mark.parametrize(("text", "named"), [
+    ("beam=0 must be above 0", "--beam 0 must be above 0"),
+    ("tta=3: use tta=2, or leave it out", "--tta 3: use --tta 2, or leave it out"),
+    ("precision='8 bit' is unknown; leave out fast=True", "--precision '8 bit' is unknown; leave out --fast"),
+    ("n_best=4 is too much", "--top-k 4 is too much"),
+    ("prefix='a b' has 'b', which the tokenizer lacks", "--prefix 'a b' has 'b', which the tokenizer lacks"),
+    ("set= needs a calibrated model", "--set needs a calibrated model"),
+    ("task.decode.beam=0 and data.batch_size=3", "task.decode.beam=0 and data.batch_size=3"),
+    ("temperature is 0; the temperature divides", "--temperature is 0; the temperature divides"),
+    ("beam is 0", "beam is 0"),  # not typed: a saved setting
+    ("seed=1 was typed as an override", "seed=1 was typed as an override"),
+])
+def test_arguments_of_python_are_options(text, named):
+    assert with_option_names(text, PREDICT, ["predict", "--temperature", "0", "seed=1"]) == named
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("predict {translator} {lines} --temperature 0.5", "--temperature 0.5 is for sampling; add --sample, or leave"),
+    ("predict {translator} {lines} --sample --beam 3", "--sample needs --beam 1, not --beam 3; --top-k 3 gives"),
+    ("predict {translator} {lines} --sample --temperature=0", "--temperature is 0.0, but must be above 0"),
+    ("predict {translator} {lines} --length-penalty nan", "--length-penalty is nan, but must be a finite number"),
+    ("predict {translator} {lines} --fast --precision bf16-mixed", "leave out --fast or --precision bf16-mixed"),
+    ("predict {translator} {lines} --ensemble {classifier}", "--ensemble takes models that do"),
+    ("predict {translator} {lines} --explain -o a.csv", "--output a.csv must end with .png"),
+    ("predict {classifier} {lines} --ensemble {classifier}", "--ensemble is for models that generate text"),
+    ("predict {classifier} {lines} --device nothing", "--device nothing cannot be used"),
+    ("predict {classifier} {lines} --set 2", "--set 2 must be between 0 and 1"),
+    ("predict {classifier} {lines} --abstain 0.1", "--abstain needs a calibrated model"),
+    ("predict {classifier} {lines} -o a.tsv", "--output a.tsv: predictions are not written as .tsv"),
+    ("attention {classifier} abc --layer 99 -o {lines}.svg", "--layer 99: the model has no such layer"),
+    ("attention {classifier} abc -o a.csv", "--output a.csv must end with .png"),
+    ("attention {classifier} --positions --similarity -o {lines}.svg", "--similarity shows the tokens of one input"),
+    ("convert {classifier} {lines}.out --to bundle --num-classes -1", "--num-classes -1 must be a whole number"),
+    ("runs {folder} --sort tset", "--sort tset: tset is not a column of the runs"),
+    ("runs {folder} --filter tset>1", "--filter tset>1: tset is not a column of the runs"),
+])
+def test_errors_name_what_was_typed(models, tmp_path, capsys, arguments, message):
+    (tmp_path / "lines.txt").write_text("ab\n")
+    names = {"translator": models / "translator", "classifier": models / "classifier", "folder": tmp_path,
+             "lines": tmp_path / "lines.txt"}
+    assert main([each.format(**names) for each in arguments.split()]) in (1, 2)
+    assert message in capsys.readouterr().err
