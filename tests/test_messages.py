@@ -1,8 +1,24 @@
 """Parts of error messages."""
 
+import ast
+import re
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 
-from vit.messages import did_you_mean, duration, error_message, first_line, nearest_names, one_line
+from vit.messages import (
+    agree,
+    did_you_mean,
+    duration,
+    error_message,
+    first_line,
+    nearest_names,
+    number_of,
+    one_line,
+)
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_the_first_line_omits_the_advice_below_it():
@@ -40,3 +56,25 @@ def test_hints_join_names():
 
 def test_duration_reads_like_a_clock():
     assert [duration(s) for s in (1.25, 42.4, 185, 7620)] == ["1.2 s", "42 s", "3 min 05 s", "2 h 07 min"]
+
+
+def test_numbers_have_nouns_in_singular_or_plural():
+    assert [number_of(n, "image") for n in (0, 1, 2, 1379)] == ["0 images", "1 image", "2 images", "1,379 images"]
+    assert [number_of(2, noun) for noun in ("class", "patch", "box", "dash", "epoch")] == [
+        "2 classes", "2 patches", "2 boxes", "2 dashes", "2 epochs"]
+    assert number_of(2, "hypothesis", "hypotheses") == "2 hypotheses" and number_of(1, "index", "indices") == "1 index"
+    assert [agree(n, "is", "are") for n in (0, 1, 2)] == ["are", "is", "are"]
+
+
+def test_messages_count_with_one_function():
+    """A number and a noun in the plural, such as `{len(rows)} images`, would read `1 images`."""
+    counted = re.compile(r"^ (?:training |validation |test )?(images|texts|samples|rows|files|epochs|labels|pairs)\b")
+    found = []
+    for path in (ROOT / "vit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = node.values if isinstance(node, ast.JoinedStr) else []
+            found += [f"{path.relative_to(ROOT)}:{value.lineno}" for value, text in pairwise(parts)
+                      if isinstance(value, ast.FormattedValue) and isinstance(value.value, ast.Call | ast.Attribute)
+                      and ast.unparse(value.value).startswith("len(") and isinstance(text, ast.Constant)
+                      and counted.match(text.value)]
+    assert found == []

@@ -18,6 +18,22 @@ def list_names(names: Iterable[object], limit: int = 20) -> str:
     return ", ".join(names if rest <= 1 else [*names[:limit], f"... and {rest} more"]) or "none"
 
 
+def number_of(count: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: `1 image`, `1,379 images`, `0 classes`.
+
+    Args:
+        noun: in the singular.
+        plural: where it does not end with s, or es after s, x, tch and sh.
+    """
+    ending = "es" if noun.endswith(("s", "x", "tch", "sh")) else "s"
+    return f"{count:,} {noun if count == 1 else plural or noun + ending}"
+
+
+def agree(count: int, singular: str, plural: str) -> str:
+    """The form of a word that fits a number: `is` for 1, `are` for others."""
+    return singular if count == 1 else plural
+
+
 def check_several(name: str, values: object) -> None:
     """Checks that an argument is a sequence of paths, names or texts, and not a single one, whose letters would be its
     items.

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from vit.messages import number_of
+
 STORED = 1000  # maximum number of order statistics that are stored
 DIGITS = 1e6  # stored scores are rounded up to multiples of 1/DIGITS
 METHODS = ("aps", "raps")
@@ -203,8 +205,8 @@ def read_quantiles(values: Mapping[str, Any], key: str) -> Quantiles:
     """
     count, found = int(values["count"]), tuple(number(each, key) for each in values["values"])
     if count < 1 or len(found) != min(count, STORED) or any(a > b for a, b in zip(found, found[1:], strict=False)):
-        raise ValueError(f"calibration.{key} has {len(found)} values for {count} samples; they must be "
-                         f"{min(max(count, 1), STORED)} in ascending order")
+        raise ValueError(f"calibration.{key} has {number_of(len(found), 'value')} for {number_of(count, 'sample')}; "
+                         f"they must be {min(max(count, 1), STORED)} in ascending order")
     return Quantiles(count, found)
 
 
@@ -218,7 +220,7 @@ def read_unknown(values: Mapping[str, Any], classes: Sequence[str]) -> UnknownSc
     means = tuple(tuple(number(each, "unknown.means") for each in row) for row in values["means"])
     if means and len(means) != len(classes) or any(len(row) != len(centre) for row in means):
         raise ValueError(f"calibration.unknown.means must have a row of {len(centre)} numbers for each of the "
-                         f"{len(classes)} classes")
+                         f"{number_of(len(classes), 'class')}")
     return UnknownScore(str(values["name"]), read_quantiles(values["quantiles"], "unknown.quantiles"), centre, means)
 
 

@@ -13,7 +13,7 @@ import vit
 from vit.data import AnyPreprocessing, LinePreprocessing, PackedPreprocessing, Preprocessing
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
-from vit.messages import check_several, one_line
+from vit.messages import check_several, number_of, one_line
 
 log = logging.getLogger("vit")
 
@@ -127,7 +127,7 @@ def check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> Non
         BundleError: the number is another one, or a value is outside 0..1.
     """
     if thresholds and len(thresholds) != len(classes):
-        raise BundleError(f"{len(thresholds)} thresholds were given for {len(classes)} classes")
+        raise BundleError(f"{len(thresholds)} thresholds were given for {number_of(len(classes), 'class')}")
     wrong = [value for value in thresholds if not 0 <= value <= 1]
     if wrong:
         raise BundleError(f"threshold {wrong[0]} is not a probability; it must be in 0..1")

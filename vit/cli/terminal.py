@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vit.messages import error_message
+from vit.messages import error_message, number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -170,12 +170,12 @@ def with_file_name(file: Path | None) -> Iterator[None]:
         raise
 
 
-def print_unreadable(unreadable: Sequence["BadInput"], total: int, unit: str = "files", limit: int = 100) -> None:
+def print_unreadable(unreadable: Sequence["BadInput"], total: int, unit: str = "file", limit: int = 100) -> None:
     """Print how many of `total` inputs could not be read, and the first `limit` of them with the reason."""
     if not unreadable:
         return
     console = stderr()
-    console.print(f"{len(unreadable)} of {total} {unit} could not be read:", style="yellow", markup=False)
+    console.print(f"{len(unreadable)} of {number_of(total, unit)} could not be read:", style="yellow", markup=False)
     for error in unreadable[:limit]:
         console.print(f"  {error}", markup=False, highlight=False, soft_wrap=True)
     if len(unreadable) > limit:
@@ -189,12 +189,12 @@ def print_left_out(left_out: Sequence["LeftOut"], used: int) -> None:
     from vit.data.errors import printable
     from vit.data.image_sources.files import summary
 
-    text = f"left out {len(left_out)} of {used + len(left_out)} files: {summary(left_out)}, "
+    text = f"left out {len(left_out)} of {number_of(used + len(left_out), 'file')}: {summary(left_out)}, "
     stderr().print(f"{text}such as {printable(left_out[0][0])}", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_skipped(
-    unreadable: Sequence["BadInput"], left_out: Sequence["LeftOut"], total: int, unit: str = "files"
+    unreadable: Sequence["BadInput"], left_out: Sequence["LeftOut"], total: int, unit: str = "file"
 ) -> None:
     """Print which of `total` inputs could not be read, and how many other files of the folders are not inputs."""
     print_unreadable(unreadable, total, unit)

@@ -13,6 +13,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.formats.lines import lone_surrogate
 from vit.data.identity import to_nfc
+from vit.messages import agree, number_of
 
 log = logging.getLogger("vit")
 
@@ -69,8 +70,8 @@ def warn_about_missing(where: Path | str, values: Sequence[str]) -> None:
     """Warns about the class of labels such as `nan` and `None`, as some programs write missing values."""
     found = [value for value in values if value.lower() in MISSING]
     if found:
-        log.warning("%s: %d of %d labels are %r, which is a class; if they are missing values, remove these rows",
-                    where, len(found), len(values), found[0])
+        log.warning("%s: %d of %s %s %r, which is a class; if this is a missing value, remove such rows", where,
+                    len(found), number_of(len(values), "label"), agree(len(found), "is", "are"), found[0])
 
 
 def labels_are_class_names(values: Sequence[Any], classes: Sequence[str] | None) -> bool:
@@ -97,7 +98,8 @@ def encode_labels(
     sets = _list_cells(path, values) if lists else _split_cells(path, values, separator)
     rows = np.repeat(np.arange(len(sets)), [len(names) for names in sets])  # the row of each label
     if not len(rows):
-        raise DataError(f"{path}: none of its {len(sets)} images has a label; expected class names for some of them")
+        raise DataError(f"{path}: none of its {number_of(len(sets), 'image')} has a label; expected class names for "
+                        "some of them")
     names, each = _encode_single_labels(path, [name for names in sets for name in names], stored, known, rows)
     table = np.zeros((len(sets), len(names)), bool)
     table[rows, each] = True
@@ -159,8 +161,8 @@ def _split_cells(path: Path | str, values: list[Any], separator: str) -> list[li
     other = next((sign for sign in SEPARATORS if any(sign in cell for cell in cells)), None)
     if other and not any(separator in cell for cell in cells):
         shown = next(cell for cell in cells if other in cell)
-        raise DataError(f"{path}: data.label_separator={separator!r} does not occur in the {len(cells)} labels, "
-                        f"such as {shown!r}; did you mean {other!r}?")
+        raise DataError(f"{path}: data.label_separator={separator!r} does not occur in the "
+                        f"{number_of(len(cells), 'label')}, such as {shown!r}; did you mean {other!r}?")
     sets = [[name.strip() for name in cell.split(separator)] if cell else [] for cell in cells]
     empty = next((i for i, names in enumerate(sets) if "" in names), None)
     if empty is not None:
@@ -239,6 +241,7 @@ def _check_range(path: Path | str, labels: np.ndarray, names: list[str], rows: S
     wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
     if len(wrong):
         raise DataError(
-            f"{path} row {rows[wrong[0]]}: label {labels[wrong[0]]} is out of range for {len(names)} classes "
-            f"(0..{len(names) - 1}); {len(wrong)} of {len(labels)} labels are wrong"
+            f"{path} row {rows[wrong[0]]}: label {labels[wrong[0]]} is out of range for "
+            f"{number_of(len(names), 'class')} (0..{len(names) - 1}); {len(wrong)} of "
+            f"{number_of(len(labels), 'label')} {agree(len(wrong), 'is', 'are')} wrong"
         )

@@ -10,6 +10,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.splits.split import Split, array_split, file_split
 from vit.data.splits.splitting import three_ways, with_validation
+from vit.messages import agree, number_of
 
 __all__ = ["DataError", "Source", "Split", "array_split", "file_split", "separator_of", "three_ways",
            "with_validation"]  # for functions that return a Source
@@ -45,8 +46,9 @@ class Source:
         empty = [c for c, n in zip(self.classes, counts, strict=True) if n == 0]
         if empty:
             raise DataError(
-                f"{self.name}: {len(empty)} of {len(self.classes)} classes have no training {self.unit} "
-                f"({_listed(empty)}); add {self.unit}s or remove the class"
+                f"{self.name}: {len(empty)} of {number_of(len(self.classes), 'class')} "
+                f"{agree(len(empty), 'has', 'have')} no training {self.unit} ({_listed(empty)}); add {self.unit}s or "
+                "remove the class"
             )
         full = [c for c, n in zip(self.classes, counts, strict=True) if n == total]
         if self.multi_label and full:
@@ -152,8 +154,8 @@ def _check_split(source: Source, key: str, split: Split) -> None:
     if len(bad):
         raise DataError(
             f"{split.names[int(bad[0])]}: label {split.labels[bad[0]]} is out of range, {source.name} has "
-            f"{len(source.classes)} classes (0..{len(source.classes) - 1}); "
-            f"{len(bad)} of {len(split)} {key} labels are wrong"
+            f"{number_of(len(source.classes), 'class')} (0..{len(source.classes) - 1}); "
+            f"{len(bad)} of {len(split)} {key} {agree(len(bad), 'label is', 'labels are')} wrong"
         )
 
 

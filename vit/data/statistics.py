@@ -15,6 +15,7 @@ from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.pairs.source import PairSplit
 from vit.data.splits.split import Split
 from vit.data.threads import map_in_threads
+from vit.messages import number_of
 
 
 class Histogram:
@@ -77,8 +78,8 @@ def estimate(
             histogram.add(image)
     if histogram.pixels == 0:
         raise DataError(
-            f"{split.names[0]}: none of {min(limit, len(split))} images can be read, so mean and std are unknown; "
-            "repair the files, or set data.preprocessing.mean and std"
+            f"{split.names[0]}: none of {number_of(min(limit, len(split)), 'image')} can be read, so mean and std are "
+            "unknown; repair the files, or set data.preprocessing.mean and std"
         )
     return histogram.mean_std()
 

@@ -21,7 +21,7 @@ from vit.inference.calibrated import SET_METHOD, image_contents
 from vit.inference.conformal import content_draws, set_sizes
 from vit.inference.image_inputs import check_batch_size
 from vit.low_precision import DTYPES
-from vit.messages import check_several
+from vit.messages import check_several, number_of
 from vit.nn.init import evaluating
 from vit.nn.prepacked import prepacked
 
@@ -230,7 +230,7 @@ def check_labels(split: Split, classes: list[str]) -> None:
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(classes)))
     if len(wrong):
         raise DataError(f"{split.names[int(wrong[0])]}: label {split.labels[wrong[0]]} is out of range, "
-                        f"the model has {len(classes)} classes (0..{len(classes) - 1})")
+                        f"the model has {number_of(len(classes), 'class')} (0..{len(classes) - 1})")
 
 
 def readable_batches(

@@ -11,6 +11,7 @@ from vit.data import MaskedDataset
 from vit.evaluation.progress import Progress
 from vit.inference import autocast, best_device
 from vit.inference.image_inputs import check_batch_size
+from vit.messages import number_of
 
 SUMS = ("tokens", "token_loss", "pair_loss", "correct_tokens", "correct_pairs")  # over the pairs of a split
 
@@ -42,7 +43,8 @@ def evaluate_masked_tokens(
     check_batch_size(batch_size)
     pairs = len(dataset) if limit is None else min(limit, len(dataset))
     if pairs < 1:
-        raise ValueError(f"there are {pairs} pairs to evaluate, of {len(dataset)} in the split; at least 1 is needed")
+        raise ValueError(f"{number_of(pairs, 'pair')} of {len(dataset)} in the split are to be evaluated; at least "
+                         "1 is needed")
     device = best_device(device)
     model = model.eval().to(device)
     totals = np.zeros(len(SUMS))

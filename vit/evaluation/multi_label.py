@@ -14,7 +14,7 @@ from vit.data import BadImage, DataError, Preprocessing, Split
 from vit.evaluation.calibration.reliability import calibration_error
 from vit.evaluation.classification import Contents, RunOptions, ratio, run_over_split
 from vit.evaluation.progress import Progress
-from vit.messages import check_several
+from vit.messages import check_several, number_of
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,11 @@ def check_multi_label(split: Split, classes: list[str]) -> None:
     if len(split) == 0:
         raise DataError("the split has 0 images; choose another split")
     if split.labels.ndim != 2 or split.labels.shape[1] != len(classes):
-        raise DataError(f"the model is multi-label with {len(classes)} labels, but these images have one class each; "
-                        "choose other data")
+        raise DataError(f"the model is multi-label with {number_of(len(classes), 'label')}, but these images have one "
+                        "class each; choose other data")
     if not split.labels.any():
-        raise DataError(f"none of the {len(split)} images of the split has a label; choose a split with labels")
+        raise DataError(f"none of the {number_of(len(split), 'image')} of the split has a label; choose a split with "
+                        "labels")
 
 
 def score_batch(

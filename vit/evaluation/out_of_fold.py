@@ -20,6 +20,7 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import run_over_texts
 from vit.files.atomic import write_atomically
 from vit.inference.text_classification import TextPredictor
+from vit.messages import number_of
 
 FACTS = ("name", "fold", "label", "prediction")
 COLUMN = "p:"  # prefix of a class name in the header
@@ -150,7 +151,8 @@ def _labels_of(path: Path, rows: Sequence[Sequence[str]], classes: list[str], pr
     for row, sample in zip(labels, rows, strict=True):
         for name in filter(None, (sample[2] or "").split(separator)):  # None: an empty cell of Parquet
             if name not in index:
-                raise DataError(f"{path}: the label {name!r} of {sample[0]} is not one of its {len(classes)} classes")
+                raise DataError(f"{path}: the label {name!r} of {sample[0]} is not one of its "
+                                f"{number_of(len(classes), 'class')}")
             row[index[name]] = True
     return labels
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vit.messages import check_several
+from vit.messages import check_several, number_of
 
 
 def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -21,8 +21,9 @@ def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[
     check_several("predictions", predictions)
     check_several("references", references)
     if len(predictions) != len(references) or not predictions:
-        raise ValueError(f"there are {len(predictions)} predictions and {len(references)} references; pass one "
-                         "reference per prediction, and at least one")
+        raise ValueError(f"got {number_of(len(predictions), 'prediction')} and "
+                         f"{number_of(len(references), 'reference')}; pass one reference per prediction, and at least "
+                         "one")
     edits = sum(character_errors(text, reference) for text, reference in zip(predictions, references, strict=True))
     exact = sum(text == reference for text, reference in zip(predictions, references, strict=True))
     return {

@@ -14,7 +14,7 @@ from vit.exchange.private_paths import overrides_without_folders
 from vit.exchange.run_records import RunRecords, read_records
 from vit.exchange.sources import HUB, TIMM, TIMM_SLASH
 from vit.exchange.usage import usage
-from vit.messages import duration
+from vit.messages import duration, number_of
 
 MARK = "<!-- written by vit card -->"  # a card without it was written by hand
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -153,8 +153,8 @@ def task_sentence(bundle: Bundle) -> str:
         return "It generates text from " + ("an image." if bundle.preprocessing else "a text.")
     source = "a text" if task == "text-classification" else "an image"
     if bundle.thresholds:
-        return f"It assigns {source} any number of {classes} labels, each above its own threshold."
-    return f"It assigns {source} one of {classes} classes."
+        return f"It assigns {source} any number of {number_of(classes, 'label')}, each above its own threshold."
+    return f"It assigns {source} one of {number_of(classes, 'class')}."
 
 
 def metrics_section(bundle: Bundle, run: RunRecords) -> str:
@@ -162,7 +162,7 @@ def metrics_section(bundle: Bundle, run: RunRecords) -> str:
     if not found:
         return ""
     count = run.sizes.get(split)
-    measured = f", {count:,} samples of `{data_name(run)}`" if count else ""
+    measured = f", {number_of(count, 'sample')} of `{data_name(run)}`" if count else ""
     rows = [[key, f"{value:.4f}" if isinstance(value, float) else str(value)] for key, value in found.items()]
     measured_on = {"test": "Test split", "val": "Validation split, by which the best epoch was chosen"}[split]
     return f"## Metrics\n\n{measured_on}{measured}.\n\n{table(['metric', 'value'], rows)}"

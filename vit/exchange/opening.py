@@ -17,6 +17,7 @@ from vit.exchange.preprocessing import assumed_preprocessing, with_channels
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import HUB, TIMM, TIMM_SLASH, WEIGHT_FILES, WeightSource
 from vit.exchange.stated_size import at_stated_size
+from vit.messages import number_of
 from vit.models import TimmConfig
 from vit.weights import KeyReport
 
@@ -132,8 +133,8 @@ def resolve_thresholds(
     if len(found) == count:
         return found, checkpoint.calibration
     dropped = "" if checkpoint.calibration is None else " and its calibration is not used"
-    warnings.warn(f"{checkpoint.name} has thresholds of {len(found)} labels, but the model has {count}: 0.5 is the "
-                  f"threshold of each{dropped}", stacklevel=4)
+    warnings.warn(f"{checkpoint.name} has thresholds of {number_of(len(found), 'label')}, but the model has {count}: "
+                  f"0.5 is the threshold of each{dropped}", stacklevel=4)
     return (0.5,) * count, None
 
 
@@ -142,6 +143,7 @@ def resolve_class_names(checkpoint: Checkpoint, count: int) -> list[str]:
     names = checkpoint.class_names
     if len(names) == count and len(set(names)) == count:
         return names
-    found = f"names {len(set(names))} classes, but has {count}" if names else f"does not name its {count} classes"
+    named, classes = number_of(len(set(names)), "class"), number_of(count, "class")
+    found = f"names {named}, but has {count}" if names else f"does not name its {classes}"
     warnings.warn(f"{checkpoint.name} {found}; numbers are used as names", stacklevel=4)
     return [str(i) for i in range(count)]

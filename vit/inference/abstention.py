@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vit.bundle import SelectiveRisk
+from vit.messages import number_of
 
 CONFIDENCE = 0.95  # confidence level of the bound on the error rate
 FRACTIONS = tuple(each / 10 for each in range(10, 0, -1))  # coverages, the share of samples without abstention
@@ -53,8 +54,8 @@ def probability_threshold(risks: Sequence[SelectiveRisk], rate: float, confidenc
         raise ValueError(f"an error rate of {rate:g} can be shown with {needed} validation samples or more, and "
                          f"the model was calibrated on {total}: choose {smallest_rate(total, failure):.2g} or more")
     surest = risks[-1]
-    raise ValueError(f"no probability gives an error rate of {rate:g} on the {total} validation samples: of the "
-                     f"{surest.samples} most certain predictions {surest.wrong} are wrong; choose a higher rate")
+    raise ValueError(f"no probability gives an error rate of {rate:g} on the {number_of(total, 'validation sample')}: "
+                     f"of the {surest.samples} most certain predictions {surest.wrong} are wrong; choose a higher rate")
 
 
 def fewest_samples(rate: float, failure: float) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vit.inference.int8 import Int8Layers, has_int8, quantizable, quantize_layers
 from vit.low_precision import is_slow
+from vit.messages import number_of
 
 IMAGES = 64  # number of input images for which the predictions must be equal
 TIMED = 16  # images per timed batch
@@ -57,7 +58,7 @@ class FastMode:
         took = ", ".join(f"{mode} {each:.1f} ms" for mode, each in self.milliseconds.items())
         chosen = f"{self.mode}, {self.gain:.2f} times as fast as 32-true" if self.mode != Mode() else "32-true"
         others = "".join(f"; {mode} predicts something else for {count}" for mode, count in self.rejected)
-        return f"fast: {chosen}; the same predictions for {self.images} images{others} (per image: {took})"
+        return f"fast: {chosen}; the same predictions for {number_of(self.images, 'image')}{others} (per image: {took})"
 
 
 def candidates(model: nn.Module, device: torch.device) -> list[Mode]:

@@ -8,6 +8,7 @@ from torch import nn
 
 from vit.generation import BuildError, Compiled, Hypothesis, Unsupported
 from vit.inference.fast import GAIN
+from vit.messages import number_of
 
 ROUNDS = 2
 Found = list[list[Hypothesis]]
@@ -52,12 +53,12 @@ class FastGeneration:
         took = f"per batch: eager {1000 * eager:.1f} ms, compiled {1000 * compiled:.1f} ms"
         if differing:
             self.choose(self.models, f"the compiled decoding step generates other texts for {differing} of "
-                                     f"{len(found)} sources ({took})")
+                                     f"{number_of(len(found), 'source')} ({took})")
         elif compiled * GAIN > eager:
             self.choose(self.models, f"the compiled decoding step is not faster ({took})")
         else:
             self.choose(self.compiled, f"{eager / compiled:.2f} times as fast as eager mode; the same texts for "
-                                       f"{len(found)} sources ({took})")
+                                       f"{number_of(len(found), 'source')} ({took})")
 
     def choose(self, models: Sequence[nn.Module], reason: str) -> None:
         self.chosen, self.reason = models, reason

@@ -16,6 +16,7 @@ from vit.data.text.tokenizers import BOS, EOS, MASK, SPECIALS
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import autocast, best_device, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of
+from vit.messages import agree, number_of
 
 MASKS = ("[MASK]", SPECIALS[MASK])  # how a text names the mask token
 PATTERN = re.compile("|".join(map(re.escape, MASKS)))
@@ -122,15 +123,15 @@ class MaskedTextPredictor:
         parts = text.split("\t")
         if len(parts) > 2 or not all(part.strip() for part in parts):
             empty = sum(not part.strip() for part in parts)
-            raise BadText(name, f"has {len(parts)} texts, of which {empty} are empty; pass one text, or two separated "
-                                "by a tab")
+            raise BadText(name, f"has {number_of(len(parts), 'text')}, of which {empty} {agree(empty, 'is', 'are')} "
+                                "empty; pass one text, or two separated by a tab")
         ids, second = [BOS], 0
         for part in parts:
             second = len(ids)
             ids += [*self._ids(part), EOS]
         limit = self.model.config.max_len
         if len(ids) > limit:
-            raise BadText(name, f"has {len(ids)} tokens, but the model reads at most {limit}; shorten it")
+            raise BadText(name, f"has {number_of(len(ids), 'token')}, but the model reads at most {limit}; shorten it")
         return MaskedInput(text, ids, second if len(parts) == 2 else len(ids))
 
     def batch(self, inputs: list[MaskedInput]) -> tuple[Tensor, Tensor, Tensor]:

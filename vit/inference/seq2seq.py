@@ -24,6 +24,7 @@ from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device
 from vit.inference.seq2seq_ensemble import check_ensemble
 from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of
+from vit.messages import agree, number_of
 
 WINDOW = 16  # batches whose sources are sorted by length together
 
@@ -118,11 +119,13 @@ class Seq2SeqPredictor:
             yield from items
             done += len(window)
         if truncated:
-            warnings.warn(f"{len(truncated)} of {done} texts are longer than the model's limit of "
-                          f"{self.max_source_len} tokens and were truncated, such as {truncated[0]}", stacklevel=2)
+            warnings.warn(f"{len(truncated)} of {number_of(done, 'text')} {agree(len(truncated), 'is', 'are')} longer "
+                          f"than the model's limit of {self.max_source_len} tokens and "
+                          f"{agree(len(truncated), 'was', 'were')} truncated, such as {truncated[0]}", stacklevel=2)
         if squeezed:
-            warnings.warn(f"{len(squeezed)} of {done} images are wider than the model's limit of "
-                          f"{self.preprocessing.max_width} pixels and were squeezed, such as {squeezed[0]}",
+            warnings.warn(f"{len(squeezed)} of {number_of(done, 'image')} {agree(len(squeezed), 'is', 'are')} wider "
+                          f"than the model's limit of {self.preprocessing.max_width} pixels and "
+                          f"{agree(len(squeezed), 'was', 'were')} squeezed, such as {squeezed[0]}",
                           stacklevel=2)
 
     def _encode_or_error(
@@ -160,8 +163,8 @@ class Seq2SeqPredictor:
         if len(ids) <= self.max_source_len:
             return torch.tensor(ids)
         if not self.truncate:
-            raise BadText(name, f"has {len(ids)} tokens, but the model reads at most {self.max_source_len}; split it "
-                                f"up: {printable(text[:60])}…")
+            raise BadText(name, f"has {number_of(len(ids), 'token')}, but the model reads at most "
+                                f"{self.max_source_len}; split it up: {printable(text[:60])}…")
         if truncated is not None:
             truncated.append(name)
         return torch.tensor([*ids[: self.max_source_len - 1], EOS])

@@ -15,6 +15,7 @@ from vit.inference.calibrated import CalibratedOutputs, Calibrator
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import Prediction, autocast, best_device, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of
+from vit.messages import agree, number_of
 
 Text = str | Line | tuple[str, ...]  # one text, or the two texts of a pair
 
@@ -73,8 +74,9 @@ class TextPredictor:
             done += len(batch)
         if truncated:
             max_len = self.model.config.max_len
-            warnings.warn(f"{len(truncated)} of {done} texts are longer than the model's limit of {max_len} tokens and "
-                          f"were truncated, such as {truncated[0]}", stacklevel=2)
+            warnings.warn(f"{len(truncated)} of {number_of(done, 'text')} {agree(len(truncated), 'is', 'are')} longer "
+                          f"than the model's limit of {max_len} tokens and {agree(len(truncated), 'was', 'were')} "
+                          f"truncated, such as {truncated[0]}", stacklevel=2)
 
     def _prediction(
         self, texts: tuple[str, ...], probabilities: list[float], indices: list[int], stated: CalibratedOutputs
@@ -131,7 +133,8 @@ class TextPredictor:
                 truncated.append(names[row])
             else:
                 read[row] = BadText(names[row],
-                                    f"has {length} tokens, but the model reads at most {max_len}; shorten it")
+                                    f"has {number_of(length, 'token')}, but the model reads at most {max_len}; shorten "
+                                    "it")
         return read, rows, inputs
 
     def _texts_or_error(self, item: Text, name: str) -> tuple[str, ...] | BadText:
@@ -143,7 +146,7 @@ class TextPredictor:
             return error
         if len(texts) != self.columns:
             expected = "two texts separated by a tab" if self.columns == 2 else "one text"
-            return BadText(name, f"has {len(texts)} texts, but the model expects {expected}")
+            return BadText(name, f"has {number_of(len(texts), 'text')}, but the model expects {expected}")
         if not all(text.strip() for text in texts):
             return BadText(name, "is empty" if self.columns == 1 else "one of its texts is empty")
         return texts

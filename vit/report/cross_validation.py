@@ -7,13 +7,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from vit.messages import number_of
+
 DIGITS = 4
 
 
 def print_cross_validation(result: dict, console: Console) -> None:
     """Print mean and deviation of each test metric over the runs, and what was saved."""
-    table = Table(box=SIMPLE_HEAD, title=f"Cross-validation, {len(result['runs'])} runs", title_justify="left",
-                  title_style="bold")
+    title = f"Cross-validation, {number_of(len(result['runs']), 'run')}"
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for heading in ("metric", "mean", "sd", "lowest", "highest"):
         table.add_column(heading, justify="left" if heading == "metric" else "right")
     for name, mean in result["mean"].items():
@@ -29,16 +31,17 @@ def print_cross_validation(result: dict, console: Console) -> None:
 def summary_lines(result: dict) -> list[str]:
     """What was saved, with its numbers."""
     whole, ensemble, soups = result["out_of_fold"], result["ensemble"], result["soups"]
-    lines = [f"  out of fold     {whole['accuracy']:.2%} of {whole['samples']:,} samples, {result['predictions']}"]
+    of_all = f"{whole['accuracy']:.2%} of {number_of(whole['samples'], 'sample')}"
+    lines = [f"  out of fold     {of_all}, {result['predictions']}"]
     if ensemble is not None:
         tested = ""
         if "test_accuracy" in ensemble:
-            tested = (f", {ensemble['test_accuracy']:.2%} of {ensemble['test_samples']:,} test samples (its members: "
-                      f"{ensemble['member_test_accuracy']:.2%})")
-        lines.append(f"  ensemble        {ensemble['members']} models{tested}, {ensemble['path']}")
+            tested = (f", {ensemble['test_accuracy']:.2%} of {number_of(ensemble['test_samples'], 'test sample')} (its "
+                      f"members: {ensemble['member_test_accuracy']:.2%})")
+        lines.append(f"  ensemble        {number_of(ensemble['members'], 'model')}{tested}, {ensemble['path']}")
     if soups:
         tested, single = (fmean(soup[key] for soup in soups) for key in ("test_accuracy", "single_test_accuracy"))
         count = sum(len(soup["ingredients"]) > 1 for soup in soups)
-        lines.append(f"  soups           {count} of {len(soups)} folds, {tested:.2%} out of fold (single models: "
-                     f"{single:.2%})")
+        lines.append(f"  soups           {count} of {number_of(len(soups), 'fold')}, {tested:.2%} out of fold (single "
+                     f"models: {single:.2%})")
     return lines

@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Timer
 
 from vit.data import BadImage
 from vit.data.splits.recorded import check_unchanged
-from vit.messages import duration
+from vit.messages import duration, number_of
 from vit.report.figures.curves import curves_picture
 from vit.report.progress_bar import progress_bar
 from vit.report.summary import print_summary
@@ -97,13 +97,13 @@ def find_ending(trainer: Trainer, config: dict) -> tuple[str, str]:
     early = next((each for each in trainer.callbacks if isinstance(each, Patience)), None)
     if early is not None and early.stopped_epoch and done < planned:
         patience = config["callbacks"]["patience"]
-        return "patience", f"no better {early.monitor} in {patience} epochs, ended in {so_far}"
+        return "patience", f"no better {early.monitor} in {number_of(patience, 'epoch')}, ended in {so_far}"
     left = None if timer is None else timer.time_remaining()
     if left is not None and left <= 0 and (done < planned or not trainer.is_last_batch):
         return "max_time", f"trainer.max_time={config['trainer']['max_time']} was reached, ended in {so_far}"
     if done < planned and trainer.should_stop:
         return "callback", f"a callback stopped it, ended in {so_far}"
-    return "epochs", f"all {planned} epochs"
+    return "epochs", f"all {number_of(planned, 'epoch')}"
 
 
 def loss_note(config: dict) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vit import __version__
 from vit.files.atomic import CheckpointError
-from vit.messages import first_line
+from vit.messages import first_line, number_of
 from vit.report.pages.model_report import write_report
 from vit.report.sections.run_record import read_run
 from vit.report.sections.subject import Subject
@@ -75,7 +75,7 @@ def run_subject(job: "Job", folder: RunFolder, tested: "Tested", settings: dict,
 
 def leakage_note(leakage: Mapping[str, int]) -> str:
     """The numbers of samples that the initial weights or the teacher were trained on, by split."""
-    counts = " and ".join(f"{count:,} samples of {split}" for split, count in leakage.items())
+    counts = " and ".join(f"{number_of(count, 'sample')} of {split}" for split, count in leakage.items())
     return f"the initial weights or the teacher were trained on {counts}: results on new samples may be worse"
 
 

@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import Override
 from torch import nn
 
 from vit.files.checkpoints import verify
+from vit.messages import number_of
 from vit.run.config.composing import check_complete, data_of_primary
 from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
 from vit.run.config.overrides import ConfigError, override_text, parse, shown, yaml_text
@@ -202,7 +203,7 @@ def check_fits(checkpoint: pathlib.Path, model: nn.Module, epochs: int) -> None:
     done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
     if done > epochs:
         raise ConfigError(
-            f"recipe.epochs={epochs}, but {checkpoint} has completed {done} epochs; "
+            f"recipe.epochs={epochs}, but {checkpoint} has completed {number_of(done, 'epoch')}; "
             f"use recipe.epochs={done} to finish now"
         )
     prefix = "model."

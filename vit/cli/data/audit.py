@@ -20,6 +20,7 @@ from vit.cli.terminal import (
     staged,
     write_json,
 )
+from vit.messages import agree, number_of
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
@@ -186,8 +187,9 @@ def show_label_errors(options: LabelOptions, overrides: list[str], device: str |
         if device is not None:
             print_without_effect(f"--device changes nothing here: {options.labels} records its predictions")
         found = audit_labels(options.labels, options.csv_file, options.html, options.limit, overrides)
-    typer.echo(f"{len(found.errors)} of {found.samples} samples have labels that are likely wrong; the held-out "
-               f"predictions agree with {found.agreement:.1%} of the labels")
+    typer.echo(f"{len(found.errors)} of {number_of(found.samples, 'sample')} "
+               f"{agree(len(found.errors), 'has a label that is', 'have labels that are')} likely wrong; the "
+               f"held-out predictions agree with {found.agreement:.1%} of the labels")
     for error in found.errors[:10]:
         typer.echo(f"  {error.name}: {error.given}, {error.proposal}")
     write_json({"samples": found.samples, "agreement": found.agreement,

@@ -5,6 +5,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vit.messages import agree, number_of
+
 if TYPE_CHECKING:
     from vit.bundle import Bundle
     from vit.data import PairSource, Source
@@ -136,13 +138,15 @@ def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) ->
     if record.is_of(data, source):
         record.check_splits(data)
         if leaked := record.leakage.get(split or record.default_split()):
-            log.warning("the initial weights or the teacher of %s were trained on %d samples of %s: results on new "
-                        "samples may be worse", bundle.path, leaked, split or record.default_split())
+            log.warning("the initial weights or the teacher of %s were trained on %s of %s: results on new "
+                        "samples may be worse", bundle.path, number_of(leaked, "sample"),
+                        split or record.default_split())
         return record.apply(source, list(record.splits) if split is None else [split])
     evaluated = split or record.default_split()
     if evaluated in source.splits and evaluated != "train" and (count := record.known(source, evaluated)):
-        log.warning("%d of the %d samples of %s, %s, have the same content as training samples of the model", count,
-                    len(source.splits[evaluated]), source.name, evaluated)
+        log.warning("%d of the %s of %s, %s, %s the same content as training samples of the model", count,
+                    number_of(len(source.splits[evaluated]), "sample"), source.name, evaluated,
+                    agree(count, "has", "have"))
     return source
 
 
@@ -176,8 +180,8 @@ def report_part(source: "Source | PairSource", split: str, data: dict, bundle: "
     """Log how much of a data set is evaluated, if it is not that of the training."""
     whole, part = sum(map(len, source.splits.values())), len(source.splits.get(split, ()))
     if not is_training_data(source, data, bundle) and part < whole:
-        log.warning("%d of the %d samples of %s are evaluated, its %s split; --split %s evaluates all of them", part,
-                    whole, source.name, split, ALL)
+        log.warning("%d of the %s of %s %s evaluated, its %s split; --split %s evaluates all of them", part,
+                    number_of(whole, "sample"), source.name, agree(part, "is", "are"), split, ALL)
 
 
 def is_training_data(source: "Source | PairSource", data: dict, bundle: "Bundle") -> bool:
@@ -212,8 +216,8 @@ def whole_source(data: dict, bundle: "Bundle") -> "Source | PairSource":
     parts = list(source.splits.values())
     source = replace(source, splits={**source.splits, ALL: type(parts[0]).concat(parts)})
     if record is not None and record.splits and (count := record.known(source, ALL)):
-        log.warning("%d of the %d samples of %s have the same content as training samples of the model", count,
-                    len(source.splits[ALL]), source.name)
+        log.warning("%d of the %s of %s %s the same content as training samples of the model", count,
+                    number_of(len(source.splits[ALL]), "sample"), source.name, agree(count, "has", "have"))
     return source
 
 

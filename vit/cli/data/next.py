@@ -61,7 +61,7 @@ def choose_next(
     save_next(output, found, predictor.bundle.classes, str(model), isinstance(predictor, MultiLabelPredictor),
               None if texts else inputs.expanduser(),
               None if texts else lambda path: predictor.preprocessing.decode(Path(path), path))
-    print_unreadable(found.unreadable, found.samples + len(found.unreadable), "texts" if texts else "files")
+    print_unreadable(found.unreadable, found.samples + len(found.unreadable), "text" if texts else "file")
     print_left_out(left_out, len(samples))
     typer.echo(f"{len(found.chosen)} of {found.samples} to label next; {found.near_copies} near copies left out")
     print_written(f"{output / 'next.csv'}, {output / 'next.html'}, {output / 'label_studio.json'} and "

@@ -17,6 +17,7 @@ from vit.cli.terminal import (
     check_new_folder,
     print_written,
 )
+from vit.messages import number_of
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle, Calibration, LabelCalibration
@@ -63,7 +64,7 @@ def calibrate(
     save_bundle(output, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics,
                 {**bundle.extra, CALIBRATED_ON: {"data": source.name, "split": split}},
                 tokenizers=bundle.tokenizers, thresholds=thresholds, calibration=found)
-    typer.echo(f"{found.temperature_text} from {found.samples:,} {split} samples of {source.name}")
+    typer.echo(f"{found.temperature_text} from {number_of(found.samples, f'{split} sample')} of {source.name}")
     typer.echo(f"log loss {found.loss[0]:.4f} -> {found.loss[1]:.4f}, expected calibration error {found.ece[0]:.4f} -> "
                f"{found.ece[1]:.4f}")
     print_written(f"the calibrated copy to {output}")

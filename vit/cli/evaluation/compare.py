@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.terminal import check_writable, write_json
+from vit.messages import number_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,7 +67,7 @@ def compare_texts(runs: list[Path], json_file: Path | None) -> None:
                   for each in (first, *others)]
     found = {str(run): paired_bootstrap(statistics[0], each)
              for run, each in zip(runs[1:], statistics[1:], strict=True)}
-    show_metrics(str(runs[0]), (len(first), "texts", FEWEST_TEXTS), found)
+    show_metrics(str(runs[0]), (len(first), "text", FEWEST_TEXTS), found)
     write_json({"first": str(runs[0]), "pairs": len(first), "compared": metric_values(found)}, json_file)
 
 
@@ -86,7 +87,7 @@ def compare_labels(runs: list[Path], json_file: Path | None) -> None:
     first, *others = [read_label_sets(run) for run in runs]
     found = {str(run): compare_label_sets(first, matched_label_sets(first, other, (runs[0], run)))
              for run, other in zip(runs[1:], others, strict=True)}
-    show_metrics(str(runs[0]), (len(first.names), "images", FEWEST_IMAGES), found)
+    show_metrics(str(runs[0]), (len(first.names), "image", FEWEST_IMAGES), found)
     write_json({"first": str(runs[0]), "images": len(first.names), "compared": metric_values(found)}, json_file)
 
 
@@ -119,7 +120,7 @@ def show_metrics(first: str, samples: tuple[int, str, int],
     """Print a row per compared run and metric.
 
     Args:
-        samples: how many there are, what they are, and how many a bootstrap needs; with fewer, its cells are empty.
+        samples: how many there are, what each is, and how many a bootstrap needs; with fewer, its cells are empty.
     """
     from rich import markup
     from rich.box import SIMPLE_HEAD
@@ -128,7 +129,7 @@ def show_metrics(first: str, samples: tuple[int, str, int],
 
     count, unit, fewest = samples
     above, names = short_names([first, *found])
-    caption = f"compared with {markup.escape(names[first])} on {count:,} {unit}{below(above)}"
+    caption = f"compared with {markup.escape(names[first])} on {number_of(count, unit)}{below(above)}"
     if count < fewest:
         caption += f"; intervals need {fewest} or more, and so do all p-values but that of exact match"
     table = Table(box=SIMPLE_HEAD, caption_justify="left",

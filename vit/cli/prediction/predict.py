@@ -21,6 +21,7 @@ from vit.cli.terminal import (
     stderr,
     with_file_name,
 )
+from vit.messages import number_of
 
 if TYPE_CHECKING:
     from vit.inference import BadInput, MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor
@@ -153,7 +154,8 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
             progress(1)
     print_skipped(unreadable, rows.left_out, inputs + len(unreadable), rows.unit)
     if output is not None:
-        print_written(f"{predicted} predictions{f' and {len(unreadable)} errors' if unreadable else ''} to {output}")
+        errors = f" and {number_of(len(unreadable), 'error')}" if unreadable else ""
+        print_written(f"{number_of(predicted, 'prediction')}{errors} to {output}")
     return inputs, len(unreadable)
 
 

@@ -46,7 +46,7 @@ class Rows:
     columns: list[str]
     row: Callable[[Prediction], dict]
     format: Format
-    unit: str = "lines"
+    unit: str = "line"
     total: int | None = None
     left_out: "list[LeftOut] | tuple" = ()
     is_first: Callable[[Prediction], bool] = lambda prediction: True
@@ -84,7 +84,7 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
     tta = request.augmentations or 1
     check_tta(tta)
     predictions = predictor.stream(paths, top_k, request.batch_size, **request.calibrated_outputs, tta=tta)
-    return Rows(predictions, ["file", *columns], row, format, "files", len(paths), left_out)
+    return Rows(predictions, ["file", *columns], row, format, "file", len(paths), left_out)
 
 
 def text_rows(predictor: "TextPredictor", request: Request) -> Rows:
@@ -130,7 +130,7 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dic
     if images:
         paths, left_out = image_paths(request)
         predictions = predictor.stream(paths, settings, request.batch_size)
-        return Rows(predictions, columns, row, format, "files", len(paths), left_out)
+        return Rows(predictions, columns, row, format, "file", len(paths), left_out)
     predictions = predictor.stream(read_lines(request), settings, request.line_batch_size)
     return Rows(predictions, columns, row, format)
 

@@ -21,6 +21,7 @@ from vit.cli.terminal import (
     staged,
     write_json,
 )
+from vit.messages import number_of
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
@@ -139,7 +140,7 @@ def choose_ks(ks: list[int] | None, rows: int) -> list[int]:
         BadParameter: a given number exceeds it.
     """
     if ks and max(ks) > rows:
-        raise typer.BadParameter(f"--k {max(ks)}: there are {rows:,} training samples")
+        raise typer.BadParameter(f"--k {max(ks)}: the data set has {number_of(rows, 'training sample')}")
     return ks or [k for k in KS if k <= rows]
 
 

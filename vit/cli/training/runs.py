@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vit.cli.terminal import check_writable, print_written
+from vit.messages import number_of
 
 
 def runs(
@@ -39,7 +40,7 @@ def runs(
         console.print(runs_table(chosen, folder, console.width))
         counts = {state: sum(run.state == state for run in chosen) for state in sorted({run.state for run in chosen})}
         listed = ": " + ", ".join(f"{n} {state}" for state, n in counts.items()) if counts else ""
-        typer.echo(f"{len(chosen)} of {len(found)} runs{listed}")
+        typer.echo(f"{len(chosen)} of {number_of(len(found), 'run')}{listed}")
     if csv_file is not None:
         with open(csv_file, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS)

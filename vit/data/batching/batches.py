@@ -16,6 +16,7 @@ from vit.data.batching.balancing import balance_classes
 from vit.data.batching.loading import Fetching, Samples
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
+from vit.messages import number_of
 
 
 class Epochs(Fetching, ABC):
@@ -106,7 +107,8 @@ class TrainBatches(Epochs):
         _check_batch_size(batch_size, world, accumulate)
         if len(dataset) < batch_size:
             raise DataError(
-                f"batch_size={batch_size} is larger than the training set of {len(dataset)} {dataset.unit}; set "
+                f"batch_size={batch_size} is larger than the training set of "
+                f"{number_of(len(dataset), dataset.unit.removesuffix('s'))}; set "
                 f"batch_size={max(1, len(dataset) // 2 // world // accumulate) * world * accumulate}"
             )
         self.batch_size, self.balanced, self.drop_last = batch_size, balance == "sampler", drop_last
@@ -185,7 +187,7 @@ def _check_batch_size(batch_size: int, world: int, accumulate: int = 1) -> None:
     parts = world * accumulate
     if batch_size < 1 or batch_size % parts:
         valid = max(1, batch_size // parts) * parts
-        among = f"{world} devices" + (f" with {accumulate} micro-batches each" if accumulate > 1 else "")
+        among = number_of(world, "device") + (f" with {accumulate} micro-batches each" if accumulate > 1 else "")
         raise DataError(
             f"batch_size {batch_size} is not divisible by {among}; nearest valid: {valid}, {valid + parts}"
         )

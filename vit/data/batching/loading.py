@@ -19,6 +19,7 @@ from vit.data.images.dataset import Batch
 from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
 from vit.files.processes import STOP_SIGNALS, stop_signals_blocked, unblock_stop_signals
 from vit.files.resources import available_cores
+from vit.messages import number_of
 
 
 class _Plan:
@@ -122,7 +123,8 @@ class Fetching:
             raise BadImage(*bad[0])
         self.bad.update(bad)
         if bad and len(self.bad) >= len(self.dataset):
-            raise BadImage(bad[0][0], f"{bad[0][1]}; all {len(self.bad)} {self.dataset.unit} are unreadable")
+            raise BadImage(bad[0][0], f"{bad[0][1]}; all "
+                                      f"{number_of(len(self.bad), self.dataset.unit.removesuffix('s'))} are unreadable")
         if len(batch["index"]) == 0:  # every rank must take part in a step, even without samples
             return self.dataset.filler() | {"filler": True}
         return batch

@@ -10,6 +10,8 @@ import numpy as np
 from PIL import Image
 from PIL.TiffImagePlugin import OPEN_INFO, ImageFileDirectory_v2
 
+from vit.messages import number_of
+
 FULL = "full"  # integers 0..65535, floats 0..1: the range of the container
 RULES = ("auto", FULL, "percentile")
 Range = str | tuple[float, float]  # FULL, or the values that are mapped to 0 and 255
@@ -39,7 +41,8 @@ class MeasuredRange(NamedTuple):
     def text(self, rule: str) -> str:
         """One line for the log and the audit."""
         arrays = f" ({self.dtype} arrays)" if self.dtype else ""
-        seen = f"values {self.low:g}..{self.high:g} in {self.images} training images of more than 8 bits{arrays}"
+        images = number_of(self.images, "training image")
+        seen = f"values {self.low:g}..{self.high:g} in {images} of more than 8 bits{arrays}"
         if self.range == FULL:
             return f"{seen}; the full range of the format is mapped to 0..255 (data.preprocessing.range={rule})"
         low, high = self.range

@@ -20,7 +20,7 @@ from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
 from vit.data.splits.names import UnusedSplits
 from vit.files.untrusted import LimitError, open_decompressed
-from vit.messages import list_names
+from vit.messages import agree, list_names, number_of
 
 TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
 Column = str | int  # a name, or in a file without a header line a number from 0
@@ -90,7 +90,8 @@ def read_columns(
     short = next((key for key, values in found.items() if len(values) < len(numbers)), None)
     if short:
         count = len(found[short])
-        raise DataError(f"{path}: only {count} of {len(numbers)} lines have {short}; add it to all or none")
+        raise DataError(f"{path}: only {count} of {number_of(len(numbers), 'line')} {agree(count, 'has', 'have')} "
+                        f"{short}; add it to all or none")
     return found, np.array(numbers)
 
 
@@ -119,11 +120,12 @@ def drop_empty(
     if left_out and on_empty == "error":
         first = min(left_out)
         raise DataError(
-            f"{names[first]}: {left_out[first]}, as in {len(left_out)} of {len(full)} lines; add the text, "
-            "or leave them out with data.on_empty=skip"
+            f"{names[first]}: {left_out[first]}, as in {len(left_out)} of {number_of(len(full), 'line')}; add the "
+            "text, or leave them out with data.on_empty=skip"
         )
     if left_out and not full.any():
-        raise DataError(f"{names[0]}: {left_out[0]}, and none of the {len(full)} lines has text in each column")
+        raise DataError(f"{names[0]}: {left_out[0]}, and none of the {number_of(len(full), 'line')} has text in each "
+                        "column")
     return np.flatnonzero(full), [(names[i], left_out[i]) for i in sorted(left_out)]
 
 
@@ -256,7 +258,8 @@ def _indices(path: Path, header: list[str], requested: Sequence[tuple[str, Colum
 
 def _cell(path: Path, number: int, row: list[str], index: int) -> str:
     if not 0 <= index < len(row):
-        raise DataError(f"{path} line {number}: has no column {index}; its {len(row)} columns are numbered from 0")
+        raise DataError(f"{path} line {number}: has no column {index}; its {number_of(len(row), 'column')} are "
+                        "numbered from 0")
     return row[index]
 
 

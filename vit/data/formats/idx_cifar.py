@@ -13,6 +13,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.splits.split import Split, array_split
 from vit.files.untrusted import LimitError, open_decompressed, open_regular
+from vit.messages import number_of
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -97,8 +98,8 @@ def _load_batch(path: Path, labels: bytes, classes: int) -> dict[bytes, Any]:
     batch = _load(path, {b"data": np.ndarray, labels: list | np.ndarray})
     data, numbers = batch[b"data"], batch[labels]
     if data.dtype != np.uint8 or data.shape != (len(numbers), 3072):
-        raise DataError(f"{path}: holds {data.dtype} of shape {data.shape} with {len(numbers)} labels, expected uint8 "
-                        f"of ({len(numbers)}, 3072); download the file again")
+        raise DataError(f"{path}: holds {data.dtype} of shape {data.shape} with {number_of(len(numbers), 'label')}, "
+                        f"expected uint8 of ({len(numbers)}, 3072); download the file again")
     if not all(isinstance(number, int | np.integer) and 0 <= number < classes for number in numbers):
         raise DataError(f"{path}: has labels that are not integers in 0..{classes - 1}; download the file again")
     return batch

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from vit.data.errors import printable
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import is_image_name
-from vit.messages import quoted
+from vit.messages import agree, number_of, quoted
 
 log = logging.getLogger("vit")
 
@@ -37,8 +37,9 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
         names = ["/".join(_parts(name)[len(stale):]) for name in names]
         found, missing, similar = _resolve(root, names, search)
     if similar:
-        log.warning("%s: %d of %d files differ from their names in the table by case, Unicode form, white space or "
-                    "extension, such as %r, which is %r", printable(str(table)), len(similar), len(names),
+        log.warning("%s: %d of %s %s from the names in the table by case, Unicode form, white space or "
+                    "extension, such as %r, which is %r", printable(str(table)), len(similar),
+                    number_of(len(names), "file"), agree(len(similar), "differs", "differ"),
                     printable(names[similar[0]]), printable(found[similar[0]]))
     return found, missing
 

@@ -10,7 +10,7 @@ from vit.data.errors import printable
 from vit.data.formats.zip_archives import Archive
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import ImageFiles
-from vit.messages import list_names
+from vit.messages import list_names, number_of
 
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".npz")
 ANNOTATIONS = (".mat", ".xml", ".txt")
@@ -26,7 +26,7 @@ def inner_classes(root: Path | Archive, files: ImageFiles) -> str:
     if isinstance(root, Archive) or not inner:
         return ""
     fix = shlex.quote(f"data.root={os.path.join(str(root), outer)}")
-    return f"; if the {len(inner)} folders in it are the classes, set {fix}"
+    return f"; if the {number_of(len(inner), 'folder')} in it are the classes, set {fix}"
 
 
 def deeper_classes(directory: str, files: ImageFiles) -> str:
@@ -35,8 +35,8 @@ def deeper_classes(directory: str, files: ImageFiles) -> str:
     inside = os.path.join(directory, outer)
     if not inner:
         return ""
-    return (f"the {len(inner)} folders with images ({list_names(map(printable, sorted(inner)), 5)}) are in its folder "
-            f"{printable(inside)}; move them to {printable(directory)}")
+    return (f"the {number_of(len(inner), 'folder')} with images ({list_names(map(printable, sorted(inner)), 5)}) are "
+            f"in its folder {printable(inside)}; move them to {printable(directory)}")
 
 
 def other_source(root: Path | Archive, files: ImageFiles) -> str:

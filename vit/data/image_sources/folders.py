@@ -29,6 +29,7 @@ from vit.data.source import Source
 from vit.data.splits.names import is_split_name, match_splits, similar_splits
 from vit.data.splits.split import Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
+from vit.messages import agree, number_of
 
 log = logging.getLogger("vit")
 
@@ -198,8 +199,8 @@ def files_and_rest(root: Path | Archive, directories: Sequence[str]) -> ImageFil
         count = len(rest.below(flat))
         if count:
             known = f"; {KIT} or {KAGGLE} beside it states the classes of ImageNet" if is_imagenet(root / flat) else ""
-            raise DataError(f"{root / flat}: has {count} images but no class folders; move them to {flat}/CLASS, or "
-                            f"rename {flat} to leave them out{known}")
+            raise DataError(f"{root / flat}: has {number_of(count, 'image')} but no class folders; move them to "
+                            f"{flat}/CLASS, or rename {flat} to leave them out{known}")
     read = {os.path.realpath(os.path.join(str(root), name)) for name in found.folders}  # by links from the splits
     unread = {name for name in rest.folders if os.path.realpath(os.path.join(str(root), name)) not in read}
     names = [name for name in rest.images if os.path.dirname(name) in unread] + [name for name, _ in rest.left_out]
@@ -214,8 +215,9 @@ def _check_classes(classes: list[str], found: list[str], directory: Path) -> Non
     unknown = [c for c in found if c not in known]
     if unknown:
         raise DataError(
-            f"{directory}: {len(unknown)} of its {len(found)} classes are not among the {len(classes)} of train "
-            f"({', '.join(map(printable, unknown[:5]))}); rename or remove the folders, or add training images"
+            f"{directory}: {len(unknown)} of its {number_of(len(found), 'class')} {agree(len(unknown), 'is', 'are')} "
+            f"not among the {len(classes)} of train ({', '.join(map(printable, unknown[:5]))}); rename or remove the "
+            "folders, or add training images"
         )
 
 

@@ -121,8 +121,8 @@ def _multi_label_split(
 ) -> tuple[list[str], Split]:
     names = names or [str(i) for i in range(labels.shape[1])]
     if labels.shape[1] != len(names) or not np.isin(labels, (0, 1)).all():
-        raise DataError(f"{path}: the {key} labels have shape {labels.shape}; expected 0 or 1 for each of {len(names)} "
-                        "classes")
+        raise DataError(f"{path}: the {key} labels have shape {labels.shape}; expected 0 or 1 for each of "
+                        f"{len(names)} classes")
     return names, _samples(path, key, images, labels.astype(bool))
 
 

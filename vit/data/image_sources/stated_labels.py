@@ -16,6 +16,7 @@ from vit.data.formats.zip_archives import Archive, is_hidden, read_entry
 from vit.data.image_sources.files import is_image_name
 from vit.data.splits.names import match_splits
 from vit.files.untrusted import LimitError
+from vit.messages import agree, number_of
 
 TINY, KAGGLE = "val_annotations.txt", "LOC_val_solution.csv"
 NUMBERS, NAMES = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"  # of the development kit
@@ -59,13 +60,14 @@ class StatedLabels:
         stems = {name: PurePath(name).stem for name in names}
         found = [name for name in names if stems[name] in self.classes]
         if not found:
-            raise DataError(f"{self.file}: names none of the {len(names)} images in {self.folder}; unpack the data set "
-                            "again")
+            raise DataError(f"{self.file}: names none of the {number_of(len(names), 'image')} in {self.folder}; unpack "
+                            "the data set again")
         unknown = sorted({self.classes[stems[name]] for name in found} - index.keys())
         if unknown:
             listed = ", ".join(map(printable, unknown[:5]))
-            raise DataError(f"{self.file}: {len(unknown)} classes of images in {self.folder} are not among the "
-                            f"{len(classes)} of train ({listed}); add their training images, or remove these images")
+            raise DataError(f"{self.file}: {number_of(len(unknown), 'class')} of images in {self.folder} "
+                            f"{agree(len(unknown), 'is', 'are')} not among the {len(classes)} of train ({listed}); add "
+                            "their training images, or remove these images")
         reason = f"without a label in {self.file.name}"
         left_out = [(name, reason) for name in names if stems[name] not in self.classes]
         missing = sorted(self.classes.keys() - set(stems.values()))
@@ -158,7 +160,8 @@ def _kit_classes(file: Path | Archive) -> dict[str, str]:
     found = {}
     for number, line in enumerate(_lines(file), 1):
         if not line.strip().isdecimal() or int(line) not in names:
-            raise DataError(f"{file} line {number}: {line!r} is not one of the {len(names)} classes of {NAMES}")
+            raise DataError(f"{file} line {number}: {line!r} is not one of the {number_of(len(names), 'class')} of "
+                            f"{NAMES}")
         found[f"ILSVRC2012_val_{number:08}"] = names[int(line)]
     return found
 

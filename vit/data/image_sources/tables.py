@@ -36,7 +36,7 @@ from vit.data.splits.names import SPLIT_NAMES, UnusedSplits, match_splits, split
 from vit.data.splits.split import Raw, Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
-from vit.messages import quoted
+from vit.messages import agree, number_of, quoted
 
 JSON_LINES = (".jsonl", ".ndjson")
 NOT_TABLES = {  # of which some would be read as lines of text
@@ -189,7 +189,8 @@ def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, lis
                         "images and one of labels, or .npz arrays")
     rows = _by_white_space(list(numbered_rows(path)))
     if len(rows) <= headed:
-        raise DataError(f"{path}: has {max(len(rows) - 1, 0)} rows; expected a header line and one line per image")
+        raise DataError(f"{path}: has {number_of(max(len(rows) - 1, 0), 'row')}; expected a header line and one line "
+                        "per image")
     header = _header(path, [row for _, row in rows]) if headed else list(range(len(rows[0][1])))
     wrong = next(((number, row) for number, row in rows if len(row) != len(header)), None)
     if wrong:
@@ -280,8 +281,9 @@ def _samples(
     if missing and (on_bad_sample != "skip" or len(missing) == len(names)):
         first = quoted(names[missing[0]], 200)
         raise FileNotFoundError(
-            f"{path}: {len(missing)} of {len(names)} files do not exist under {root}, first {first}; set data.root to "
-            "their folder, or leave these rows out with data.on_bad_sample=skip"
+            f"{path}: {len(missing)} of {number_of(len(names), 'file')} {agree(len(missing), 'does', 'do')} not exist "
+            f"under {root}, first {first}; set data.root to their folder, or leave these rows out with "
+            "data.on_bad_sample=skip"
         )
     return file_split(root, names, labels), missing
 

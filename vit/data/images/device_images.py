@@ -9,6 +9,7 @@ from vit.data.errors import DataError
 from vit.data.images.dataset import Batch, ImageDataset
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.splits.split import Split
+from vit.messages import number_of
 
 
 class DeviceImages(ImageDataset):
@@ -35,8 +36,9 @@ class DeviceImages(ImageDataset):
         needed = len(split) * preprocessing.channels * height * width
         if needed > cache_bytes:
             raise DataError(
-                f"data.cache=device needs {needed / 1e9:.3g} GB for {len(split):,} images of {height}x{width} pixels, "
-                f"but data.cache_limit is {cache_bytes / 1e9:.3g}; raise it, or use data.cache=disk"
+                f"data.cache=device needs {needed / 1e9:.3g} GB for {number_of(len(split), 'image')} of "
+                f"{height}x{width} pixels, but data.cache_limit is {cache_bytes / 1e9:.3g}; raise it, or use "
+                "data.cache=disk"
             )
         super().__init__(split, preprocessing, cache=True, on_bad_sample=on_bad_sample, fill=fill)
 

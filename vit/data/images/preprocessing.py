@@ -27,6 +27,7 @@ from vit.data.decoding.decode import (
 from vit.data.formats.zip_archives import ArchivedFile
 from vit.data.images.stored_preprocessing import StoredPreprocessing
 from vit.files.untrusted import read_bytes
+from vit.messages import number_of
 
 RESIZES = ("shorter", "squash", "pad", "none")
 INTERPOLATIONS = {
@@ -99,7 +100,7 @@ class Preprocessing(StoredPreprocessing):
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError(
                 f"mode {self.mode} has {self.channels} channels, but mean has {len(self.mean)} "
-                f"and std {len(self.std)} values"
+                f"and std {number_of(len(self.std), 'value')}"
             )
         if not all(map(math.isfinite, self.mean)):
             raise ValueError(f"mean {self.mean} must be a finite number in every channel")

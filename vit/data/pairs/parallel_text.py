@@ -21,6 +21,7 @@ from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, row
 from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings
 from vit.data.splits.names import SPLIT_NAMES, warn_without_effect
+from vit.messages import number_of
 
 Found = tuple[PairSplit, list[tuple[str, str]]]
 
@@ -133,8 +134,8 @@ def _two_files(first: Path, second: Path, on_empty: str, strip: bool) -> Found:
     sources, targets = read_lines(first), read_lines(second)
     if len(sources) != len(targets):
         raise DataError(
-            f"{first} has {len(sources)} lines but {second.name} has {len(targets)}: line i of one must be the "
-            "translation of line i of the other; find the line from which they differ"
+            f"{first} has {number_of(len(sources), 'line')} but {second.name} has {len(targets)}: line i of one must "
+            "be the translation of line i of the other; find the line from which they differ"
         )
     if not sources:
         raise DataError(f"{first}: has 0 lines; expected one sentence per line")

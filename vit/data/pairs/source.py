@@ -13,6 +13,7 @@ from vit.data.sample_names import ConcatSequence, SelectedStrings
 from vit.data.splits.names import SPLIT_NAMES, split_of
 from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys
 from vit.data.splits.splitting import assign_splits, validation_fraction
+from vit.messages import number_of
 
 
 @dataclass(frozen=True)
@@ -159,13 +160,13 @@ def rows_by_split(
     if wrong and on_unknown == "error":
         listed = ", ".join(name for names in SPLIT_NAMES.values() for name in names)
         raise DataError(f"{names[wrong[0]]}: split {values[wrong[0]]!r} is not one of {listed}; {len(wrong)} "
-                        f"of {len(values)} lines have such splits")
+                        f"of {number_of(len(values), 'line')} have such splits")
     if left_out is not None:
         left_out += [(names[i], f"is of the split {values[i]!r}") for i in wrong]
     parts = {key: np.flatnonzero(found == key) for key in SPLIT_NAMES if (found == key).any()}
     if "train" not in parts and need_train:
         raise DataError(
-            f"{names[0]}: none of the {len(values)} lines is of the split train; splits found: "
+            f"{names[0]}: none of the {number_of(len(values), 'line')} is of the split train; splits found: "
             f"{', '.join(parts)}"
         )
     return parts

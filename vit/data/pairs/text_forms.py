@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from vit.data.identity import to_nfc
-from vit.messages import quoted
+from vit.messages import agree, number_of, quoted
 
 log = logging.getLogger("vit")
 
@@ -18,8 +18,8 @@ def strip_texts(column: str, texts: list[str], names: Sequence[str]) -> list[str
     # an empty text is reported by on_empty
     changed = [i for i, (old, new) in enumerate(zip(texts, stripped, strict=True)) if new and len(old) != len(new)]
     if changed:
-        log.info("%s: white space around %d of %d texts is removed, such as %s in %s; data.strip=false leaves it",
-                 column, len(changed), len(texts), quoted(texts[changed[0]]), names[changed[0]])
+        log.info("%s: white space around %d of %s is removed, such as %s in %s; data.strip=false leaves it",
+                 column, len(changed), number_of(len(texts), "text"), quoted(texts[changed[0]]), names[changed[0]])
     return stripped
 
 
@@ -33,7 +33,8 @@ def warn_about_mixed_forms(column: str, texts: Sequence[str], names: Sequence[st
     twice = sorted(composed & set().union(*texts))
     if twice:
         example = next(i for i in other if twice[0] in to_nfc(texts[i]) and twice[0] not in texts[i])
-        log.warning("%s: %d of %d texts are not in Unicode's NFC form, such as %s in %s, while others have %s as one "
+        log.warning("%s: %d of %s %s not in Unicode's NFC form, such as %s in %s, while others have %s as one "
                     "character; both forms look the same, but are different for a model: convert the texts with "
-                    "unicodedata.normalize('NFC', text)", column, len(other), len(texts),
+                    "unicodedata.normalize('NFC', text)", column, len(other),
+                    number_of(len(texts), "text"), agree(len(other), "is", "are"),
                     quoted(texts[example], format=ascii), names[example], ", ".join(map(ascii, twice[:3])))

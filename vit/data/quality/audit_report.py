@@ -7,6 +7,7 @@ from typing import Any
 from vit.data.decoding.bit_depth import FULL, Range
 from vit.data.errors import printable
 from vit.data.image_sources.files import summary
+from vit.messages import agree, number_of
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ class AuditReport:
             return None
         first = self.unreadable[0]
         return (
-            f"{printable(first.name)}: {first.reason}; {len(self.unreadable)} of {self.total} images are unreadable: "
-            "remove them, or leave them out with data.on_bad_sample=skip"
+            f"{printable(first.name)}: {first.reason}; {len(self.unreadable)} of {number_of(self.total, 'image')} "
+            f"{agree(len(self.unreadable), 'is', 'are')} unreadable: remove them, or leave them out with "
+            "data.on_bad_sample=skip"
         )
 
     def bad_samples(self, decoded: bool = True) -> list[tuple[str, int, str]]:
@@ -65,7 +67,8 @@ class AuditReport:
 
     def text(self, limit: int = 10) -> str:
         """A report for the terminal; lists longer than `limit` are cut, in contrast to `to_dict`."""
-        lines = [f"{self.source}: {self.total} images, {len(self.classes)} classes, {self.seconds:.1f} s"]
+        classes = number_of(len(self.classes), "class")
+        lines = [f"{self.source}: {number_of(self.total, 'image')}, {classes}, {self.seconds:.1f} s"]
         lines.append(f"headers read {self.headers}, decoded and hashed {self.decoded} of {self.total}")
         lines += list(_class_table(self.classes, self.counts))
         shown = list(self.sizes.items())[:limit]
@@ -82,11 +85,12 @@ class AuditReport:
             lines.append(f"{len(rare)} other remarks: {sum(len(names) for _, names in rare)}")
         lines.append(f"unreadable: {len(self.unreadable)}{_first(self.unreadable, limit)}")
         lines += [f"  {printable(b.name)}: {b.reason}" for b in self.unreadable[:limit]]
-        lines.append(f"same content in different splits: {len(self.duplicates)} groups{_first(self.duplicates, limit)}")
+        lines.append("same content in different splits: "
+                     f"{number_of(len(self.duplicates), 'group')}{_first(self.duplicates, limit)}")
         lines += [f"  {_join_names([name for _, name in group], 5, ' = ')}" for group in self.duplicates[:limit]]
         if self.contradictions:
             first = _first(self.contradictions, limit)
-            lines.append(f"same content with different labels: {len(self.contradictions)} groups{first}")
+            lines.append(f"same content with different labels: {number_of(len(self.contradictions), 'group')}{first}")
             named = [[f"{name} ({label})" for name, label in group] for group in self.contradictions[:limit]]
             lines += [f"  {_join_names(group, 5, ' = ')}" for group in named]
         reasons = f" ({summary(self.left_out)})" if self.left_out else ""

@@ -12,7 +12,7 @@ from vit.data.errors import DataError, printable
 from vit.data.formats.delimited import numbered_rows
 from vit.data.identity import to_nfc
 from vit.data.source import Source, separator_of
-from vit.messages import did_you_mean, nearest_names
+from vit.messages import did_you_mean, nearest_names, number_of
 
 log = logging.getLogger("vit")
 
@@ -60,7 +60,7 @@ def apply_corrections(source: Source, path: str | Path) -> Source:
             corrected.append((name, before, new))
     for name, before, new in corrected[:LOGGED]:
         log.info("corrected %s: %s, was %s", printable(name), printable(new), printable(before))
-    log.info("data.corrections=%s: %d labels changed", path, len(corrected))
+    log.info("data.corrections=%s: %s changed", path, number_of(len(corrected), "label"))
     splits = {key: replace(split, labels=labels[key]) for key, split in source.splits.items()}
     return replace(source, splits=splits, corrected=[*source.corrected, *corrected])
 
@@ -156,7 +156,8 @@ def _find(path: Path, line: int, name: str, positions: dict[str, list[tuple[str,
     if len(found) == 1:
         return found[0]
     if found:
-        raise DataError(f"{path} line {line}: {len(found)} samples are called {printable(name)}; remove the line")
+        raise DataError(f"{path} line {line}: {number_of(len(found), 'sample')} are called {printable(name)}; remove "
+                        "the line")
     end = name.rpartition("/")[2]
     likely = [each for each in positions if each.rpartition("/")[2] == end] or list(positions)[:SIMILAR]
     raise DataError(f"{path} line {line}: the data has no sample {printable(name)!r}"
@@ -177,7 +178,7 @@ def _encoded(
         names = [] if text == separator else [name.strip() for name in text.split(separator)]
     for name in names:
         if to_nfc(name) not in index:
-            raise DataError(f"{path} line {line}: {name!r} is not one of the {len(source.classes)} classes"
+            raise DataError(f"{path} line {line}: {name!r} is not one of the {number_of(len(source.classes), 'class')}"
                             f"{did_you_mean(nearest_names(name, source.classes))}")
     if not source.multi_label:
         return index[to_nfc(text)]

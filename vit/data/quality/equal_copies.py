@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from vit.data.errors import printable
 from vit.data.splits.recorded import Entry
+from vit.messages import agree, number_of
 
 log = logging.getLogger("vit")
 
@@ -21,9 +22,9 @@ def warn_about_repeats(entries: Mapping[str, Sequence[Entry]], labelled: bool) -
     for split, each in entries.items():
         repeated = [entry for entry in each if entry.fingerprint in trained] if split != "train" else []
         if repeated:
-            log.warning("%d of %d samples of %s have the content of a training sample, such as %s = %s", len(repeated),
-                        len(each), split, printable(repeated[0].name),
-                        printable(trained[repeated[0].fingerprint].name))
+            log.warning("%d of %s of %s %s the content of a training sample, such as %s = %s", len(repeated),
+                        number_of(len(each), "sample"), split, agree(len(repeated), "has", "have"),
+                        printable(repeated[0].name), printable(trained[repeated[0].fingerprint].name))
     if labelled:
         _warn_about_contradictions(entries)
 

@@ -32,6 +32,7 @@ from vit.data.quality.near_copies import (
     read_thumbnails,
 )
 from vit.data.source import Source
+from vit.messages import agree, number_of
 
 log = logging.getLogger("vit")
 
@@ -59,9 +60,10 @@ def near_copies_by_model(
     thumbnails = read_thumbnails(source, preprocessing, progress)
     large = np.flatnonzero(thumbnails.sides >= MIN_SIDE)
     if len(large) < FEWEST:
-        raise DataError(f"{len(large)} of the {len(thumbnails.sides)} images are too few for near copies by features "
-                        f"(relative to the data set): it needs {FEWEST} or more that can be decoded, are not of "
-                        f"one colour and have sides of {MIN_SIDE} pixels or more; leave the model out")
+        raise DataError(f"{len(large)} of the {number_of(len(thumbnails.sides), 'image')} "
+                        f"{agree(len(large), 'is', 'are')} too few for near copies "
+                        f"by features (relative to the data set): it needs {FEWEST} or more that can be decoded, are "
+                        f"not of one colour and have sides of {MIN_SIDE} pixels or more; leave the model out")
     features = featurize([thumbnails.positions[i] for i in large])
     found = {PIXELS: find_pairs(thumbnails.pixels, progress)}
     for way, pairs in find_feature_pairs(features, thumbnails.pixels[large], progress).items():

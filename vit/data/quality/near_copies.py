@@ -25,6 +25,7 @@ from vit.data.images.packed import PackedPreprocessing
 from vit.data.progress import StageProgress, reported
 from vit.data.source import Source
 from vit.data.threads import map_in_threads
+from vit.messages import number_of
 
 log = logging.getLogger("vit")
 
@@ -303,7 +304,7 @@ def _cut(image: np.ndarray, windows: np.ndarray) -> np.ndarray:
 def describe_pairs(pairs: Sequence[NearCopy], limit: int = 10) -> str:
     """Lines for the terminal: how many pairs there are, and the first ones."""
     splits, classes = sum(p.across_splits for p in pairs), sum(p.across_classes for p in pairs)
-    lines = [f"near copies: {len(pairs)} pairs, {splits} across splits, {classes} across classes"
+    lines = [f"near copies: {number_of(len(pairs), 'pair')}, {splits} across splits, {classes} across classes"
              + (f", the first {limit}:" if len(pairs) > limit else "")]
     for pair in pairs[:limit]:
         ends = " = ".join(f"{split}: {printable(name)}" + (f" ({printable(label)})" if label else "")

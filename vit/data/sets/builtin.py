@@ -13,6 +13,7 @@ from vit.data.source import Source
 from vit.data.splits.names import match_splits
 from vit.data.splits.split import Split, array_split
 from vit.data.splits.splitting import hold_out, with_validation
+from vit.messages import number_of
 
 DIGITS_FILE = "datasets/data/digits.csv.gz"  # in the package sklearn
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
@@ -117,7 +118,8 @@ def _idx_splits(name: str, root: Path, folder_name: str) -> dict[str, Split]:
             read_idx(_first(name, directories, f"{stem}-{part}")) for part in ("images-idx3-ubyte", "labels-idx1-ubyte")
         )
         if len(images) != len(labels):
-            raise DataError(f"{name}: {stem} has {len(images)} images but {len(labels)} labels; download them again")
+            raise DataError(f"{name}: {stem} has {number_of(len(images), 'image')} but "
+                            f"{number_of(len(labels), 'label')}; download them again")
         splits[key] = array_split(images, labels, f"{name} {key}")
     return splits
 

@@ -22,6 +22,7 @@ from vit.data.splits.names import SPLIT_NAMES, match_splits, warn_without_effect
 from vit.data.splits.split import Raw, Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
+from vit.messages import number_of
 
 log = logging.getLogger("vit")
 
@@ -82,7 +83,8 @@ def hub(
         columns = _find_image_column(name, rows, image), _find_label_column(name, rows, label)
         labels = rows[columns[1]][:]
         if classes is not None and key != "train" and _labels_are_withheld(labels):
-            left_out.append((f"split {key}", f"all of its {len(labels)} labels are -1, so they are withheld"))
+            reason = f"all of its {number_of(len(labels), 'label')} are -1, so they are withheld"
+            left_out.append((f"split {key}", reason))
             continue
         # val and test are matched with the classes of train, in their order
         stored = _class_names(rows.features[columns[1]])

@@ -8,6 +8,7 @@ import numpy as np
 from vit.data.class_rows import rows_by_class
 from vit.data.errors import DataError, printable
 from vit.data.identity import hash_positions
+from vit.messages import number_of
 
 ROUNDS = 4  # rounds of moving samples between folds; one or two suffice unless there are few groups
 CLASS_SLACK, TOTAL_SLACK = 0.5, 0.25  # by which a fold may differ from its share of a class, and of all samples
@@ -25,9 +26,9 @@ def parse_fold(text: str) -> tuple[int, int]:
         raise DataError(f"data.fold={text} is not k/n, such as 1/5 for the first of 5 folds")
     k, n = map(int, found.groups())
     if n < 2:
-        raise DataError(f"data.fold={text}: {n} folds; there must be 2 or more")
+        raise DataError(f"data.fold={text}: {number_of(n, 'fold')}; there must be 2 or more")
     if not 1 <= k <= n:
-        raise DataError(f"data.fold={text}: fold {k} is out of range, the {n} folds are 1/{n} to {n}/{n}")
+        raise DataError(f"data.fold={text}: fold {k} is out of range, the {number_of(n, 'fold')} are 1/{n} to {n}/{n}")
     return k, n
 
 
@@ -93,7 +94,8 @@ class _Balance:
         """Raises DataError for a class with fewer units than folds, and for a unit larger than a fold."""
         total, grouped = int(self.counts[:, -1].sum()), len(self.hashes) < len(self.unit)
         if total < self.folds:
-            raise DataError(f"{total} samples cannot be divided into {self.folds} folds; use at most {total} folds")
+            raise DataError(f"{number_of(total, 'sample')} cannot be divided into {number_of(self.folds, 'fold')}; use "
+                            f"at most {number_of(total, 'fold')}")
         sizes = self.entry_count[self.entry_class == self.width - 1]
         largest = int(sizes.argmax())
         if sizes[largest] > max(GROUP_LIMIT * total / self.folds, 1):
@@ -107,8 +109,8 @@ class _Balance:
             unit = "groups" if grouped else "samples"
             name, count = printable(classes[few[0]]), units[few[0]]
             fix = f"use at most {count} folds" if count > 1 else "leave it out"
-            raise DataError(f"class {name!r} has {count} {unit}, fewer than the {self.folds} folds, so a fold would "
-                            f"lack it; add {unit} to it, or {fix}")
+            raise DataError(f"class {name!r} has {number_of(count, unit.removesuffix('s'))}, fewer than the "
+                            f"{self.folds} folds, so a fold would lack it; add {unit} to it, or {fix}")
 
     def level(self) -> None:
         """Moves units until all counts are within their bounds, as far as single moves achieve it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vit.data.errors import DataError, printable
 from vit.data.source import Source
 from vit.data.splits.split import Split, keys
+from vit.messages import agree, number_of
 
 log = logging.getLogger("vit")
 
@@ -88,8 +89,9 @@ def _check_and_log_groups(source: Source, group: str | int, every: Sequence[str]
         samples = next(iter(source.splits.values()))
         example = printable(samples.names[0])
         if has_column(samples):
-            raise DataError(f"data.group={group} is an empty column of {len(every)} {unit}s, such as {example!r}")
-        raise DataError(f"data.group={group} matches none of the file names of {len(every)} {unit}s, such as "
+            raise DataError(f"data.group={group} is an empty column of {number_of(len(every), unit)}, such as "
+                            f"{example!r}")
+        raise DataError(f"data.group={group} matches none of the file names of {number_of(len(every), unit)}, such as "
                         f"{example!r}; a value with '(' that is not the name of a column is a regular expression")
     if len(distinct) == 1:
         raise DataError(f"data.group={group}: all {len(every)} {unit}s are in one group, {printable(every[0])!r}, "
@@ -98,12 +100,13 @@ def _check_and_log_groups(source: Source, group: str | int, every: Sequence[str]
         log.warning("data.group=%s: each of the %d %ss is a group of its own, so grouping changes nothing", group,
                     len(every), unit)
         return
-    log.info("data.group=%s: %d %ss in %d groups", group, len(every), unit, len(distinct))
+    log.info("data.group=%s: %s in %s", group, number_of(len(every), unit), number_of(len(distinct), "group"))
     if alone:
         name = next(source.splits[split].names[i] for split, each in found.items() for i, key in enumerate(each)
                     if key.startswith(OWN))
-        log.warning("data.group=%s: %d of %d %ss have no group and are a group each, such as %s", group, alone,
-                    len(every), unit, printable(name))
+        log.warning("data.group=%s: %d of %s %s and %s a group each, such as %s", group, alone,
+                    number_of(len(every), unit), agree(alone, "has no group", "have no group"),
+                    agree(alone, "is", "are"), printable(name))
 
 
 def check_apart(source: Source, found: dict[str, list[str]], group: str | int) -> None:
@@ -121,6 +124,7 @@ def check_apart(source: Source, found: dict[str, list[str]], group: str | int) -
                 crossing.setdefault(key, (splits[key], split))
     if crossing:
         key, (one, other) = next(iter(crossing.items()))
-        raise DataError(f"{source.name}: {len(crossing)} groups of data.group={group} are in more than one of the "
-                        f"splits that the data states, such as {printable(key)!r} in {one} and {other}; move them to "
-                        "one split, or use data.fold=k/n, which makes new splits")
+        raise DataError(f"{source.name}: {number_of(len(crossing), 'group')} of data.group={group} "
+                        f"{agree(len(crossing), 'is', 'are')} in more than one of the splits that the data states, "
+                        f"such as {printable(key)!r} in {one} and {other}; move them to one split, or use "
+                        "data.fold=k/n, which makes new splits")

@@ -18,6 +18,7 @@ from vit.data.class_rows import draw_from_each, rows_by_class
 from vit.data.errors import DataError
 from vit.data.identity import hash_positions
 from vit.data.splits.split import Split, keys
+from vit.messages import number_of
 
 PARTS = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
@@ -204,7 +205,8 @@ def with_validation(splits: dict[str, Split], count: int | None, fraction: float
     if count < 0:
         raise DataError(f"data.val={count} must be at least 0, the number of {unit}s to hold out")
     if count >= len(train):
-        raise DataError(f"val={count} {unit}s cannot be held out of {len(train)} training {unit}s; lower data.val")
+        raise DataError(f"val={count}: so many {unit}s cannot be held out of "
+                        f"{number_of(len(train), f'training {unit}')}; lower data.val")
     remaining, held_out = hold_out(train.labels, count, seed)
     return {"train": train.take(remaining), "val": train.take(held_out)} | rest
 

@@ -14,6 +14,7 @@ from vit.data.sample_names import ConcatSequence, SelectedStrings
 from vit.data.splits.split import concat_groups
 from vit.data.text.token_ids import Tokens, find_too_long, tokenize
 from vit.data.text.tokenizers import BOS, EOS, Tokenizer
+from vit.messages import number_of
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ def truncated_lengths(lengths: np.ndarray, max_sum: int) -> np.ndarray:
         ValueError: `max_sum` is less than one token per text.
     """
     if max_sum < len(lengths):
-        raise ValueError(f"max_len leaves {max_sum} tokens for {len(lengths)} texts, after the special ones; raise it")
+        raise ValueError(f"max_len leaves {number_of(max_sum, 'token')} for {number_of(len(lengths), 'text')}, after "
+                         "the special ones; raise it")
     if len(lengths) == 1:
         return np.minimum(lengths, max_sum)
     first = np.minimum(lengths[0], np.maximum(max_sum - lengths[1], (max_sum + 1) // 2))

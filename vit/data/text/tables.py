@@ -28,7 +28,7 @@ from vit.data.splits.names import UnusedSplits
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
 from vit.files.untrusted import read_bytes
-from vit.messages import list_names
+from vit.messages import list_names, number_of
 
 
 def text_table(
@@ -153,8 +153,9 @@ def _classes(
     for i in rows:
         if values[i] not in index:
             raise DataError(
-                f"{names[i]}: label {values[i]!r} is not among the {len(listed)} classes ({', '.join(listed[:5])}"
-                f"{', ...' if len(listed) > 5 else ''}) and labels are not their indices from 0 either"
+                f"{names[i]}: label {values[i]!r} is not among the {number_of(len(listed), 'class')} "
+                f"({', '.join(listed[:5])}{', ...' if len(listed) > 5 else ''}) and labels are not their indices from "
+                "0 either"
             )
         labels[i] = index[values[i]]
     return listed, labels

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vit.data.errors import DataError
 from vit.data.text.tokenizers import BOS, EOS, PAD, Tokenizer
-from vit.messages import check_several
+from vit.messages import check_several, number_of
 
 ON_LONG = ("error", "skip", "cut")
 _CHUNK = 10_000  # texts that are tokenized at once
@@ -94,11 +94,12 @@ def find_too_long(
     long = np.flatnonzero(lengths > max_len).tolist()
     if long and on_long == "error":
         raise DataError(
-            f"{names[long[0]]}: {lengths[long[0]]} tokens are more than data.{key}={max_len}; {len(long)} of "
-            f"{len(lengths)} texts are longer (up to {lengths.max()}): raise data.{key}, or set data.on_long=skip or "
-            "data.on_long=cut"
+            f"{names[long[0]]}: {number_of(lengths[long[0]], 'token')} are more than data.{key}={max_len}; {len(long)} "
+            f"of {number_of(len(lengths), 'text')} are longer (up to {lengths.max()}): raise data.{key}, or set "
+            "data.on_long=skip or data.on_long=cut"
         )
     if on_long == "skip" and 0 < len(long) == len(lengths):
-        raise DataError(f"{names[0]}: all {len(lengths)} texts have more than data.{key}={max_len} tokens, at least "
-                        f"{lengths.min()}: raise data.{key}, or set data.on_long=cut")
-    return {i: f"{lengths[i]} tokens are more than data.{key}={max_len}" for i in long}
+        raise DataError(f"{names[0]}: all {number_of(len(lengths), 'text')} have more than "
+                        f"data.{key}={max_len} tokens, at least {lengths.min()}: raise data.{key}, or set "
+                        "data.on_long=cut")
+    return {i: f"{number_of(lengths[i], 'token')} are more than data.{key}={max_len}" for i in long}

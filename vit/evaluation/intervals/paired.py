@@ -18,7 +18,7 @@ from vit.evaluation.intervals.bootstrap import (
     percentiles,
     resampled_counts,
 )
-from vit.messages import first_line
+from vit.messages import agree, first_line, number_of
 
 PREDICTIONS = "predictions.csv"
 COLUMNS = ("file", "true", "right")
@@ -116,7 +116,8 @@ def read_predictions(run: str | PathLike[str]) -> Predictions:
     check_complete(path, rows, COLUMNS)
     found = {row["file"]: (row["true"], row["right"] == "1") for row in rows}
     if len(found) < len(rows):
-        raise DataError(f"{path} has {len(rows)} rows for {len(found)} files, so samples cannot be matched by name")
+        raise DataError(f"{path} has {number_of(len(rows), 'row')} for {number_of(len(found), 'file')}, so samples "
+                        "cannot be matched by name")
     return found
 
 
@@ -168,7 +169,8 @@ def check_same_references(first: list[tuple[str, str]], second: list[tuple[str, 
     """
     row = next((i for i, (a, b) in enumerate(zip(first, second, strict=False), 1) if a[0] != b[0]), None)
     if row is not None or len(first) != len(second):
-        found = f"{len(first)} and {len(second)} pairs" if row is None else f"other references from row {row} on"
+        lengths = f"{len(first)} and {number_of(len(second), 'pair')}"
+        found = lengths if row is None else f"other references from row {row} on"
         raise DataError(f"{names[0]} and {names[1]} have {found}; evaluate both on the same data: vit evaluate MODEL "
                         "data=... --output FOLDER")
 
@@ -184,8 +186,9 @@ def matched(first: Predictions, second: Predictions, names: tuple[object, object
     """
     alone = first.keys() ^ second.keys()
     if alone:
-        raise DataError(f"{len(alone)} samples are in only one of {names[0]} and {names[1]}, such as {min(alone)!r}; "
-                        "evaluate both on the same data: vit evaluate MODEL data=... --output FOLDER")
+        raise DataError(f"{number_of(len(alone), 'sample')} {agree(len(alone), 'is', 'are')} in only one of {names[0]} "
+                        f"and {names[1]}, such as {min(alone)!r}; evaluate both on the same data: vit evaluate MODEL "
+                        "data=... --output FOLDER")
     for name, (label, _) in first.items():
         if second[name][0] != label:
             raise DataError(f"{name!r} has the label {label!r} in {names[0]} and {second[name][0]!r} in {names[1]}; "

@@ -12,6 +12,7 @@ from vit.data.source import separator_of
 from vit.evaluation.intervals.bootstrap import Interval, resampled_counts
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, label_mean, weighted_f1, weighted_precision
 from vit.evaluation.intervals.paired import NO_ROWS, PREDICTIONS, mcnemar, paired_metrics
+from vit.messages import number_of
 
 FEWEST_IMAGES = 50  # fewest images of a paired comparison, as many as for texts
 MATCH = "exact_match"
@@ -77,11 +78,12 @@ def read_label_sets(run: str | PathLike[str]) -> LabelAnswers:
         raise DataError(f"{path} has a probability that is no finite number; evaluate the model again with vit "
                         "evaluate MODEL --output FOLDER")
     if not truth.any():
-        raise DataError(f"{path}: none of its {len(rows)} images has a label, so there is nothing to compare")
+        raise DataError(f"{path}: none of its {number_of(len(rows), 'image')} has a label, so there is nothing to "
+                        "compare")
     names = [row["file"] for row in rows]
     if len(set(names)) < len(names):
-        raise DataError(f"{path} has {len(rows)} rows for {len(set(names))} files, so samples cannot be matched by "
-                        "name")
+        raise DataError(f"{path} has {number_of(len(rows), 'row')} for {number_of(len(set(names)), 'file')}, so "
+                        "samples cannot be matched by name")
     return LabelAnswers(names, classes, truth, predicted, probabilities)
 
 

@@ -14,6 +14,7 @@ from vit.evaluation.progress import Progress
 from vit.inference import BadInput, Predictor, TextPredictor, named_images
 from vit.inference.image_inputs import Images
 from vit.inference.outputs import captured_features
+from vit.messages import number_of
 
 POOL = 10  # candidates per chosen sample: the most uncertain ones
 MIN_POOL = 200
@@ -99,8 +100,9 @@ def remaining(inputs: Sequence, exclude: Collection[str]) -> list:
     names = ["\t".join(each) if isinstance(each, tuple) else str(each) for each in inputs]
     left = [each for each, name in zip(inputs, names, strict=True) if name not in labelled]
     if exclude and len(left) == len(inputs):
-        raise ValueError(f"none of the {len(exclude)} samples to exclude is among the {len(inputs)} inputs, such as "
-                         f"{sorted(exclude)[0]}; pass the inputs in the same way as for the earlier choice")
+        raise ValueError(f"none of the {number_of(len(exclude), 'sample')} to exclude is among the {len(inputs)} "
+                         f"inputs, such as {sorted(exclude)[0]}; pass the inputs in the same way as for the earlier "
+                         "choice")
     if not left:
         raise ValueError(f"0 of {len(inputs)} inputs are left to choose from, with {len(exclude)} excluded; add inputs")
     return left

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 
+from vit.messages import number_of
 from vit.report.attention.cells import (
     caption,
     colour_scale,
@@ -64,10 +65,10 @@ def tokens_picture(path: str | PathLike[str], maps: TokenMaps, heading: str = "A
 def _draw_summary(cells: Sequence[Axes], maps: TokenMaps, shown: Layers, points: float, named: bool, colours: Theme
                   ) -> None:
     """The mean over the shown layers and, of self-attention, the rollout, large and with the names of the tokens."""
-    mean = next(iter(shown)) if len(shown) == 1 else f"{len(shown)} layers"
+    mean = next(iter(shown)) if len(shown) == 1 else f"{number_of(len(shown), 'layer')}"
     drawn = {f"mean of {mean}, all heads": replace(maps, layers=shown).mean()}
     if maps.is_self_attention:
-        drawn[f"rollout over {len(maps.layers)} layer{'s' if len(maps.layers) > 1 else ''}"] = maps.rollout()
+        drawn[f"rollout over {number_of(len(maps.layers), 'layer')}"] = maps.rollout()
     for axes, (name, weights) in zip(cells, drawn.items(), strict=False):  # the last cells may be of the pooling
         _draw_weights(axes, weights, f"{name}, {map_caption(weights)}", points, colours)
         if named:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from PIL import Image
 
+from vit.messages import number_of
 from vit.report.attention.cells import (
     caption,
     colour_scale,
@@ -51,7 +52,8 @@ def image_picture(path: str | PathLike[str], maps: ImageMaps, shown: Sequence[st
     cells = left.subplots(2, 1)
     _draw_image(cells[0], maps.image)
     caption(cells[0], "image", points, colours)
-    _draw_heat(cells[1], dimmed(maps.image), maps.pooled_rollout(), f"rollout over {len(maps.layers)} layers, ", points,
+    _draw_heat(cells[1], dimmed(maps.image), maps.pooled_rollout(), "rollout over "
+                                                                    f"{number_of(len(maps.layers), 'layer')}, ", points,
                colours)
     colour_scale(left, cells[1], HEAT_ON_GREY, SCALE, points, colours)
     grey = dimmed(maps.image, SMALL)

@@ -10,6 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from scipy.sparse import csr_array, sparray
 
+from vit.messages import number_of
 from vit.report.figures.style import (
     BLUE,
     FONT,
@@ -38,7 +39,7 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray
         ValueError: the matrix does not have a row and a column per class.
     """
     if confusion.shape != (len(classes), len(classes)):
-        raise ValueError(f"confusion has shape {confusion.shape}, but there are {len(classes)} classes")
+        raise ValueError(f"confusion has shape {confusion.shape}, but there are {number_of(len(classes), 'class')}")
     confusion = csr_array(confusion)
     names = [shorten(name) for name in classes]
     figure, axes, side = _layout(names)
@@ -46,7 +47,7 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray
     axes.imshow(_colours(confusion), interpolation="nearest", aspect="auto", extent=(-0.5, last, last, -0.5))
     right, total = int(confusion.diagonal().sum()), int(confusion.sum())
     share = f"{right:,} of {total:,} correct ({right / max(total, 1):.2%})"
-    set_title(axes, literal(heading), f"{share}, {len(classes)} classes")
+    set_title(axes, literal(heading), f"{share}, {number_of(len(classes), 'class')}")
     _label(axes, names)
     if len(classes) <= MAX_COUNTS:
         _write_counts(axes, confusion.toarray())

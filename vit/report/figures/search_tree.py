@@ -11,6 +11,7 @@ from rich.text import Text
 
 from vit.generation.search_tree import COLLECTED, Outcome
 from vit.inference import RecordedSearch
+from vit.messages import number_of
 from vit.report.figures.style import FONT, new_figure, save_figure, shorten
 from vit.report.figures.theme import Theme, theme
 
@@ -117,7 +118,8 @@ def search_lines(search: RecordedSearch) -> Iterator[Text]:
     The best text goes down the left side; other branches are indented at the hypothesis from which they depart.
     """
     tree, children = search.tree, search.tree.children()
-    yield Text(f"{heading(search)}, {max(node.step for node in tree.nodes)} steps, {len(tree.nodes) - 1} hypotheses",
+    yield Text(f"{heading(search)}, {number_of(max(node.step for node in tree.nodes), 'step')}, "
+               f"{number_of(len(tree.nodes) - 1, 'hypothesis', 'hypotheses')}",
                style="bold")
     stack = [(0, "", "")]  # node, the prefix of its line, and that of the lines that follow it
     while stack:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from vit.evaluation.labelling.label_errors import LabelError, LabelSetError
+from vit.messages import agree, number_of
 from vit.report.pages.html_parts import cards
 from vit.report.pages.page import html_page
 from vit.report.pages.samples import Samples
@@ -21,9 +22,10 @@ def label_page(errors: Sequence[LabelError | LabelSetError], samples: Samples, h
     """
     cut = f" The first {SHOWN} are shown." if len(errors) > SHOWN else ""
     name = f"<code>{escape(csv_name)}</code>"
-    text = (f"<p>{len(errors)} of {count} samples have labels that are likely wrong, the most likely first.{cut} In "
-            "parentheses: the probability of a label by a model that was not trained on the sample. Nothing is changed "
-            f"by itself: fill in the column <code>new_label</code> of {name}, and train with "
+    text = (f"<p>{len(errors)} of {number_of(count, 'sample')} "
+            f"{agree(len(errors), 'has a label that is', 'have labels that are')} likely wrong, the most likely "
+            f"first.{cut} In parentheses: the probability of a label by a model that was not trained on the sample. "
+            f"Nothing is changed by itself: fill in the column <code>new_label</code> of {name}, and train with "
             f"<code>data.corrections=</code>{name}.</p>")
     shown = (samples.card(error.name, [f"{number}. {error.given}", error.proposal, error.name])
              for number, error in enumerate(errors[:SHOWN], 1))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from vit.data.quality.near_copies import PIXELS, NearCopy
+from vit.messages import agree, number_of
 from vit.report.pages.html_parts import cards, paragraph
 from vit.report.pages.page import html_page
 from vit.report.pages.samples import Samples
@@ -14,7 +15,8 @@ STYLE = ".cards { grid-template-columns: repeat(auto-fill, minmax(min(100%, 260p
 def copies_page(pairs: Sequence[NearCopy], samples: Samples, heading: str) -> str:
     """The text of the page; pairs across splits and across classes are first in `pairs`, and named on their cards."""
     splits, classes = (sum(getattr(pair, key) for pair in pairs) for key in ("across_splits", "across_classes"))
-    text = f"{len(pairs)} pairs of images show the same: {splits} across splits, {classes} across classes."
+    text = (f"{number_of(len(pairs), 'pair')} of images {agree(len(pairs), 'shows', 'show')} the same: {splits} across "
+            f"splits, {classes} across classes.")
     cut = f" The first {SHOWN} are shown." if len(pairs) > SHOWN else ""
     shown = (samples.pair(pair.one[:2], pair.other[:2], lines(pair)) for pair in pairs[:SHOWN])
     return html_page(heading, paragraph(text + cut) + cards(shown), style=STYLE)

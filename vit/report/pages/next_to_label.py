@@ -11,6 +11,7 @@ from PIL import Image
 
 from vit.evaluation.labelling.next_to_label import NextToLabel, ToLabel
 from vit.files.strict_json import json_text
+from vit.messages import number_of
 from vit.report.pages.embedded import thumbnail_url
 from vit.report.pages.html_parts import card, cards, paragraph, table
 from vit.report.pages.page import html_page
@@ -83,8 +84,8 @@ def interface(kind: str, classes: Sequence[str], several: bool) -> str:
 
 def page(found: NextToLabel, picture: Callable[[str], Image.Image] | None) -> str:
     """The chosen samples in the order of their choice."""
-    text = (f"{len(found.chosen)} of {found.samples} samples, in the order of their choice: uncertain ones that differ "
-            f"from each other. {found.near_copies} near copies were left out.")
+    text = (f"{len(found.chosen)} of {number_of(found.samples, 'sample')}, in the order of their choice: uncertain "
+            f"ones that differ from each other. {found.near_copies} near copies were left out.")
     if picture is not None:
         body = cards(card(thumbnail_url(picture(each.source)), each.source, lines(each)) for each in found.chosen)
     else:

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.table import Table
 
-from vit.messages import duration
+from vit.messages import duration, number_of
 from vit.report.pages.page import html_page
 
 STYLES = {"running": "blue", "failed": "red", "damaged": "red", "stopped": "yellow", "finished": "green"}
@@ -142,6 +142,6 @@ def _curve(run: Any) -> str:
     low, high = min(v for _, v in values), max(v for _, v in values)
     scale, epochs = (high - low) or 1.0, len(run.curve)
     points = " ".join(f"{i * WIDTH / (epochs - 1):.1f},{(HEIGHT - 2) * (high - v) / scale + 1:.1f}" for i, v in values)
-    label = f"val {run.metric} over {epochs} epochs, {values[0][1]:.4f} to {values[-1][1]:.4f}"
+    label = f"val {run.metric} over {number_of(epochs, 'epoch')}, {values[0][1]:.4f} to {values[-1][1]:.4f}"
     return (f'<svg width={WIDTH} height={HEIGHT} viewBox="0 0 {WIDTH} {HEIGHT}" role=img aria-label="{escape(label)}">'
             f'<polyline points="{points}" fill=none stroke=currentColor stroke-width=1.2 /></svg>')

@@ -11,6 +11,7 @@ from vit.evaluation.attribution.integrated_gradients import integrated_gradients
 from vit.evaluation.attribution.relevance import class_relevance, has_relevance
 from vit.evaluation.multi_label import MultiLabelEvaluation
 from vit.inference.images import accept_size
+from vit.messages import number_of
 from vit.report.attention.heat import enlarged, heat_picture
 from vit.report.attention.recording import has_attention, image_attention, text_attention
 from vit.report.pages.embedded import thumbnail_url
@@ -119,6 +120,6 @@ def text_attention_maps(subject: Subject) -> Section:
     html = paragraph("Attention of each token (column) to the others (row), the mean of all layers and heads.")
     for i in chosen:
         maps = text_attention(subject.predictor, subject.texts(i))
-        alt = f"Attention between the {len(maps.keys)} tokens of {shortened(subject.text(i), 100)!r}"
+        alt = f"Attention between the {number_of(len(maps.keys), 'token')} of {shortened(subject.text(i), 100)!r}"
         html += drawing(matrix_url(maps, sample_title(subject, i)), alt)
     return Section(KEY, TITLE, html, {"samples": [subject.values(i) for i in chosen]})

@@ -3,6 +3,7 @@
 import numpy as np
 
 from vit.evaluation.classification import MATRIX
+from vit.messages import number_of
 from vit.report.figures.confusion import confusion_picture, most_frequent_errors
 from vit.report.pages.html_parts import cards, drawing, heading, paragraph
 from vit.report.sections.subject import Section, Subject
@@ -19,7 +20,8 @@ def confusion(subject: Subject) -> Section:
     counts = evaluation.confusion_counts
     pairs = most_frequent_errors(counts, LISTED)
     classes, right = evaluation.classes, int(counts.diagonal().sum())
-    alt = (f"Confusion matrix of {len(classes)} classes: {right:,} of {len(evaluation.rows):,} {subject.unit} correct"
+    alt = (f"Confusion matrix of {number_of(len(classes), 'class')}: {right:,} of {len(evaluation.rows):,} "
+           f"{subject.unit} correct"
            + "".join(f"; {count_text(subject, pair)}" for pair in pairs[:3]))
     url = subject.figure("confusion.png", confusion_picture, counts, classes, subject.title)
     html = drawing(url, alt)
@@ -37,8 +39,8 @@ def count_text(subject: Subject, pair: tuple[int, int]) -> str:
     true, predicted = pair
     classes, counts = subject.evaluation.classes, subject.evaluation.confusion_counts
     total = int((subject.evaluation.labels == true).sum())
-    return (f"{counts[true, predicted]:,} of {total:,} {subject.unit} of {classes[true]} are predicted as "
-            f"{classes[predicted]}")
+    return (f"{counts[true, predicted]:,} of {number_of(total, subject.unit.removesuffix('s'))} of {classes[true]} are "
+            f"predicted as {classes[predicted]}")
 
 
 def examples(subject: Subject, pair: tuple[int, int]) -> str:

@@ -10,6 +10,7 @@ from vit.evaluation import bleu_signature, text_metrics
 from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL
 from vit.evaluation.intervals.text_bootstrap import RESAMPLES, TextStatistics
 from vit.evaluation.text_metrics import character_errors
+from vit.messages import number_of
 from vit.nn import Attention
 from vit.report.attention.figures import MIN_SPACING
 from vit.report.attention.image_figures import image_to_text_picture
@@ -45,10 +46,10 @@ def texts(subject: Subject) -> Section:
     html = table(("measure", "value", f"{LEVEL:.0%} interval"), rows, "Generated texts", (1, 2))
     html += facts({"loss of the references": f"{evaluation.metrics['loss']:.4f}",
                    "token accuracy": f"{evaluation.metrics['token_accuracy']:.2%}", "BLEU signature": bleu_signature()})
-    html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {len(chosen):,} pairs with replacement. An "
-                      f"exact match with fewer than {FEWEST} right or wrong pairs has the exact binomial interval of "
-                      "Clopper and Pearson. An interval shows how much the number depends on the draw of these pairs, "
-                      "not how much another training would change it.", muted=True)
+    html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {number_of(len(chosen), 'pair')} with "
+                      f"replacement. An exact match with fewer than {FEWEST} right or wrong pairs has the exact "
+                      "binomial interval of Clopper and Pearson. An interval shows how much the number depends on the "
+                      "draw of these pairs, not how much another training would change it.", muted=True)
     values = {**evaluation.metrics, "level": LEVEL, "resamples": RESAMPLES,
               "intervals": {name: asdict(each) for name, each in found.items()}}
     return Section("accuracy", "Generated texts", html, values)

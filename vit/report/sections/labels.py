@@ -9,6 +9,7 @@ from vit.evaluation.calibration.reliability import reliability
 from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, LabelIntervals, label_intervals
 from vit.evaluation.multi_label import label_calibration_errors
+from vit.messages import number_of
 from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, shorten, style_axes
 from vit.report.multi_label import labels_picture, names_of
 from vit.report.pages.embedded import figure_url, thumbnail_url
@@ -33,11 +34,12 @@ def label_scores(subject: Subject) -> Section:
     html += facts({"F1 over all decisions": f"{metrics['f1_micro']:.2%}",
                    "images with all labels right": f"{metrics['exact_match']:.2%}", "loss": f"{metrics['loss']:.4f}"})
     html += drawing(subject.figure("labels.png", labels_picture, evaluation.scores, subject.title),
-                    f"Average precision and F1 of {len(evaluation.scores)} labels; mean {metrics['map']:.3f}")
+                    f"Average precision and F1 of {number_of(len(evaluation.scores), 'label')}; mean "
+                    f"{metrics['map']:.3f}")
     html += score_table(subject, bounds)
-    html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {len(evaluation.rows):,} images with "
-                      f"replacement; a label with fewer than {FEWEST} images has no interval. Precision, recall and "
-                      "F1 are those at the threshold.", muted=True)
+    html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {number_of(len(evaluation.rows), 'image')} "
+                      f"with replacement; a label with fewer than {FEWEST} images has no interval. Precision, recall "
+                      "and F1 are those at the threshold.", muted=True)
     per_class = [{**asdict(score), "average_precision": score.average_precision if score.images else None,
                   "average_precision_interval": None if area is None else asdict(area),
                   "f1_interval": None if f1 is None else asdict(f1)}
@@ -65,14 +67,14 @@ def label_reliability(subject: Subject) -> Section:
     errors = [label_calibration_errors(each, evaluation.truth) for each in (before, evaluation.probabilities)]
     order = np.argsort([-score.images for score in evaluation.scores], kind="stable")[:DRAWN]
     means = " and ".join(f"{np.mean(each):.3f}" for each in errors[fitted is None :])
-    shown = f"Reliability diagrams of {len(order)} labels; mean calibration error {means}"
+    shown = f"Reliability diagrams of {number_of(len(order), 'label')}; mean calibration error {means}"
     html = drawing(figure_url(reliability_diagrams, subject, order),
                    shown + ("" if fitted is None else ", without and with calibration"))
     if fitted is None:
         html += paragraph("The model is not calibrated; vit calibrate saves a calibrated copy.", muted=True)
     else:
         html += facts({"temperatures": f"{min(fitted.temperatures):.4g} to {max(fitted.temperatures):.4g}, one per "
-                                       f"label, from {fitted.samples:,} validation images"})
+                                       f"label, from {number_of(fitted.samples, 'validation image')}"})
     temperatures = [None] * len(evaluation.classes) if fitted is None else fitted.temperatures
     columns = ("label", "images", "calibration error", "calibrated", "temperature", "mean probability",
                "share of images")

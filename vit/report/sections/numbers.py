@@ -7,6 +7,7 @@ import numpy as np
 from vit.data import LinePreprocessing, PackedPreprocessing
 from vit.evaluation.calibration.reliability import reliability, risks
 from vit.evaluation.intervals.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, Interval, accuracies
+from vit.messages import number_of
 from vit.report.figures.reliability import reliability_picture
 from vit.report.pages.html_parts import cut_note, drawing, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject
@@ -82,10 +83,10 @@ def interval_cells(interval: Interval | None) -> tuple[str, str]:
 
 def method_text(samples: int, unit: str) -> str:
     """How the intervals were computed, and their limits."""
-    return (f"Bootstrap: percentiles over {RESAMPLES:,} draws of {samples:,} {unit} with replacement. A rate with "
-            f"fewer than {FEWEST} correct or wrong {unit} has the {EXACT} interval of Clopper and Pearson; the mean "
-            f"over classes then has no interval. An interval shows how much the number depends on the draw of these "
-            f"{unit}, not how much another training or data from elsewhere would change it.")
+    return (f"Bootstrap: percentiles over {RESAMPLES:,} draws of {number_of(samples, unit.removesuffix('s'))} with "
+            f"replacement. A rate with fewer than {FEWEST} correct or wrong {unit} has the {EXACT} interval of Clopper "
+            "and Pearson; the mean over classes then has no interval. An interval shows how much the number depends on "
+            f"the draw of these {unit}, not how much another training or data from elsewhere would change it.")
 
 
 def calibration(subject: Subject) -> Section:
@@ -101,7 +102,7 @@ def calibration(subject: Subject) -> Section:
     if fitted is not None:
         split = subject.predictor.bundle.calibrated_on.get("split", "val")
         kind = "validation" if split == "val" else split
-        numbers["temperature"] = f"{fitted.temperature:.4g}, from {fitted.samples:,} {kind} samples"
+        numbers["temperature"] = f"{fitted.temperature:.4g}, from {number_of(fitted.samples, f'{kind} sample')}"
     abstention = risk_at(highest, subject.right)
     html = facts(numbers)
     if fitted is None:

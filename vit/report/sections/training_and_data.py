@@ -1,7 +1,7 @@
 """The sections about training and data: learning curves with speed and memory, and the audit."""
 
 from vit.data.quality.audit import audit
-from vit.messages import duration
+from vit.messages import duration, number_of
 from vit.report.figures.curves import curves_picture
 from vit.report.pages.html_parts import cut_note, drawing, facts, heading, paragraph, preformatted, table
 from vit.report.sections.subject import Section, Subject, missing
@@ -61,13 +61,13 @@ def data_audit(subject: Subject) -> Section:
     """Faults of the data set: unreadable images, copies across splits, unusual files, and the counts of the classes."""
     report = subject.audit or audit(subject.source, subject.predictor.preprocessing, subject.audit_seconds,
                                     statistics=False)
-    decoded = (f"All {report.total:,} images were decoded and hashed." if report.complete else
-               f"{report.decoded:,} of {report.total:,} images were decoded and hashed within "
+    decoded = (f"All {number_of(report.total, 'image')} were decoded and hashed." if report.complete else
+               f"{report.decoded:,} of {number_of(report.total, 'image')} were decoded and hashed within "
                f"{subject.audit_seconds:g} s, so unreadable images and copies may be missing; vit audit reads all.")
     html = paragraph(decoded) + facts({
         "unreadable images": f"{len(report.unreadable):,}",
-        "same content in different splits": f"{len(report.duplicates):,} groups",
-        "same content with different labels": f"{len(report.contradictions):,} groups",
+        "same content in different splits": f"{number_of(len(report.duplicates), 'group')}",
+        "same content with different labels": f"{number_of(len(report.contradictions), 'group')}",
         "left out": f"{len(report.left_out):,}",
         "sizes": ", ".join(f"{count:,} of {size}" for size, count in list(report.sizes.items())[:5]),
     })

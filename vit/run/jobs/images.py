@@ -22,6 +22,7 @@ from vit.evaluation import evaluate
 from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
 from vit.inference import Predictor
+from vit.messages import number_of
 from vit.models import flops
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
@@ -177,7 +178,7 @@ class ImageClassificationJob(ImageJob):
 
     @property
     def data_facts(self) -> str:
-        return f"{self.source.num_classes} classes"
+        return f"{number_of(self.source.num_classes, 'class')}"
 
     @property
     def description(self) -> str:
@@ -283,7 +284,7 @@ class ImageClassificationJob(ImageJob):
 
     def headline(self, metrics: dict) -> dict[str, str]:
         images = metrics[f"{self.split}/images"]
-        return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
+        return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {number_of(images, 'image')}"}
 
 
 def audit_source(
@@ -310,7 +311,8 @@ def audit_source(
     if report.unreadable and data["on_bad_sample"] == "error":
         raise DataError(report.problem())
     if report.left_out:
-        log.info("left out %d files: %s (listed in audit.json)", len(report.left_out), summary(report.left_out))
+        log.info("left out %s: %s (listed in audit.json)", number_of(len(report.left_out), "file"),
+                 summary(report.left_out))
     for sample in report.unreadable[:NAMED]:
         log.warning("left out %s: %s", printable(sample.name), sample.reason)
     if len(report.unreadable) > NAMED:

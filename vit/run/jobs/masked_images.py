@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from vit.bundle import load_bundle, save_bundle
 from vit.evaluation.progress import Progress
 from vit.evaluation.reconstruction import evaluate_reconstruction
+from vit.messages import number_of
 from vit.models import MaskedImageConfig
 from vit.report.figures.reconstructions import reconstructions_picture
 from vit.run.config.composing import ConfigError
@@ -59,8 +60,8 @@ class MaskedImageJob(ImageJob):
     def description(self) -> str:
         config = self.model.config
         total = config.grid[0] * config.grid[1]
-        return (f"mae, {config.dim} wide, {config.depth} deep, encodes {config.visible} of {total} patches; decoder "
-                f"{config.decoder_dim} wide, {config.decoder_depth} deep")
+        return (f"mae, {config.dim} wide, {config.depth} deep, encodes {config.visible} of "
+                f"{number_of(total, 'patch')}; decoder {config.decoder_dim} wide, {config.decoder_depth} deep")
 
     def resolve_config(self, loaded: KeyReport | None) -> dict:
         return {**super().resolve_config(loaded), "classes": []}

@@ -14,6 +14,7 @@ from vit.evaluation import best_thresholds, evaluate_multi_label
 from vit.evaluation.calibration.outputs import LabelOutputs, label_outputs
 from vit.evaluation.progress import Progress
 from vit.inference import MultiLabelPredictor
+from vit.messages import number_of
 from vit.run.config.composing import ConfigError, stated
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageClassificationJob
@@ -47,9 +48,9 @@ class MultiLabelJob(ImageClassificationJob):
         super().complete_recipe()
         source, overrides, loss = self.source, self.config["overrides"], self.config["recipe"]["loss"]
         if "val" in source.splits and not source.splits["val"].labels.any():
-            raise DataError(f"{source.name}: none of its {len(source.splits['val'])} validation images has a label, so "
-                            "the best epoch cannot be chosen; raise the second of data.fractions, or choose other "
-                            "images")
+            raise DataError(f"{source.name}: none of its {number_of(len(source.splits['val']), 'validation image')} "
+                            "has a label, so the best epoch cannot be chosen; raise the second of data.fractions, or "
+                            "choose other images")
         if loss["name"] != "bce" and "name" in stated(overrides, "recipe.loss"):
             raise ConfigError(f"recipe.loss.name={loss['name']}: images with several labels each need bce")
         loss["name"] = "bce"
@@ -108,7 +109,7 @@ class MultiLabelJob(ImageClassificationJob):
     def headline(self, metrics: dict) -> dict[str, str]:
         images = metrics[f"{self.split}/images"]
         return {
-            f"{self.split} mAP": f"{metrics[f'{self.split}/map']:.4f}, {images:,} images",
+            f"{self.split} mAP": f"{metrics[f'{self.split}/map']:.4f}, {number_of(images, 'image')}",
             f"{self.split} F1": f"{metrics[f'{self.split}/f1']:.4f} (mean over labels, thresholds of validation)",
         }
 

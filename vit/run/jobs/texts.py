@@ -15,6 +15,7 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import TextPredictor
+from vit.messages import agree, number_of
 from vit.models.text import TextClassifierConfig
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.base import Job, Tested
@@ -88,14 +89,16 @@ class TextClassificationJob(TextJob):
         }
         for key, dataset in self.datasets.items():
             if dataset.cut:
-                log.warning("%d texts of %s are cut, such as %s: %s", len(dataset.cut), key, *dataset.cut[0])
+                log.warning("%s of %s %s cut, such as %s: %s", number_of(len(dataset.cut), "text"), key,
+                            agree(len(dataset.cut), "is", "are"), *dataset.cut[0])
 
     def name_model(self, initial: Initial | None) -> str:
         return self.config["model"].get("name") or TextClassifierConfig.kind
 
     @property
     def data_facts(self) -> str:
-        return f"{self.source.num_classes} classes, {self.tokenizer.vocab_size:,} {self.tokenizer.kind} tokens"
+        tokens = f"{self.tokenizer.vocab_size:,} {self.tokenizer.kind} tokens"
+        return f"{number_of(self.source.num_classes, 'class')}, {tokens}"
 
     @property
     def description(self) -> str:
@@ -178,4 +181,4 @@ class TextClassificationJob(TextJob):
         return file
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {self.count:,} texts"}
+        return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {number_of(self.count, 'text')}"}

@@ -8,6 +8,7 @@ import shlex
 import yaml
 
 from vit.files.strict_json import json_text
+from vit.messages import number_of
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
 from vit.report.logged_values import read_curves
 from vit.run.config.composing import ConfigError, check_complete, compose, resolve
@@ -128,7 +129,8 @@ def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
         if own is not None
     }
     if len(runs) < 2:
-        raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of overrides")
+        raise ConfigError(f"compare has {number_of(len(runs), 'run')}, but needs 2 or more: each a name with a list of "
+                          "overrides")
     configs = [resolve(compose([*each, *settings])) for each in runs.values()]
     for each in configs:
         check_complete(each)

@@ -13,6 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
+from vit.messages import number_of
 from vit.run.config.composing import MODE, ConfigError, Prepared, compose, prepare_overrides, resolve
 from vit.run.config.groups import with_names_of_globs
 from vit.run.config.hydra_interface import PRIMARY, SEARCH_PATH
@@ -155,8 +156,9 @@ def check_folders(configs: list[dict]) -> None:
     named = [config["run_dir"] for config in configs if config["run_dir"]]
     shared = next((path for path in named if named.count(path) > 1), None)
     if shared is not None:
-        raise ConfigError(f"run_dir={shared}: {named.count(shared)} of the {len(configs)} runs of -m would share this "
-                          f"folder; give {shown('runs', shared)} instead, below which each run has its own folder")
+        raise ConfigError(f"run_dir={shared}: {named.count(shared)} of the {number_of(len(configs), 'run')} of -m "
+                          f"would share this folder; give {shown('runs', shared)} instead, below which each run has "
+                          "its own folder")
 
 
 def settings_of(jobs: list[list[str]]) -> list[dict[str, str]]:

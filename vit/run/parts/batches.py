@@ -31,6 +31,7 @@ from vit.data import (
 from vit.data.augment.random_crop import Sizing
 from vit.data.progress import StageProgress
 from vit.data.text.tokenizers import Tokenizer
+from vit.messages import agree, number_of
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.parts.recipe import AUTO
@@ -129,11 +130,12 @@ def build_pair_datasets(
     }
     for key, dataset in made.items():
         if dataset.cut:
-            log.warning("%d texts of %s are cut, such as %s: %s", len(dataset.cut), key, *dataset.cut[0])
+            log.warning("%s of %s %s cut, such as %s: %s", number_of(len(dataset.cut), "text"), key,
+                        agree(len(dataset.cut), "is", "are"), *dataset.cut[0])
         if dataset.squeezed:
-            log.warning("%d of %d images of %s are squeezed, because they are wider than data.preprocessing.max_width="
-                        "%d, such as %s: %s; raise it, or set it to null", len(dataset.squeezed), len(dataset.split),
-                        key, preprocessing.max_width, *dataset.squeezed[0])
+            log.warning("%d of %s of %s %s squeezed, because of data.preprocessing.max_width=%d, such as %s: %s; raise "
+                        "it, or set it to null", len(dataset.squeezed), number_of(len(dataset.split), "image"), key,
+                        agree(len(dataset.squeezed), "is", "are"), preprocessing.max_width, *dataset.squeezed[0])
     return made
 
 
@@ -207,9 +209,10 @@ def check_batch(recipe: dict, train: int, unit: str, devices: int = 1) -> None:
         multiple = recipe["accumulate"] * devices
         valid = (train // 2 // multiple or train // multiple) * multiple
         fix = f"use recipe.batch_size={valid}" if valid else (
-            f"recipe.accumulate={recipe['accumulate']} on {devices} devices needs at least {multiple} {unit}")
-        raise ConfigError(f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} {unit};"
-                          f" {fix}")
+            f"recipe.accumulate={recipe['accumulate']} on {number_of(devices, 'device')} needs at least {multiple} "
+            f"{unit}")
+        raise ConfigError(f"recipe.batch_size={recipe['batch_size']} is larger than the training set of "
+                          f"{number_of(train, unit.removesuffix('s'))}; {fix}")
 
 
 def check_devices(config: dict, devices: int) -> None:
@@ -231,5 +234,5 @@ def check_devices(config: dict, devices: int) -> None:
         )
     if batch_size % (accumulate * devices):
         micro = f" x recipe.accumulate={accumulate}" if accumulate > 1 else ""
-        raise ConfigError(f"recipe.batch_size={batch_size}, the global batch, is not divisible by {devices} devices"
-                          f"{micro}; nearest: {near}")
+        raise ConfigError(f"recipe.batch_size={batch_size}, the global batch, is not divisible by "
+                          f"{number_of(devices, 'device')}{micro}; nearest: {near}")

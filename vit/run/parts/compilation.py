@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from vit.benchmarking.timing import wait_for_gpu
 from vit.files.processes import stop_signals_blocked
+from vit.messages import number_of
 from vit.nn.init import restored_modes
 from vit.run.config.composing import ConfigError
 from vit.run.parts.batches import micro_batch
@@ -70,8 +71,9 @@ class Compilation:
         return self.gain > self.remaining_cost
 
     def __str__(self) -> str:
-        return (f"{self.compiled:.3g} s per batch instead of {self.eager:.3g} s; over {self.batches:,} batches that "
-                f"saves {self.gain:.0f} s, and further compilations take about {self.remaining_cost:.0f} s")
+        return (f"{self.compiled:.3g} s per batch instead of {self.eager:.3g} s; over "
+                f"{number_of(self.batches, 'batch')} that saves {self.gain:.0f} s, and further compilations take about "
+                f"{self.remaining_cost:.0f} s")
 
 
 def compile_mode(config: dict) -> str:
@@ -121,7 +123,7 @@ def check_measurable(config: dict, devices: Devices) -> None:
     task, strategy = config["task"]["name"], config["strategy"].get("name")
     if devices.world > 1 or strategy != "single":
         raise ConfigError(f"compile=auto measures in one process with strategy=single, but this run has strategy="
-                          f"{strategy} and {devices.world} devices; use compile=true or false")
+                          f"{strategy} and {number_of(devices.world, 'device')}; use compile=true or false")
     if task != "classification":
         raise ConfigError(f"compile=auto measures batches of images of one size, but this is task={task}; use "
                           "compile=true or false")

@@ -13,6 +13,7 @@ from vit.data.quality.corrections import apply_corrections, leave_out
 from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import POOL, Partition, repartition
 from vit.data.splits.splitting import watched_splitting
+from vit.messages import agree, number_of
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.name_hints import nearest
@@ -69,8 +70,10 @@ def build_source(data: dict, record: DataRecord | None = None, overrides: list[s
         warn_about_own_splits(source, data, overrides or [])
     if new_splits:
         if record is None and data.get("fold") is not None and "test" in source.splits:
-            log.info("data.fold=%s: the folds are made of %s; the %d samples of test take no part", data["fold"],
-                     " and ".join(key for key in POOL if key in source.splits), len(source.splits["test"]))
+            count = len(source.splits["test"])
+            log.info("data.fold=%s: the folds are made of %s; the %s of test %s no part", data["fold"],
+                     " and ".join(key for key in POOL if key in source.splits),
+                     number_of(count, "sample"), agree(count, "takes", "take"))
         source = with_new_splits(source, data, "fractions" in parameters)
     for key, edit in zip(EDITS, (apply_corrections, leave_out), strict=True):
         if data.get(key):
@@ -130,8 +133,8 @@ def check_validation(source: Source | PairSource | CorpusSource, unit: str) -> N
     train, val = (len(source.splits.get(key, ())) for key in ("train", "val"))
     if val == 0:
         raise DataError(
-            f"{source.name}: 0 of its {train} {unit} are for validation, so the best epoch cannot be chosen; "
-            f"raise the second of data.fractions, or add {unit} for val"
+            f"{source.name}: 0 of its {number_of(train, unit.removesuffix('s'))} are for validation, so the best epoch "
+            f"cannot be chosen; raise the second of data.fractions, or add {unit} for val"
         )
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from vit.files.resources import THREADS, busy_cores
 from vit.low_precision import warn_if_slow
+from vit.messages import number_of
 from vit.run.config.composing import ConfigError
 from vit.training import resolve_precision
 from vit.training.precision import BF16_RESIDUAL
@@ -65,7 +66,8 @@ def find_devices(trainer: dict) -> Devices:
         raise ConfigError(f"trainer.devices={number}: must be a number of devices, or auto")
     if accelerator == "gpu" and number > gpus:
         raise ConfigError(
-            f"trainer.devices={number}: this machine has {gpus} GPUs; use {gpus}, or trainer.accelerator=cpu"
+            f"trainer.devices={number}: this machine has {number_of(gpus, 'GPU')}; use {gpus}, or "
+            "trainer.accelerator=cpu"
         )
     return Devices(accelerator, number, trainer["num_nodes"])
 

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vit.data import LinePreprocessing, PairDataset, Source
+from vit.messages import agree, number_of
 from vit.models import VisionTransformer
 from vit.nn import PatchDropout
 from vit.run.config.checked import checked
@@ -66,11 +67,12 @@ def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> 
         recipe["ema"] = ema_decay(steps)
     if filled:
         values = ", ".join(f"{key} {recipe[key]}" for key in filled)
-        log.info("recipe for %s training %s: %s; %s steps in all", f"{samples:,}", unit, values, f"{steps:,}")
+        log.info("recipe for %s: %s; %s in all", number_of(samples, f"training {unit.removesuffix('s')}"), values,
+                 number_of(steps, "step"))
     unused = samples % recipe["batch_size"] if recipe.get("drop_last", True) else 0
     if unused and steps:
-        log.info("each epoch leaves %d of %s training %s out, different ones each time (an incomplete last batch; "
-                 "recipe.drop_last=false uses them)", unused, f"{samples:,}", unit)
+        log.info("each epoch leaves %d of %s out, different ones each time (an incomplete last batch; "
+                 "recipe.drop_last=false uses them)", unused, number_of(samples, f"training {unit.removesuffix('s')}"))
     return config
 
 
@@ -133,8 +135,9 @@ def build_text_loss(loss: dict, preprocessing: LinePreprocessing | None, train: 
         patches, tokens = train.lengths[train.rows].T
         longer = int((patches // rows < tokens - 1).sum())
         if longer:
-            log.warning("%d of %d texts have more tokens than their image has columns of patches; the CTC loss ignores "
-                        "them, and narrower patches (data.patch_size) avoid that", longer, len(tokens))
+            log.warning("%d of %s %s more tokens than their image has columns of patches; the CTC loss ignores "
+                        "them, and narrower patches (data.patch_size) avoid that", longer,
+                        number_of(len(tokens), "text"), agree(longer, "has", "have"))
     return made
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from vit.data import train_tokenizer
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
-from vit.messages import quoted
+from vit.messages import agree, number_of, quoted
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.overrides import yaml_text
@@ -96,9 +96,10 @@ def warn_of_lossy_texts(tokenizer: Tokenizer, references: Iterable[str]) -> None
     if changed:
         text, result = changed[0]
         same = max(len(commonprefix([text, result])) - 20, 0) if len(text) > 60 else 0  # left out of a long text
-        log.warning("%d of the first %d validation texts cannot be generated exactly and count as wrong, such as %s, "
-                    "which the tokenizer changes to %s", len(changed), len(decoded), quoted(text[same:]),
-                    quoted(result[same:]))
+        log.warning("%d of the first %s cannot be generated exactly and %s as wrong, such as %s, "
+                    "which the tokenizer changes to %s", len(changed),
+                    number_of(len(decoded), "validation text"), agree(len(changed), "counts", "count"),
+                    quoted(text[same:]), quoted(result[same:]))
 
 
 def with_tokenizers(

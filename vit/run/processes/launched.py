@@ -41,8 +41,9 @@ def own_run(config: dict) -> Iterator[tuple[str, ...]]:
     hidden = {name: os.environ.pop(name) for name in VARIABLES if name in os.environ}
     before, rank_zero_only.rank = rank_zero_only.rank, 0
     try:
-        yield (f"{launcher} started {number} processes: with strategy=single each of them is a run of its own; "
-               "strategy=ddp trainer.devices=N, their number per machine, makes them one run",) * (number > 1 and first)
+        yield (f"{launcher} started {number} processes: with strategy=single each of them is a run of its "
+               "own; strategy=ddp trainer.devices=N, their number per machine, makes them one "
+               "run",) * (number > 1 and first)
     finally:
         os.environ.update(hidden)
         rank_zero_only.rank = before

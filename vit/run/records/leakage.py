@@ -11,6 +11,7 @@ from vit.data import CorpusSource, PairSource, Source
 from vit.data.identity import to_nfc
 from vit.data.sample_names import has_names
 from vit.data.splits.recorded import Entry, list_entries
+from vit.messages import number_of
 from vit.models import EnsembleConfig
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import shown, yaml_text
@@ -130,7 +131,8 @@ def _identified_by_name(record: DataRecord, named: bool) -> dict[str, Entry]:
 
 
 def _counts(found: Mapping[str, Leaked]) -> str:
-    return " and ".join(f"{each.known} of the {each.total} samples of {split}" for split, each in found.items())
+    return " and ".join(f"{each.known} of the {number_of(each.total, 'sample')} of {split}"
+                        for split, each in found.items())
 
 
 def _same_splits(record: DataRecord, data: Mapping[str, Any], combined: bool) -> str:

@@ -98,9 +98,9 @@ def _message(bundle: Bundle, number: str, split: str, unseen: Sequence[str]) -> 
     file = next((each / CROSS_VALIDATION for each in folders if (each / CROSS_VALIDATION).is_file()), None)
     numbers = f"; {file} has the accuracy out of fold" if file else ""
     test = f"--split {unseen[0]}, whose samples no member was trained on, or " if unseen else ""
-    return (f"{number} samples of {split} are training or validation samples of members of {bundle.path}, so their "
-            f"accuracy and calibration would not hold for new ones{numbers}; use {test}other data, with data=NAME "
-            "data.root=FOLDER")
+    return (f"{number} samples of {split} are training or validation samples of members of {bundle.path}, "
+            f"so their accuracy and calibration would not hold for new ones{numbers}; use {test}other data, with "
+            "data=NAME data.root=FOLDER")
 
 
 def _texts(bundle: Bundle | Origin, key: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from vit.data import CorpusSource, DataError, PairSource, Source
 from vit.data.quality.equal_copies import warn_about_repeats
 from vit.data.splits.recorded import NEW, Entry, format_rows, list_entries, read_rows, restore_splits
+from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import shown, yaml_text
 from vit.run.records.folder import NAMED, RunFolder, check_contents
@@ -69,7 +70,8 @@ class DataRecord:
         found = restore_splits(source, self.splits, compared, self.left_out, fix)
         new = [name for name, reason in found.left_out if reason == NEW]
         if new:
-            log.warning("%d samples were %s and are left out: %s%s", len(new), NEW, ", ".join(new[:NAMED]),
+            log.warning("%s %s %s and %s left out: %s%s", number_of(len(new), "sample"),
+                        agree(len(new), "was", "were"), NEW, agree(len(new), "is", "are"), ", ".join(new[:NAMED]),
                         ", ..." if len(new) > NAMED else "")
         return found
 
@@ -117,8 +119,8 @@ class DataRecord:
         known, found = set(self.classes), set(classes)
         new, gone = [c for c in classes if c not in known], [c for c in self.classes if c not in found]
         what = f"new: {new[:5]}, gone: {gone[:5]}" if new or gone else f"another order: {classes[:5]}"
-        raise DataError(f"{source.name}: its {len(classes)} classes are not the {len(self.classes)} that the run "
-                        f"recorded ({what}); restore the data, or start a new run with "
+        raise DataError(f"{source.name}: its {number_of(len(classes), 'class')} are not the {len(self.classes)} that "
+                        f"the run recorded ({what}); restore the data, or start a new run with "
                         f"{shown('init_from', self.path)}")
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from vit.messages import agree, number_of
 from vit.training.optimization.gradient_clipping import local
 from vit.weights.training_checkpoint import clean_name
 
@@ -111,7 +112,7 @@ class EpochAverage(WeightAverage):
 
     def __init__(self, model: nn.Module, epochs: int):
         if epochs < 1:
-            raise ValueError(f"the average is over {epochs} epochs, but needs at least 1")
+            raise ValueError(f"the average is over {number_of(epochs, 'epoch')}, but needs at least 1")
         super().__init__(model, 0.0)
         self.epochs = epochs
         self.snapshots: list[tuple[int, dict[str, torch.Tensor]]] = []  # (optimizer step, weights), oldest first
@@ -157,7 +158,8 @@ def copy_full_tensors(tensors: dict[str, torch.Tensor], state: dict[str, torch.T
     """
     if state.keys() != tensors.keys():
         odd = sorted(state.keys() ^ tensors.keys())
-        raise ValueError(f"the saved average does not fit the model: {len(odd)} names differ, the first is {odd[0]!r}")
+        raise ValueError(f"the saved average does not fit the model: {number_of(len(odd), 'name')} "
+                         f"{agree(len(odd), 'differs', 'differ')}, the first is {odd[0]!r}")
     for name, tensor in tensors.items():
         if state[name].shape != tensor.shape:
             raise ValueError(

@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass
 
 from torch import nn
 
-from vit.messages import check_several, did_you_mean, nearest_names
+from vit.messages import check_several, did_you_mean, nearest_names, number_of
 from vit.training.finetuning.lora import add_lora
 from vit.training.optimization.layer_decay import layer_numbers
 from vit.weights.loading import is_head
@@ -140,7 +140,7 @@ class Finetune:
             ValueError: there are fewer blocks than `depth`, or fewer epochs than `unfreeze_epochs` needs.
         """
         if self.depth is not None and self.depth > top - 1:
-            raise ValueError(f"depth is {self.depth}, but the model has {top - 1} blocks")
+            raise ValueError(f"depth is {self.depth}, but the model has {number_of(top - 1, 'block')}")
         joining = self.depth or top
         unfreeze = self.unfreeze_epochs or 0
         length = unfreeze * epochs if unfreeze < 1 else unfreeze
