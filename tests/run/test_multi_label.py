@@ -23,6 +23,7 @@ from vit.evaluation import best_thresholds, classification, evaluate_multi_label
 from vit.evaluation.calibration.labels import fit_label_calibration
 from vit.evaluation.calibration.outputs import label_outputs
 from vit.evaluation.classification import RunOptions
+from vit.exchange.read import assigns_several_labels
 from vit.inference import forward
 from vit.run.config.composing import ConfigError
 from vit.run.parts.data_source import build_source
@@ -111,6 +112,23 @@ def test_a_checkpoint_assigns_several_labels_too(shapes_run):
         expected = dict(zip(bundle.classes, bundle.model(x).sigmoid()[0].tolist(), strict=True))
     found = predictor.predict([photo], top_k=3)[0]
     assert dict(zip(found.names, found.probabilities, strict=True)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("cells", ["lists", "columns"])
+def test_a_checkpoint_with_another_monitor_assigns_several_labels(shapes, tmp_path, cells):
+    """Cells that are lists, and columns of 0 and 1, need no `data.label_separator`."""
+    rows = [(row["file"], row["label"].split("|") if row["label"] else []) for row in read(shapes)]
+    table = shapes.parent / f"{cells}.jsonl"
+    table.write_text("".join(json.dumps({"file": file, "label": names} if cells == "lists" else {
+        "file": file, **{name: int(name in names) for name in NAMES}}) + "\n" for file, names in rows))
+    columns = [] if cells == "lists" else ["data.label=[red,green,blue]"]
+    folder = vit.train([*QUICK, *SMALL, "data=table", f"data.path={table}", *columns, "callbacks.monitor=val/loss",
+                        f"run_dir={tmp_path / 'run'}"]).path
+    for checkpoint in ("best.ckpt", "last.ckpt"):
+        assert vit.load(folder / "checkpoints" / checkpoint).thresholds.tolist() == [0.5] * 3
+    content = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    assert content["config"].pop("multi_label") is True  # which earlier versions did not record
+    assert assigns_several_labels(content["config"]) is (cells == "columns")
 
 
 def test_the_numbers_follow_from_the_predictions(shapes_run):

@@ -192,11 +192,12 @@ def read_training_checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoi
 
 
 def assigns_several_labels(config: Mapping[str, Any]) -> bool:
-    """Whether the config of a run is that of several labels per image: only such a run monitors the mean average
-    precision, by default, or has cells of several labels.
+    """Whether the config of a run is that of several labels per image. Earlier versions did not record it: only such a
+    run monitors the mean average precision, by default, or has cells or columns of several labels.
     """
-    monitor = (config.get("callbacks") or {}).get("monitor")
-    return monitor == "val/map" or bool(config["data"].get("label_separator"))
+    monitor, data = (config.get("callbacks") or {}).get("monitor"), config["data"]
+    stated = bool(data.get("label_separator")) or isinstance(data.get("label"), list)
+    return bool(config.get("multi_label")) or monitor == "val/map" or stated
 
 
 def timm_config_by_name(file: Path, state: Mapping[str, Tensor]) -> dict[str, Any]:

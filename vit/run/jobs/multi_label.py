@@ -21,6 +21,7 @@ from vit.run.jobs.images import ImageClassificationJob
 from vit.run.parts.calibration import calibrate_labels, calibration_choice, trained_copy
 from vit.run.records.folder import RunFolder
 from vit.tasks import MultiLabel
+from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
 
@@ -60,6 +61,9 @@ class MultiLabelJob(ImageClassificationJob):
         labels = np.concatenate([split.labels for split in source.splits.values()]).sum(axis=1)
         log.info("labels: %.2f per image, %s images without any; binary cross entropy per class, monitored: %s",
                  labels.mean(), f"{int((labels == 0).sum()):,}", callbacks["monitor"])
+
+    def resolve_config(self, loaded: KeyReport | None) -> dict:
+        return {**super().resolve_config(loaded), "multi_label": True}  # for a checkpoint without its data
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         """Save the bundle, calibrated and with a threshold per class, by one pass over the validation images."""
