@@ -13,9 +13,11 @@ from vit.messages import (
     duration,
     error_message,
     first_line,
+    import_problem,
     nearest_names,
     number_of,
     one_line,
+    with_cause,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -78,3 +80,28 @@ def test_messages_count_with_one_function():
                       and ast.unparse(value.value).startswith("len(") and isinstance(text, ast.Constant)
                       and counted.match(text.value)]
     assert found == []
+
+
+def caused(*errors):
+    """The last of the errors, each raised from the one before it."""
+    for cause, error in pairwise(errors):
+        error.__cause__ = cause
+    return errors[-1]
+
+
+def test_an_error_of_a_library_has_what_caused_it():
+    network = OSError("[Errno -2] Name or service not known\nmore")
+    assert with_cause(caused(network, ValueError("not reached"), RuntimeError("the data  set\nfailed"))) == (
+        "the data set failed ([Errno -2] Name or service not known)")
+    assert with_cause(caused(KeyError("label"), RuntimeError("it failed"))) == "it failed (KeyError: 'label')"
+    assert with_cause(caused(ValueError("no rows"), RuntimeError("it failed: no rows"))) == "it failed: no rows"
+    assert with_cause(ValueError()) == "ValueError"
+
+
+def test_a_package_that_fails_is_not_called_missing():
+    absent = ModuleNotFoundError("No module named 'captum'", name="captum")
+    assert import_problem(absent, "captum") == "is not installed"
+    other = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+    assert import_problem(other, "datasets") == "cannot be imported (No module named 'pyarrow')"
+    broken = ImportError("libGL.so.1: cannot open shared object file", name="datasets.packed")
+    assert import_problem(broken, "datasets") == "cannot be imported (libGL.so.1: cannot open shared object file)"

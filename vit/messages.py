@@ -59,6 +59,28 @@ def one_line(error: BaseException, limit: int = 300) -> str:
     return (text if len(text) > 20 else f"{type(error).__name__}: {text}")[:limit]
 
 
+def with_cause(error: BaseException, limit: int = 300) -> str:
+    """An error's text on one line, or its type without a text, and in parentheses the first line of the error that
+    first caused it (`raise ... from`), unless the text has it: libraries often say only that something failed.
+    """
+    text = (" ".join(str(error).split()) or type(error).__name__)[:limit]
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    reason = first_line(cause, limit)
+    named = reason if len(reason) > 20 else f"{type(cause).__name__}: {reason}"
+    return text if " ".join(reason.split()) in text else f"{text} ({named})"
+
+
+def import_problem(error: ImportError, package: str) -> str:
+    """Why an optional package cannot be used: it `is not installed`, or `cannot be imported` with the reason, such as a
+    library that it lacks.
+    """
+    missing = error.name is not None and error.name.partition(".")[0] == package
+    missing = missing and isinstance(error, ModuleNotFoundError)
+    return "is not installed" if missing else f"cannot be imported ({with_cause(error)})"
+
+
 def error_message(error: BaseException) -> str:
     """The one line that a command prints about an error; an unexpected one with the option for the traceback."""
     if isinstance(error, OSError) and error.strerror and error.filename:

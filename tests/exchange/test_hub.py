@@ -181,6 +181,7 @@ def test_a_fetched_model_is_loaded_without_a_network(hub, pushed, folder, run):
     assert other[0].startswith(f"refused: hub:me/other: it cannot be fetched and is not in the cache: {NOWHERE} cannot")
     assert "or use a file or folder of this machine" in other[0] and "\n" not in other[0]
     assert push[0] == 1 and "error: me/pets: it was not pushed: http://127.0.0.1:1 cannot be reached" in push[2]
+    assert "Connection refused" in push[2]
     assert card[0] == 0 and ModelCard.load(run / "model" / "README.md").data.license == "mit"
     assert again[0] == 1 and "README.md exists and states its own licence; leave out --licence" in again[2]
     (run / "model" / "README.md").unlink()

@@ -13,6 +13,7 @@ from vit.bundle.files import INDEX, SourceError, read_json
 from vit.bundle.record import text_with_checksum
 from vit.exchange.private_paths import overrides_without_folders, without_folders
 from vit.exchange.sources import CONFIG_FILES, HUB, PROCESSOR_FILE, PROCESSORS_FILE, README, WEIGHT_FILES
+from vit.messages import with_cause
 
 log = logging.getLogger("vit")
 
@@ -147,11 +148,18 @@ def hub_errors_explained(
     except SourceError:
         raise
     except (OSError, RuntimeError) as error:
-        unreachable.append(unreached(name, f"{constants.ENDPOINT} cannot be reached ({type(error).__name__})", action))
+        unreachable.append(unreached(name, no_connection(error), action))
     except Exception as error:
         if not type(error).__module__.startswith(("httpx", "requests", "httpcore")):
             raise
-        unreachable.append(unreached(name, f"{constants.ENDPOINT} cannot be reached ({type(error).__name__})", action))
+        unreachable.append(unreached(name, no_connection(error), action))
+
+
+def no_connection(error: Exception) -> str:
+    """Why the hub cannot be reached, as the HTTP library states it."""
+    from huggingface_hub import constants
+
+    return f"{constants.ENDPOINT} cannot be reached ({with_cause(error, 100)})"
 
 
 def unreached(name: str, reason: str, action: str) -> SourceError:

@@ -31,6 +31,7 @@ from vit.exchange.sources import (
 )
 from vit.exchange.state_dicts import check_plain_tensors, find_state_dict
 from vit.files.checkpoints import verify
+from vit.messages import with_cause
 from vit.models.timm_model import nearest_timm_models
 from vit.weights import detect_format
 from vit.weights.formats.transformers_config import declared_num_classes
@@ -295,8 +296,8 @@ def pretrained_timm_model(name: str) -> nn.Module:
         check_hub_responds(timm.get_pretrained_cfg(name))
         return timm.create_model(name, pretrained=True)
     except Exception as error:
-        raise SourceError(f"its weights could not be fetched ({type(error).__name__}); without a network use a file or "
-                          "folder of this machine", f"{TIMM}{name}") from None
+        raise SourceError(f"its weights could not be fetched ({with_cause(error, 100)}); without a network use a file "
+                          "or folder of this machine", f"{TIMM}{name}") from None
 
 
 def check_hub_responds(cfg: Any) -> None:

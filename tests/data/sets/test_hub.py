@@ -225,6 +225,15 @@ def test_the_hub_by_commit_and_offline(tmp_path):
     assert "data.repo=me/pets: the hub cannot be reached" in log and "Retrying" not in log
     assert "data.repo=me/pets" in gone and "\n" not in gone
     assert "data.repo=me/other cannot be downloaded and is not in the cache" in text and "data.root=FOLDER" in text
+    assert "Connection refused" in log
+
+
+def test_an_error_of_the_library_names_its_cause(tmp_path):
+    """The library reports only that an error occurred while generating the data set."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.jsonl").write_text('{"label": 1}\n' * 3 + "{cut off")
+    with pytest.raises(DataError, match=r"cannot be loaded: An error occurred while generating the dataset \(.*JSON"):
+        hub(tmp_path / "set")
 
 
 def test_a_row_without_an_image_among_paths_is_named_by_its_number(tmp_path, class_folders):

@@ -27,6 +27,7 @@ from vit.data.decoding.bit_depth import (
 )
 from vit.data.decoding.quiet_decoding import quiet_decoding
 from vit.data.errors import printable
+from vit.messages import import_problem
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
 EXTENSIONS = frozenset(
@@ -195,8 +196,9 @@ def _open_heif(raw: bytes | Path, name: str) -> Image.Image:
     """Opens HEIC photos with the optional pillow-heif, which also applies the orientation."""
     try:
         import pillow_heif
-    except ImportError:
-        raise BadImage(name, "is a HEIC image, which requires pillow-heif: pip install 'vitwright[heic]'") from None
+    except ImportError as error:
+        raise BadImage(name, "is a HEIC image, which requires pillow-heif, which "
+                             f"{import_problem(error, 'pillow_heif')}: pip install 'vitwright[heic]'") from None
     pillow_heif.register_heif_opener()
     return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=("HEIF",))
 

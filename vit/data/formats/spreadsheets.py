@@ -5,6 +5,7 @@ from pathlib import Path
 
 from vit.data.errors import DataError
 from vit.files.untrusted import open_zip
+from vit.messages import import_problem
 
 
 def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -17,10 +18,9 @@ def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """
     try:
         import openpyxl
-    except ImportError:
-        raise DataError(
-            f"{path}: Excel files require openpyxl: pip install 'vitwright[xlsx]', or save the file as CSV"
-        ) from None
+    except ImportError as error:
+        raise DataError(f"{path}: Excel files require openpyxl, which {import_problem(error, 'openpyxl')}: pip install "
+                        "'vitwright[xlsx]', or save the file as CSV") from None
     try:
         with open_zip(path):  # checks the decompressed size
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)

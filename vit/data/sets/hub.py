@@ -22,11 +22,11 @@ from vit.data.splits.names import SPLIT_NAMES, match_splits, warn_without_effect
 from vit.data.splits.split import Raw, Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
-from vit.messages import number_of
+from vit.messages import import_problem, number_of, with_cause
 
 log = logging.getLogger("vit")
 
-MISSING = "data=hub requires the package datasets, which is not installed: pip install 'vitwright[hub]'"
+MISSING = "data=hub requires the package datasets, which {}: pip install 'vitwright[hub]'"
 SAVED = ("dataset_dict.json", "state.json")  # files of save_to_disk
 COMMIT = re.compile(r"[0-9a-f]{40}")
 TIMEOUT = 10.0  # seconds for the first response of the hub
@@ -99,8 +99,8 @@ def hub(
 def _import_datasets() -> Any:
     try:
         import datasets
-    except ImportError:
-        raise DataError(MISSING) from None
+    except ImportError as error:
+        raise DataError(MISSING.format(import_problem(error, "datasets"))) from None
     return datasets
 
 
@@ -153,7 +153,7 @@ def _hub_responds(repo: str, revision: str | None) -> bool:
         return False
     except Exception as error:  # errors of the HTTP library, which differs between versions of huggingface_hub
         log.warning("data.repo=%s: the hub cannot be reached (%s), so the cache is read; HF_HUB_OFFLINE=1 reads it "
-                    "without asking the hub", repo, type(error).__name__)
+                    "without asking the hub", repo, with_cause(error, 100))
         return False
     return True
 
@@ -292,11 +292,7 @@ def _explain_errors(name: str) -> Iterator[None]:
     except DataError:
         raise
     except ConnectionError as error:
-        raise DataError(f"{name} cannot be downloaded and is not in the cache ({_line(error)}); download it once "
+        raise DataError(f"{name} cannot be downloaded and is not in the cache ({with_cause(error)}); download it once "
                         "with a network, or set data.root=FOLDER to a local folder") from None
     except Exception as error:
-        raise DataError(f"{name} cannot be loaded: {_line(error)}") from None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+        raise DataError(f"{name} cannot be loaded: {with_cause(error)}") from None

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.evaluation.attribution.relevance import check_relevance
+from vit.messages import import_problem
 from vit.nn import ResPostNormBlock
 
 
@@ -19,8 +20,8 @@ def check_captum() -> None:
     try:
         import captum.attr  # noqa: F401
     except ImportError as error:
-        raise ValueError("Grad-CAM needs captum, which is not installed; install it with pip install captum, or leave "
-                         "--grad-cam out") from error
+        raise ValueError(f"Grad-CAM needs captum, which {import_problem(error, 'captum')}; install it with pip "
+                         "install captum, or leave --grad-cam out") from error
 
 
 class PatchChannels(nn.Module):
