@@ -51,6 +51,23 @@ def test_a_key_of_another_option_of_the_group(override, choice, others):
     assert all(other in message for other in others)
 
 
+@pytest.mark.parametrize(("override", "start"), [
+    ("root=photos", "unknown key root; did you mean data.root=photos, with one of data="),
+    ("root='my photos'", "unknown key root; did you mean 'data.root=my photos', with one of "),
+    ("path=labels.csv", "unknown key path; did you mean data.path=labels.csv, with one of data="),
+    ("dir=photos", "unknown key dir; did you mean data.root=photos, with one of "),
+    ("repo=owner/name", "unknown key repo; did you mean data.repo=owner/name, with data=hub?"),
+    ("label_separator=x", "unknown key label_separator; did you mean "),
+    ("root={folder}", "unknown key root; did you mean data=folder data.root={folder}?"),
+    ("root={folder}/a.csv", "unknown key root; did you mean data=table data.path={folder}/a.csv?"),
+])
+def test_a_key_without_its_node(tmp_path, override, start):
+    """`vit audit root=photos` for `vit audit data=folder data.root=photos`."""
+    (tmp_path / "a.csv").write_text("file,label\n")
+    assert hint(override.format(folder=tmp_path)).startswith(start.format(folder=tmp_path))
+    assert "did you mean data.root?" in hint("data=folder", "root=photos")
+
+
 def test_an_option_of_a_model():
     with pytest.raises(ValueError, match="the model has no option 'num_layers'; nearest: depth$"):
         create_model("vit_tiny", num_layers=3)

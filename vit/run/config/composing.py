@@ -33,7 +33,15 @@ from vit.run.config.hydra_interface import (
 )
 from vit.run.config.name_hints import nearest
 from vit.run.config.needed_keys import missing_keys, missing_top_level_keys
-from vit.run.config.overrides import ConfigError, override_text, parse, with_current_key, with_current_keys
+from vit.run.config.overrides import (
+    ConfigError,
+    override_text,
+    overrides_of_path,
+    parse,
+    shown,
+    with_current_key,
+    with_current_keys,
+)
 from vit.run.config.valid_values import check_type, invalid_value, nodes, value_without_effect
 
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
@@ -268,26 +276,42 @@ def _check_keys(found: Groups, parsed: list[Override], search: tuple[str, ...]) 
                               "all keys that it needs")
         if key in REMOVED:
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
-        if having := _options_with(key, known, search):
+        if having := _options_with(key, known, search)[1]:
             group, _, name = key.partition(".")
             listed = ", ".join(f"{group}={option}" for option in having)
             raise ConfigError(f"{group}={found.choices.get(group)} has no key {name}; add one that has it to the "
                               f"command: {listed}")
+        if "." not in key and (hint := _hint_of_data(override, known, search)):
+            raise ConfigError(f"unknown key {key}; {hint}")
         near = nearest(key, list(known))
         if not added and key.startswith(tuple(f"{each}." for each in EXTENSIBLE)):
             near += f"; write +{override.input_line} for a new key of {node}" if node in known else ""
         raise ConfigError(f"unknown key {key}{near} (see all of them with: --cfg job)")
 
 
-def _options_with(key: str, known: dict, search: tuple[str, ...]) -> list[str]:
-    """The options of the group of a dotted key, such as `data.root`, whose files have the key, or the key of another
-    name that `RUN` translates it to; empty if that key is known.
+def _hint_of_data(override: Override, known: dict, search: tuple[str, ...]) -> str | None:
+    """The hint for a key without its node, such as `root=photos`, that other data than the chosen one has."""
+    key, value = override.key_or_group, override.value()
+    leaves = {name.rpartition(".")[2] for name in known}
+    name, having = _options_with(f"data.{key}", known, search)
+    if key in leaves or not having:
+        return None
+    if isinstance(value, str) and (fix := overrides_of_path(value)):
+        return f"did you mean {fix}?"
+    shown_value = shown(f"data.{name}", value) if isinstance(value, str) else f"data.{name}=VALUE"
+    listed = ", ".join(f"data={option}" for option in having)
+    return f"did you mean {shown_value}, with {'one of ' if len(having) > 1 else ''}{listed}?"
+
+
+def _options_with(key: str, known: dict, search: tuple[str, ...]) -> tuple[str, list[str]]:
+    """(The name of a dotted key, such as `data.root`, in its group; the options of the group whose files have it). The
+    name is its own, or the one that `RUN` translates it to. No options if that key is known.
     """
     group, _, name = key.partition(".")
     if not name or not is_group(group, search) or RUN.get(name) in known:
-        return []
+        return name, []
     repository = hydra_over(config_folder()).config_loader.repository
     keys = {option: loaded.config.keys() for option in options(group, search)
             if (loaded := repository.load_config(f"{group}/{option}")) is not None}
     called = name if any(name in each for each in keys.values()) else RUN.get(name, "").removeprefix(f"{group}.")
-    return [option for option, each in keys.items() if called in each]
+    return called, [option for option, each in keys.items() if called in each]
