@@ -149,6 +149,11 @@ def test_the_command_calibrates_a_copy_and_the_report_shows_both(folders, tmp_pa
     assert main(["evaluate", str(copy), *data, "--split", "val", "--json", str(tmp_path / "v.json")]) == 0
     assert "was calibrated on these val samples of labels, so its calibrated loss" in capsys.readouterr().err
     assert json.loads((tmp_path / "v.json").read_text())["calibrated_on_these_samples"] is True
+    assert main(["evaluate", str(copy), *data, "--split", "all", "--json", str(tmp_path / "a.json")]) == 0
+    printed, whole = capsys.readouterr(), json.loads((tmp_path / "a.json").read_text())
+    assert "labels, all (train, val, test)" in printed.out
+    assert "was calibrated on 20 of these 60 samples, the val split of labels, so its calibrated loss" in printed.err
+    assert whole["calibrated_on_these_samples"] is True and whole["calibration_samples"] == 20
     assert main(["evaluate", str(copy), *data, "task.decode.beam=3"]) == 2
     assert "task.decode.beam is for models that generate text, but" in capsys.readouterr().err
     other = tmp_path / "other"

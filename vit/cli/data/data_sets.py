@@ -167,13 +167,22 @@ def evaluation_split(data: dict, bundle: "Bundle", split: str | None) -> "tuple[
     return source, evaluated
 
 
-def is_calibration_data(source: "Source | PairSource", split: str, data: dict, bundle: "Bundle") -> bool:
-    """Whether the probabilities of the model were calibrated on this split."""
+def calibration_split(source: "Source | PairSource", split: str, data: dict, bundle: "Bundle") -> str | None:
+    """The split on which the probabilities of the model were calibrated, if it is the evaluated one, or one of those
+    that are evaluated together with --split all; else None.
+    """
     if bundle.calibration is None:
-        return False
-    if recorded := bundle.calibrated_on:
-        return recorded == {"data": source.name, "split": split}
-    return split == "val" and is_training_data(source, data, bundle)
+        return None
+    recorded = bundle.calibrated_on
+    if recorded and recorded.get("data") != source.name or not recorded and not is_training_data(source, data, bundle):
+        return None
+    used = recorded.get("split") if recorded else "val"
+    return used if split == used or split == ALL and used in source.splits else None
+
+
+def splits_of_all(source: "Source | PairSource") -> list[str]:
+    """The splits whose samples --split all evaluates."""
+    return [name for name in source.splits if name != ALL]
 
 
 def report_part(source: "Source | PairSource", split: str, data: dict, bundle: "Bundle") -> None:

@@ -28,8 +28,8 @@ def evaluate(
     model: Model,
     overrides: Overrides = None,
     split: Annotated[str | None, typer.Option(
-        help="train, val, test, or all for a whole held-out data set; by default test, or val if there is no test "
-             "split.", show_default=False)] = None,
+        help="train, val or test, or all for the samples of all splits of data that the model was not trained on; by "
+             "default test, or val if there is no test split.", show_default=False)] = None,
     batch_size: Annotated[int | None, typer.Option(
         min=1, help="By default that of the test after training.", show_default=False)] = None,
     precision: Annotated[Precision | None, typer.Option(
@@ -72,8 +72,9 @@ def evaluate(
         print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
                              "writes the metrics")
     found = measure_reconstruction(bundle, task, device) if masked_autoencoder else measure(predictor, task)
-    calibrated_on_them = {"calibrated_on_these_samples": True} if calibration_note(bundle, task) else {}
-    write_json(found | calibrated_on_them, json_file)
+    if note := calibration_note(bundle, task):
+        found |= {"calibrated_on_these_samples": True, "calibration_samples": note[1]}
+    write_json(found, json_file)
 
 
 def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: list[str]) -> None:

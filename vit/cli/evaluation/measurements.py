@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit.cli.data.data_sets import is_calibration_data
+from vit.cli.data.data_sets import ALL, calibration_split, splits_of_all
 from vit.cli.terminal import check_classes, counted, print_unreadable, print_without_effect
+from vit.messages import number_of
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
@@ -39,7 +40,8 @@ class Measurement:
 
     @property
     def title(self) -> str:
-        return f"{self.source.name}, {self.split}{', averaged over mirror images' if self.tta == 2 else ''}"
+        parts = f" ({', '.join(splits_of_all(self.source))})" if self.split == ALL else ""
+        return f"{self.source.name}, {self.split}{parts}{', averaged over mirror images' if self.tta == 2 else ''}"
 
     def samples(self) -> "Split | PairSplit":
         """The samples of the split.
@@ -70,14 +72,20 @@ def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
     return functions.get(kind, measure_seq2seq)(predictor, task)
 
 
-def calibration_note(bundle: "Bundle", task: Measurement) -> str | None:
-    """The sentence about samples on which the model was calibrated, which is also printed; None for others."""
-    if not is_calibration_data(task.source, task.split, task.data, bundle):
+def calibration_note(bundle: "Bundle", task: Measurement) -> tuple[str, int] | None:
+    """The sentence about samples on which the model was calibrated, which is also printed, and their number; None where
+    there are none.
+    """
+    split = calibration_split(task.source, task.split, task.data, bundle)
+    if split is None:
         return None
-    text = (f"{bundle.path} was calibrated on these {task.split} samples of {task.source.name}, so its calibrated loss "
-            "and calibration error are too low; evaluate another split")
+    count, evaluated = len(task.source.splits[split]), len(task.samples())
+    which = f"these {split} samples" if split == task.split else (
+        f"{count:,} of these {number_of(evaluated, 'sample')}, the {split} split")
+    text = (f"{bundle.path} was calibrated on {which} of {task.source.name}, so its calibrated loss and calibration "
+            "error are too low; evaluate another split")
     print_without_effect(text)
-    return text
+    return text, count
 
 
 def check_kind(predictor: "AnyPredictor", task: Measurement) -> str:

@@ -83,8 +83,8 @@ def report(
     model: Model,
     overrides: Overrides = None,
     split: Annotated[str | None, typer.Option(
-        help="train, val, test, or all for a whole held-out data set; by default test, or val if there is no test "
-             "split.", show_default=False)] = None,
+        help="train, val or test, or all for the samples of all splits of data that the model was not trained on; by "
+             "default test, or val if there is no test split.", show_default=False)] = None,
     output: Annotated[Path, typer.Option(
         "--output", "-o", help="The page; a .json file of the same name has the same numbers.")] = Path("report.html"),
     *,
@@ -146,7 +146,7 @@ def evaluate_for_report(
     evaluation, samples = evaluate_predictor(predictor, task)
     facts = header_facts(command_line, predictor.precision, batch_size)
     if note := calibration_note(predictor.bundle, task):
-        facts["note"] = note
+        facts["note"] = note[0]
     audited = replace(source, splits={name: each for name, each in source.splits.items() if name != ALL})
     return Subject(predictor, evaluation, samples, audited, split, task.title, facts, run, batch_size,
                    sections.seconds, sections.attention, sections.severities, grad_cam=sections.grad_cam)
