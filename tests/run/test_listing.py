@@ -145,6 +145,24 @@ def test_selection_and_order(folder):
         select(runs, ["failed"])
 
 
+def test_all_runs_are_ordered_by_their_start(folder):
+    """Also damaged ones and those without a config, whose folders were changed later than the run began."""
+    starts = {"stopped": "2026-03-01", "early": "2026-02-01", "cut": "2026-01-01"}
+    for name, day in starts.items():
+        log = folder / "digits" / name / "log.txt"
+        log.write_text(f"{day} 08:00:00,000 INFO run folder\n" + log.read_text())
+    runs = [run for run in list_runs(folder) if run.path.rpartition("/")[2] in starts]
+    assert [run.path.rpartition("/")[2] for run in runs] == list(starts)
+    assert [run.started[:10] for run in select(runs, [], "started")] == sorted(starts.values())
+
+
+@pytest.mark.parametrize("sort", ["val", "-val"])
+def test_a_run_whose_metric_is_not_a_number_comes_last(sort):
+    runs = [ListedRun(f"{val}", "stopped", val=val) for val in (0.5, float("nan"), 0.25, None, 0.75)]
+    ordered = [run.path for run in select(runs, [], sort)]
+    assert ordered[:3] == (["0.25", "0.5", "0.75"] if sort == "val" else ["0.75", "0.5", "0.25"])
+
+
 def test_the_command_and_its_files(folder, tmp_path, capsys):
     files = [tmp_path / f"runs.{suffix}" for suffix in ("csv", "json", "html")]
     options = [text for file in files for text in (f"--{file.suffix[1:]}", str(file))]

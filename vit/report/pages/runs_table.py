@@ -25,8 +25,9 @@ WIDTH, HEIGHT = 90, 22  # size of a curve in pixels
 STYLE = "td:first-child { min-width: 12rem; } td:nth-child(10) { white-space: nowrap; }"  # name and start of a run
 SORTING = """
 const table = document.querySelector('table'), body = table.tBodies[0];
-const value = (row, i) => { const cell = row.cells[i]; const v = cell.dataset.value ?? cell.textContent;
-  return v !== '' && !isNaN(v) ? Number(v) : v; };
+const value = (row, i) => row.cells[i].dataset.value ?? row.cells[i].textContent;
+const order = new Intl.Collator(undefined, { numeric: true });  // of texts: run2 before run10
+const compare = (x, y) => x !== '' && y !== '' && !isNaN(x) && !isNaN(y) ? x - y : order.compare(x, y);
 table.querySelectorAll('th button').forEach(button => button.addEventListener('click', () => {
   const head = button.parentElement, i = head.cellIndex, up = head.getAttribute('aria-sort') !== 'ascending';
   table.querySelectorAll('th').forEach(each => each.removeAttribute('aria-sort'));
@@ -34,7 +35,7 @@ table.querySelectorAll('th button').forEach(button => button.addEventListener('c
   const empty = v => v === '';
   [...body.rows].sort((a, b) => { const [x, y] = [value(a, i), value(b, i)];
     if (empty(x) || empty(y)) return empty(x) - empty(y);
-    return (x < y ? -1 : x > y ? 1 : 0) * (up ? 1 : -1); }).forEach(row => body.append(row));
+    return compare(x, y) * (up ? 1 : -1); }).forEach(row => body.append(row));
 }));
 const box = document.querySelector('#search'), count = document.querySelector('#count');
 const filter = () => { let shown = 0; for (const row of body.rows) {

@@ -101,7 +101,7 @@ def without_source(model: nn.Module, loaded: KeyReport) -> list[str]:
 
 
 def describe(name: str, model: nn.Module, begins: Mapping[str, int]) -> str:
-    """`lora, 12,874 of 459,370 parameters train (2.8 %)`"""
+    """`lora, 12,874 of 459,370 parameters train (2.80%)`"""
     numbers = {each: parameter.numel() for each, parameter in model.named_parameters()}
     total, last = whole_size(model), max(begins.values())
     first, final = (sum(numbers[each] for each, epoch in begins.items() if epoch <= end) for end in (0, last))

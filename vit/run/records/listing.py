@@ -84,7 +84,7 @@ def select(runs: Sequence[ListedRun], filters: Sequence[str] = (), sort: str | N
 
     Args:
         filters: `KEY=PATTERN` and `KEY!=PATTERN` with * and ?, or `KEY>NUMBER`, `<`, `>=` and `<=`.
-        sort: a column; a leading - sorts from the highest. Runs without a value come last.
+        sort: a column; a leading - sorts from the highest. Runs without a value, or with NaN, come last.
 
     Raises:
         ConfigError: an unknown column, a value that is not a number, or a number for a column of texts.
@@ -94,10 +94,15 @@ def select(runs: Sequence[ListedRun], filters: Sequence[str] = (), sort: str | N
         runs = [run for run in runs if _passes(run, key, sign, value)]
     if sort is not None:
         key = _column(sort.lstrip("-"), f"--sort {sort}: ")
-        known = [run for run in runs if getattr(run, key) not in (None, "")]
-        unknown = [run for run in runs if getattr(run, key) in (None, "")]
+        known, unknown = [run for run in runs if _has(run, key)], [run for run in runs if not _has(run, key)]
         runs = [*sorted(known, key=lambda run: getattr(run, key), reverse=sort.startswith("-")), *unknown]
     return list(runs)
+
+
+def _has(run: ListedRun, key: str) -> bool:
+    """Whether a run has a value in a column; NaN, such as the loss of a run that diverged, has no place in an order."""
+    value = getattr(run, key)
+    return value not in (None, "") and value == value  # false for NaN
 
 
 def _column(name: str, option: str) -> str:
@@ -154,7 +159,7 @@ def _listed(path: Path) -> ListedRun:
         curves = read_curves(path / CURVES) if (path / CURVES).exists() else {}
         return _described(path, config, metrics, curves, tail)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        started = _modified(path)
+        started = _started(path)
         if (path / CONFIG).exists():
             return ListedRun(str(path), "damaged", started=started, remark=first_line(error, 120))
         state, remark = _unfinished_state(path, tail)
