@@ -2,10 +2,12 @@
 
 import ast
 import re
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.types import QuotedString
 
 from vit.messages import (
     agree,
@@ -17,8 +19,10 @@ from vit.messages import (
     nearest_names,
     number_of,
     one_line,
+    override_for_shell,
     with_cause,
 )
+from vit.run.config.overrides import parse
 
 ROOT = Path(__file__).parents[1]
 
@@ -79,6 +83,45 @@ def test_messages_count_with_one_function():
                       if isinstance(value, ast.FormattedValue) and isinstance(value.value, ast.Call | ast.Attribute)
                       and ast.unparse(value.value).startswith("len(") and isinstance(text, ast.Constant)
                       and counted.match(text.value)]
+    assert found == []
+
+
+@pytest.mark.parametrize("value", [
+    "photos", "my photos", "/a b/c[1]", "a,b", "it's", "a\\", "x: y", "", " a", "a  b", ";", "|", "$x", "a=b", "café",
+    "~", "1", "1e3", "yes", 1, 0.2, None, True, ["cat", "dog"], ["yes", "no"], ["no finding", "a,b", "it's", "1"],
+    [0.2, 1.0], {"train": "all", "val": "b c"}, {"train": ["a", "1"]},
+])
+def test_overrides_of_messages_are_one_word_of_a_shell_and_parsed_as_they_are(value):
+    (word,) = shlex.split(override_for_shell("data.classes", value))
+    (parsed,) = parse([word])
+    assert plain(parsed.value()) == value
+
+
+def plain(value):
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {plain(key): plain(each) for key, each in value.items()}
+    return value.text if isinstance(value, QuotedString) else value
+
+
+def test_overrides_of_messages_are_readable():
+    assert override_for_shell("data.root", Path("photos")) == "data.root=photos"
+    assert override_for_shell("data.classes", ["cat", "dog"]) == "'data.classes=[cat,dog]'"
+    assert override_for_shell("data.classes", ["yes", "no"]) == '"data.classes=[\'yes\',\'no\']"'
+    assert override_for_shell("data.label_separator", "|") == '"data.label_separator=\'|\'"'
+
+
+def test_no_message_has_a_list_without_the_quotes_that_a_shell_needs():
+    bare = re.compile(r"(?<!['\"\w.+])(?:data|recipe|model|task|callbacks|trainer)\.[\w.]+=(?:[\[{]|'\S+')")
+    found = []
+    for path in (ROOT / "vit").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        raised = [each for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Return) or (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("info", "warning")) for each in ast.walk(node)]
+        found += [f"{path.relative_to(ROOT)}:{each.lineno}: {each.value}" for each in raised
+                  if isinstance(each, ast.Constant) and isinstance(each.value, str) and bare.search(each.value)]
     assert found == []
 
 

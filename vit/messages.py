@@ -1,8 +1,13 @@
 """Parts of messages for users: errors on one line, hints at the nearest valid names, durations."""
 
 import difflib
-from collections.abc import Callable, Iterable
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
+
+BARE = re.compile(r"[A-Za-z_./~][\w./@-]*( [A-Za-z_][\w./@-]*)*", re.ASCII)  # a text that Hydra parses as itself
+NO_TEXTS = ("null", "true", "false", "inf", "nan", "yes", "no", "on", "off", "~")  # for Hydra or for YAML
 
 
 def quoted(value: object, limit: int = 60, format: Callable[[object], str] = repr) -> str:
@@ -32,6 +37,36 @@ def number_of(count: int, noun: str, plural: str | None = None) -> str:
 def agree(count: int, singular: str, plural: str) -> str:
     """The form of a word that fits a number: `is` for 1, `are` for others."""
     return singular if count == 1 else plural
+
+
+def shell_quoted(text: str) -> str:
+    """A word of a command in quotes, if a shell needs them: in double quotes where it contains single ones."""
+    return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
+
+
+def override_for_shell(key: str, value: object) -> str:
+    """`key=value` for a message, as a shell and Hydra read it: `data.root=photos`, `'data.classes=[cat,dog]'`."""
+    return shell_quoted(f"{key}={hydra_text(value)}")
+
+
+def hydra_text(value: object) -> str:
+    """A value in Hydra's grammar of overrides, with quotes around texts that would be something else without them."""
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{hydra_text(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(hydra_text, value))}]"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if not isinstance(value, str | PathLike):
+        return str(value)
+    text = str(value)
+    is_bare = BARE.fullmatch(text) and text.lower() not in NO_TEXTS
+    return text if is_bare else in_hydra_quotes(text)
+
+
+def in_hydra_quotes(text: str) -> str:
+    """The text in quotes of Hydra's grammar, in which only a backslash before a quote is special."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
 
 def check_several(name: str, values: object) -> None:

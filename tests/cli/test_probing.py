@@ -155,7 +155,7 @@ def test_text_models(tmp_path, capsys):
     (["{photos}", "data=digits"], 2, "either config overrides or images"),
     (["--save", "vectors.csv"], 2, "are saved as .npz or .parquet"),
     (["--k", "1,x"], 2, "--k x: must be numbers of neighbours"),
-    (["--k", "5000"], 2, "--k 5000: there are 1,257 training samples"),
+    (["--k", "5000"], 2, "--k 5000: the data has 1,257 training samples"),
     (["data=spelled_numbers"], 1, "does not have one class per sample"),
     (["data=text_table"], 1, "holds labelled texts, but the model reads images"),
     (["data.image_size=16"], 2, "data.image_size=16x16 changes nothing here: the model applies its own"),

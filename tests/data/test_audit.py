@@ -151,7 +151,7 @@ def test_statistics_of_unreadable_data(tmp_path):
     flat = array_split(np.full((4, 8, 8), 51, np.uint8), np.zeros(4), "flat")
     assert estimate(flat, P8) == ((0.2, 0.2, 0.2), (1.0, 1.0, 1.0))
     (tmp_path / "a.png").write_bytes(b"")
-    with pytest.raises(DataError, match="none of 1 images can be read"):
+    with pytest.raises(DataError, match="none of 1 image can be read"):
         estimate(file_split(tmp_path, ["a.png"], np.zeros(1)), P8)
 
 
@@ -187,7 +187,7 @@ def test_equal_images_with_different_labels(class_folders):
     source = folder(root, fractions=(1, 0, 0))
     report = audit(source, P8)
     assert report.contradictions == [[("cat/000.png", "cat"), ("dog/001.png", "dog")]]
-    assert "same content with different labels: 1 groups\n  cat/000.png (cat) = dog/001.png (dog)" in report.text()
+    assert "same content with different labels: 1 group\n  cat/000.png (cat) = dog/001.png (dog)" in report.text()
     json.dumps(report.to_dict())
     (root / "t.csv").write_text("file,label\ncat/000.png,cat|dog\ncat/000.png,dog|cat\ncat/001.png,elk\n")
     assert not audit(table(root / "t.csv", label_separator="|", fractions=(1, 0, 0)), P8).contradictions

@@ -31,7 +31,7 @@ def test_nan_is_missing_among_numbers_and_a_name_among_names():
 
 def test_labels_nan_among_names_are_a_warning(tmp_path, caplog):
     encode_labels("t.csv", ["cat", "NaN", "dog", "NaN"], None, None)
-    assert "t.csv: 2 of 4 labels are 'NaN', which is a class; if they are missing values, remove" in caplog.text
+    assert "t.csv: 2 of 4 labels are 'NaN', which is a class; if this is a missing value, remove" in caplog.text
     caplog.clear()
     encode_labels("t.csv", ["nan", "roti"], None, ["nan", "roti"])  # names that the data states
     encode_labels("t.csv", ["nano", "banana"], None, None)
@@ -45,7 +45,7 @@ def test_labels_nan_among_names_are_a_warning(tmp_path, caplog):
 @pytest.mark.parametrize("missing", ["NA", "N/A", "null", "None", "<NA>"])
 def test_other_texts_of_missing_values_are_a_warning(caplog, missing):
     encode_labels("t.csv", ["cat", missing, "dog", "nation"], None, None)
-    assert f"t.csv: 1 of 4 labels are {missing!r}, which is a class" in caplog.text
+    assert f"t.csv: 1 of 4 labels is {missing!r}, which is a class" in caplog.text
 
 
 @pytest.mark.parametrize("names, similar", [

@@ -19,7 +19,7 @@ def test_images(class_folders, caplog):
     assert not warned(source, True, caplog)
     (root / "test/cat/001.png").write_bytes((root / "train/dog/002.png").read_bytes())
     text = warned(source, True, caplog)
-    assert "1 of 2 samples of test have the content of a training sample, such as test/cat/001.png = train/dog" in text
+    assert "1 of 2 samples of test has the content of a training sample, such as test/cat/001.png = train/dog" in text
     assert "groups of samples with equal content and different labels: 1, such as" in text
     assert "train/dog/002.png (dog)" in text
     assert " of val " not in text and "different labels" not in warned(source, False, caplog)
@@ -31,7 +31,7 @@ def test_pairs(tmp_path, caplog, last):
                         "test.de": f"E\n{last}"}.items():
         (tmp_path / name).write_text(lines + "\n")
     text = warned(parallel(tmp_path), False, caplog)
-    assert "1 of 2 samples of test have the content of a training sample, such as test.en line 2 = train.en" in text
+    assert "1 of 2 samples of test has the content of a training sample, such as test.en line 2 = train.en" in text
 
 
 def test_texts(tmp_path, caplog):
@@ -39,5 +39,5 @@ def test_texts(tmp_path, caplog):
             ("fine", "pos", "val"), ("bad", "neg", "test")]
     (tmp_path / "t.csv").write_text("text,label,split\n" + "".join(",".join(row) + "\n" for row in rows))
     text = warned(text_table(tmp_path / "t.csv"), True, caplog)
-    assert "1 of 1 samples of test have the content of a training sample, such as t.csv line 7 = t.csv line 3" in text
+    assert "1 of 1 sample of test has the content of a training sample, such as t.csv line 7 = t.csv line 3" in text
     assert "groups of samples with equal content and different labels: 1, such as t.csv line 4 (neg) = t.csv" in text

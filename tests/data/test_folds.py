@@ -17,7 +17,7 @@ def table(folds, labels, n):
 
 @pytest.mark.parametrize(("text", "message"), [
     ("0/5", "fold 0 is out of range"), ("6/5", "fold 6 is out of range, the 5 folds are 1/5 to 5/5"),
-    ("1/1", "1 folds; there must be 2 or more"), ("a", "is not k/n"), ("1.5/5", "is not k/n"), ("-1/5", "is not k/n"),
+    ("1/1", "1 fold; there must be 2 or more"), ("a", "is not k/n"), ("1.5/5", "is not k/n"), ("-1/5", "is not k/n"),
 ])
 def test_a_fold_out_of_range(text, message):
     with pytest.raises(DataError, match=message):

@@ -63,7 +63,7 @@ def test_all_table_formats_give_the_same_labels(class_folders, tmp_path):
          "label_separator='\\|' does not occur in the 10 labels, such as 'a,b'; did you mean ','"),
         ([""] * 10, "|", "none of its 10 images has a label"),
         (["a|b", *["a"] * 9], "|", "all 10 training images have the label 'a'"),
-        (["a|b", *"abababab", ""], "", "label_separator='': must be the character"),
+        (["a|b", *"abababab", ""], "", "label_separator is empty, but must be the character"),
     ],
 )
 def test_invalid_labels_are_errors(class_folders, cells, separator, message):
@@ -78,7 +78,7 @@ def test_a_class_only_in_validation_is_an_error(class_folders):
             for i in range(10)]
     with (root / "t.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["file", "label", "split"], *rows])
-    with pytest.raises(DataError, match=r"1 of 3 classes have no training image \('c'\)"):
+    with pytest.raises(DataError, match=r"1 of 3 classes has no training image \('c'\)"):
         table(root / "t.csv", label_separator="|")
 
 

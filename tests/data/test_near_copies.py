@@ -143,7 +143,7 @@ def test_the_command_names_splits_and_classes(tmp_path, capsys):
     arguments = ["data=folder", f"data.root={tmp_path / 'photos'}", "--near-copies", "--json", str(report), "--html",
                  str(page)]
     assert main(["audit", *arguments]) == 0
-    assert "near copies: 1 pairs, 1 across splits, 1 across classes" in capsys.readouterr().out
+    assert "near copies: 1 pair, 1 across splits, 1 across classes" in capsys.readouterr().out
     (pair,) = json.loads(report.read_text())["near_copies"]
     assert {pair["one"][1], pair["other"][1]} == {"train/cat/3.png", "test/dog/copy.png"}
     text = page.read_text()

@@ -117,7 +117,7 @@ def test_moved_lines_are_found(tmp_path, kind):
     source = restore_splits(read(path, split_seed=3), recorded)
     assert contents(source) == before and [reason for _, reason in source.left_out] == [NEW]
     path.write_text("\n".join([*header, *blocks[:7], *blocks[8:]]) + "\n")
-    with pytest.raises(DataError, match="1 of the 60 samples that the run recorded have changed: t.tsv line"):
+    with pytest.raises(DataError, match="1 of the 60 samples that the run recorded has changed: t.tsv line"):
         restore_splits(read(path), recorded)
 
 

@@ -139,9 +139,9 @@ def test_a_class_may_be_called_train(class_folders):
     [
         (
             {"train/a": 2, "train/b": 2, "val/z": 1, "val/a": 1},
-            r"1 of its 2 classes are not among the 2 of train \(z\)",
+            r"1 of its 2 classes is not among the 2 of train \(z\)",
         ),
-        ({"train/a": 2, "train/b": 0}, r"1 of 2 classes have no training image \('b'\)"),
+        ({"train/a": 2, "train/b": 0}, r"1 of 2 classes has no training image \('b'\)"),
         ({"a": 9}, r"found 1 class \('a'\), a classifier needs at least 2"),
         ({"val/a": 2, "val/b": 2}, "has val but no train folder"),
         ({"train/a": 2, "train/b": 2, "val/a": 1, "valid/a": 1}, "both val and valid"),
@@ -206,7 +206,7 @@ def test_csv_tables(class_folders):
 @pytest.mark.parametrize(
     ("rows", "options", "text"),
     [
-        ([["path", "label"], ["no.png", "a"]], {}, "1 of 1 files do not exist under"),
+        ([["path", "label"], ["no.png", "a"]], {}, "1 of 1 file does not exist under"),
         ([["path", "label"], ["images/000.png", ""]], {}, "row 0: the label is empty"),
         ([["path", "kind"], ["images/000.png", "a"]], {}, "no label column found among path, kind"),
         (
@@ -261,7 +261,7 @@ def test_parquet_splits_by_name(class_folders, tmp_path):
     parquet(tmp_path / "test.parquet", {"image": files[:2], "label": [1, 2]})
     with pytest.raises(DataError, match="test.parquet row 1: label 2 is out of range for 2 classes"):
         cifar10(tmp_path, val=2)
-    with pytest.raises(DataError, match="val=10 images cannot be held out of 10"):
+    with pytest.raises(DataError, match="val=10: so many images cannot be held out of 10"):
         parquet(tmp_path / "test.parquet", {"image": files[:2], "label": [1, 1]})
         cifar10(tmp_path, val=10)
     (tmp_path / "test.parquet").write_bytes(b"PAR1 no")

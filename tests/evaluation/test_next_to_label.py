@@ -169,7 +169,7 @@ def test_bad_input(photos, tmp_path, capfd):
     for arguments, message in (
         ([str(photos / "00.png")], "is not a folder; pass the folder of the images"),
         ([str(photos), "--exclude", str(other)], "the first column must be path or text"),
-        ([str(photos), "--exclude", str(none)], "none of the 1 samples to exclude is among the 32 inputs"),
+        ([str(photos), "--exclude", str(none)], "none of the 1 sample to exclude is among the 32 inputs"),
         ([str(photos), "-o", str(tmp_path)], "exists and is not overwritten"),
     ):
         assert main(["next", str(model), "-o", str(tmp_path / "out"), *arguments]) == 1

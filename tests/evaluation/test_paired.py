@@ -139,9 +139,9 @@ def test_a_few_texts_have_no_p_value_of_bleu_but_the_exact_test(tmp_path, capsys
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"right": [1, 0]}, "1 samples are in only one of"),
+    ({"right": [1, 0]}, "1 sample is in only one of"),
     ({"true": "dog"}, "has the label 'cat' in"),
-    ({"name": "same"}, "has 3 rows for 1 files"),
+    ({"name": "same"}, "has 3 rows for 1 file"),
 ])
 def test_other_samples_are_one_line(tmp_path, capsys, change, message):
     first = write(tmp_path / "a", [1, 0, 1])
@@ -230,7 +230,7 @@ def test_label_sets_are_matched_by_image_and_class(tmp_path, capsys):
     assert all(each["low"] == each["high"] == 0 and each["p_value"] == 1 for each in found.values())
     name, label, rest = rows[4].split(",", 2)
     changed = [*rows[:4], f"{name},{'d' if label == 'a' else 'a'},{rest}", *rows[5:]]
-    for lines, message in ((rows[:-1], "1 samples are in only one of"), (changed, "'3.png' has other labels in"),
+    for lines, message in ((rows[:-1], "1 sample is in only one of"), (changed, "'3.png' has other labels in"),
                            ([row.replace("p(d)", "p(e)") for row in rows], "2 classes are in only one of"),
                            ([rows[0], *(row.rpartition(",")[0] for row in rows[1:])], "is damaged"),
                            ([*rows[:3], f"{rows[3].rpartition(',')[0]},nan"], "a probability that is no finite number"),

@@ -46,5 +46,5 @@ def test_the_signature_names_tokenizer_and_version():
 
 
 def test_one_reference_per_prediction():
-    with pytest.raises(ValueError, match="2 predictions and 1 references"):
+    with pytest.raises(ValueError, match="2 predictions and 1 reference"):
         text_metrics(["a", "b"], ["a"])

@@ -34,10 +34,10 @@ def test_fast_generates_the_same_texts(saved):
 @needs_compiler
 @pytest.mark.parametrize(("seconds", "text", "chosen", "line"), [
     (0.5, (7,), "compiled", "fast: the compiled decoding step, 2.00 times as fast as eager mode; the same texts for 1 "
-                            "sources (per batch: eager 1000.0 ms, compiled 500.0 ms)"),
+                            "source (per batch: eager 1000.0 ms, compiled 500.0 ms)"),
     (0.99, (7,), "eager", "fast: eager mode, since the compiled decoding step is not faster (per batch: eager 1000.0 "
                           "ms, compiled 990.0 ms)"),
-    (0.5, (8,), "eager", "fast: eager mode, since the compiled decoding step generates other texts for 1 of 1 sources"),
+    (0.5, (8,), "eager", "fast: eager mode, since the compiled decoding step generates other texts for 1 of 1 source"),
 ])
 def test_the_faster_one_with_the_same_texts_is_chosen(monkeypatch, saved, seconds, text, chosen, line):
     mode = FastGeneration(vit.load(saved, device="cpu").models)
@@ -55,7 +55,7 @@ def test_an_unsupported_model_stays_in_eager_mode(tmp_path):
 
 
 def test_another_precision_is_an_error(saved):
-    with pytest.raises(ValueError, match="leave out fast or precision=bf16-mixed"):
+    with pytest.raises(ValueError, match="leave out fast=True or precision=bf16-mixed"):
         vit.load(saved, precision="bf16-mixed", fast=True)
 
 

@@ -86,7 +86,7 @@ def test_pairs_are_tuples_or_lines_with_a_tab(pairs):
     near(pairs.predict([Line(b"ab\tc\n", 1)]), pairs.predict([("ab", "c")]))
     predictions = list(pairs.stream(["ab", ("a", "b", "c"), ("a", ""), ("a", "b")]))
     assert [str(prediction) for prediction in predictions[:3]] == [
-        "text 1: has 1 texts, but the model expects two texts separated by a tab",
+        "text 1: has 1 text, but the model expects two texts separated by a tab",
         "text 2: has 3 texts, but the model expects two texts separated by a tab",
         "text 3: one of its texts is empty",
     ]

@@ -49,7 +49,7 @@ def test_an_image_and_its_mirror_image_have_the_same_prediction(saved, pictures)
 
 
 def test_other_numbers_are_refused(saved, pictures):
-    with pytest.raises(ValueError, match="tta=3: a classifier of images averages.*use tta=2"):
+    with pytest.raises(ValueError, match="--tta 3: a classifier of images averages.*use tta=2"):
         vit.load(saved).predict(pictures, tta=3)
 
 
@@ -66,7 +66,7 @@ def test_predict_and_evaluate_average_over_mirror_images(saved, pictures, tmp_pa
     rows = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
     assert [row["label"] for row in rows] == sorted(expected)
     assert main(["predict", str(saved), str(tmp_path / "photos"), "--tta", "3"]) == 1
-    assert "tta=3: a classifier of images" in capfd.readouterr().err
+    assert "--tta 3: a classifier of images" in capfd.readouterr().err
     accuracy = {}
     for tta in ("1", "2"):
         command = ["evaluate", str(saved), "data=folder", f"data.root={tmp_path / 'photos'}", "--split", "all",

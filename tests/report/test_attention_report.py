@@ -115,7 +115,7 @@ def test_attention_of_a_text_classifier(tmp_path):
     maps = text_attention(predictor, ("ab", "c"))
     assert list(maps.keys) == list(maps.queries) == ["<bos>", "a", "b", "<eos>", "c", "<eos>"]
     assert [weights.shape for weights in maps.layers.values()] == [(2, 6, 6)] * 2
-    with pytest.raises(ValueError, match="the text: has 1 texts, but the model expects two texts"):
+    with pytest.raises(ValueError, match="the text: has 1 text, but the model expects two texts"):
         text_attention(predictor, ["ab"])
     assert write_attention(predictor, "ab\tc", tmp_path / "a.png", [-1]) == [tmp_path / "a.png"]
 

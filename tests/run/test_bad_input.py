@@ -62,7 +62,7 @@ def test_empty_class(refused, photos):
     refused(
         folder_overrides(photos),
         1,
-        "photos: 1 of 4 classes have no training image ('yak')",
+        "photos: 1 of 4 classes has no training image ('yak')",
         "add images or remove the class",
     )
 
@@ -226,7 +226,7 @@ def test_no_permission(refused, tmp_path):
         (["data.balance=samplr"], 2, ["data.balance=samplr", "sampler"]),
         (["data.workers=many"], 2, ["data.workers=many", "auto"]),
         (["data.on_bad_sample=ignore"], 2, ["data.on_bad_sample=ignore", "skip"]),
-        (["recipe.batch_size=2000"], 2, ["recipe.batch_size=2000", "1257", "recipe.batch_size="]),
+        (["recipe.batch_size=2000"], 2, ["recipe.batch_size=2000", "1,257", "recipe.batch_size="]),
         (["recipe.batch_size=0"], 2, ["recipe.batch_size=0"]),
         (["recipe.epochs=0"], 2, ["recipe.epochs=0"]),
         (["data=spelled_numbers", "augment=flip"], 2, ["recipe.augment (hflip) is for images"]),

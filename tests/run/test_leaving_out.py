@@ -121,4 +121,4 @@ def test_a_test_text_that_is_too_long_is_an_error_before_training_or_cut(tmp_pat
     assert not (tmp_path / "none").exists()
     run = vit.train([*overrides, "data.on_long=skip", f"run_dir={tmp_path / 'run'}"])
     assert run.metrics["skipped_sentences"] == 0 and len(table(run.path / "predictions.csv")) == 11
-    assert "1 texts of test are cut, such as t.csv line 62" in (run.path / "log.txt").read_text()
+    assert "1 text of test is cut, such as t.csv line 62" in (run.path / "log.txt").read_text()

@@ -117,7 +117,7 @@ def test_other_data_is_evaluated_and_equal_contents_are_named(folds, tmp_path, c
     shutil.copy(next((folds.parent / "photos" / "cat").iterdir()), other / "cat" / "copy.png")
     monkeypatch.setattr(logging.getLogger("vit"), "handlers", [caplog.handler])
     assert main(["evaluate", str(folds / "ensemble"), "data=folder", f"data.root={other}", "--split", "all"]) == 0
-    assert "1 of the 8 samples of other have the same content as training samples" in caplog.text
+    assert "1 of the 8 samples of other has the same content as training samples" in caplog.text
 
 
 def test_members_with_other_random_splits_are_refused_and_those_with_the_same_are_not(tmp_path):

@@ -135,7 +135,7 @@ def test_splits_that_the_data_states_are_compared(patients, tmp_path):
     folds = [folder(tmp_path / "stated", GROUP, f"data.fold={k}/2").splits["test"] for k in (1, 2)]
     assert sorted(patients_of(folds[0]) | patients_of(folds[1])) == [f"p0{i}" for i in range(10)]
     shutil.copy(patients / "cat" / "p00_0.png", tmp_path / "stated" / "test" / "cat" / "p00_9.png")
-    with pytest.raises(DataError, match="1 groups of data.group=.* such as 'p00' in train and test"):
+    with pytest.raises(DataError, match="1 group of data.group=.* such as 'p00' in train and test"):
         folder(tmp_path / "stated", GROUP)
 
 

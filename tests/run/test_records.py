@@ -152,7 +152,7 @@ def test_training_images_under_other_names_are_counted(grown, tmp_path, caplog):
     photos(tmp_path / "other" / "train", ["cat", "dog"], each=2, first=600)
     (other / "cat" / "copy.png").write_bytes((root / entry.name).read_bytes())
     evaluated(run, tmp_path, "data=folder", f"data.root={tmp_path / 'other'}")
-    assert "1 of the 9 samples of other, test, have the same content as training samples of the model" in caplog.text
+    assert "1 of the 9 samples of other, test, has the same content as training samples of the model" in caplog.text
 
 
 @pytest.mark.parametrize(("text", "message"), [

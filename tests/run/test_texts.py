@@ -4,6 +4,7 @@
 import csv
 import json
 import os
+import re
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
@@ -316,7 +317,7 @@ def test_a_model_trained_with_ctc_decodes_with_ctc(strips, tmp_path, capsys):
     capsys.readouterr()
     assert main(["evaluate", str(strips.path), "task.decode.ctc=0.5"]) == 2
     message = capsys.readouterr().err
-    assert "task.decode: ctc=0.5 needs a model trained with a CTC loss" in message and str(strips.path) in message
+    assert "task.decode.ctc=0.5 needs a model trained with a CTC loss" in message and str(strips.path) in message
 
 
 def test_training_with_ctc_saves_the_same_model(strips, tmp_path):
@@ -363,8 +364,8 @@ def test_squeezed_lines_are_reported_and_tokens_are_characters(long_lines, tmp_p
     assert all(set(text.text) <= {"ß"} for text in predictor.predict([long_lines / f"{i}.png" for i in range(24)]))
     narrow = vit.train([*overrides, "data.preprocessing.max_width=128", f"run_dir={tmp_path / 'narrow'}"])
     log = (narrow.path / "log.txt").read_text()
-    assert "images of train are squeezed, because they are wider than data.preprocessing.max_width=128, such as" in log
-    assert "400 pixels at a height of 8" in log and "are squeezed" not in (free.path / "log.txt").read_text()
+    assert re.search(r"images of train (is|are) squeezed, being wider than data.preprocessing.max_width=128, such", log)
+    assert "400 pixels at a height of 8" in log and "squeezed, being" not in (free.path / "log.txt").read_text()
     assert main(["predict", str(narrow.path), str(long_lines)]) == 0
     message = " ".join(capfd.readouterr().err.split())
     assert "2 of 24 images are wider than the model's limit of 128 pixels and were squeezed, such as" in message

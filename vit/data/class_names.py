@@ -13,7 +13,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.formats.lines import lone_surrogate
 from vit.data.identity import to_nfc
-from vit.messages import agree, number_of
+from vit.messages import agree, number_of, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -31,11 +31,12 @@ def parse_class_names(classes: Sequence[Any] | None) -> list[str] | None:
             on, off and ~.
     """
     if isinstance(classes, str) and classes:
-        raise DataError(f"data.classes={classes} is one text; write a list, such as data.classes=[cat,dog]")
+        raise DataError(f"data.classes={classes} is one text; write a list, such as "
+                        f"{override_for_shell('data.classes', ['cat', 'dog'])}")
     wrong = [name for name in classes or () if name is None or isinstance(name, bool)]
     if wrong:
         raise DataError(f"data.classes={list(classes)}: {wrong[0]} is not a class name; put quotes around each name, "
-                        "such as data.classes=['yes','no']")
+                        f"such as {override_for_shell('data.classes', ['yes', 'no'])}")
     return [clean_label(name) for name in classes] if classes else None
 
 
@@ -156,7 +157,8 @@ def _encode_single_labels(
 def _split_cells(path: Path | str, values: list[Any], separator: str) -> list[list[str]]:
     """The stripped names between separators; an empty cell is an image without a label."""
     if not separator:
-        raise DataError("data.label_separator='': must be the character between the names, such as '|'")
+        raise DataError("data.label_separator is empty, but must be the character between the names, as in "
+                        f"{override_for_shell('data.label_separator', '|')}")
     cells = [clean_label(value) for value in values]
     other = next((sign for sign in SEPARATORS if any(sign in cell for cell in cells)), None)
     if other and not any(separator in cell for cell in cells):
@@ -198,8 +200,9 @@ def check_no_lists(locate: Callable[[int], str], values: Sequence[Any]) -> None:
     wrong = next((i for i, value in enumerate(values) if LIST_AS_TEXT.fullmatch(clean_label(value))), None)
     if wrong is not None:
         raise DataError(f"{locate(wrong)}: the label {clean_label(values[wrong])!r} is a list written as text; for "
-                        "several labels per image join the names, as in cat|dog, and set data.label_separator='|', or "
-                        "save the table as JSON or Parquet (a text has one label)")
+                        "several labels per image join the names, as in cat|dog, and set "
+                        f"{override_for_shell('data.label_separator', '|')}, or save the table as JSON or Parquet (a "
+                        "text has one label)")
 
 
 def warn_about_combined_labels(where: Path | str, names: Sequence[str]) -> None:
@@ -213,7 +216,7 @@ def warn_about_combined_labels(where: Path | str, names: Sequence[str]) -> None:
         if of_others or recurring:
             example = next(iter(of_others or combined))
             log.warning("%s: class names such as %r combine several names; if an image may have several labels, set "
-                        "data.label_separator='%s' (a text has one)", where, example, sign)
+                        "%s (a text has one)", where, example, override_for_shell("data.label_separator", sign))
             return
 
 

@@ -15,7 +15,7 @@ from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.pairs.source import PairSplit
 from vit.data.splits.split import Split
 from vit.data.threads import map_in_threads
-from vit.messages import number_of
+from vit.messages import number_of, override_for_shell
 
 
 class Histogram:
@@ -127,8 +127,9 @@ def resolve_range(
     if found.range == FULL and dtype is not None and has_unknown_depth(dtype):
         if found.low >= 0 and found.high <= 255:
             raise DataError(
-                f"data.preprocessing.range=full: the training images are {dtype} arrays with values {found.low:g}.."
-                f"{found.high:g}, which may be of 8 or of 16 bits; set data.preprocessing.range=[0,255] or [0,65535]")
+                f"data.preprocessing.range=full: the training images are {dtype} arrays with values "
+                f"{found.low:g}..{found.high:g}, which may be of 8 or of 16 bits; set "
+                f"{override_for_shell('data.preprocessing.range', [0, 255])} or [0,65535]")
         found = found._replace(range=(0.0, float(found.whole)))
     return preprocessing.replace(range=found.range), found.text(rule)
 

@@ -43,7 +43,7 @@ def evaluate_masked_tokens(
     check_batch_size(batch_size)
     pairs = len(dataset) if limit is None else min(limit, len(dataset))
     if pairs < 1:
-        raise ValueError(f"{number_of(pairs, 'pair')} of {len(dataset)} in the split are to be evaluated; at least "
+        raise ValueError(f"{number_of(pairs, 'pair')} to evaluate, of {len(dataset)} in the split; at least "
                          "1 is needed")
     device = best_device(device)
     model = model.eval().to(device)

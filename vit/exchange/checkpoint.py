@@ -17,6 +17,7 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import published_preprocessing
 from vit.exchange.timm_networks import OTHER_NETWORK, find_timm_config
+from vit.messages import override_for_shell
 from vit.models import TimmConfig, VisionTransformerConfig, model_from_config
 from vit.weights import (
     FORMATS,
@@ -148,7 +149,7 @@ def detect_weights(checkpoint: Checkpoint) -> DetectedWeights:
     names = ", ".join(list(state)[:3])
     if checkpoint.name.endswith(".npz") and are_image_arrays(state):
         raise checkpoint.error(f"it holds the arrays of a data set ({names}), not weights; data=table "
-                               f"data.path={checkpoint.name} reads it as data")
+                               f"{override_for_shell('data.path', checkpoint.name)} reads it as data")
     resnet = " (the names of a ResNet)" if "layer1.0.conv1.weight" in state else ""
     known = ", ".join(each.name for each in FORMATS)
     raise checkpoint.error(f"its {len(state)} tensors, such as {names}{resnet}, are not those of a known Vision "

@@ -1,6 +1,5 @@
 """Any source of weights as a `Bundle`, ready for prediction: a saved model, or foreign weights."""
 
-import shlex
 import warnings
 from collections.abc import Mapping
 from os import PathLike
@@ -17,7 +16,7 @@ from vit.exchange.preprocessing import assumed_preprocessing, with_channels
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import HUB, TIMM, TIMM_SLASH, WEIGHT_FILES, WeightSource
 from vit.exchange.stated_size import at_stated_size
-from vit.messages import number_of
+from vit.messages import number_of, override_for_shell
 from vit.models import TimmConfig
 from vit.weights import KeyReport
 
@@ -87,7 +86,7 @@ def check_predicts(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> 
     why = ("it needs a tokenizer, which the weights do not include;" if checkpoint.model_config is None else
            "it needs the tokenizers in its run folder; open that folder, or")
     raise checkpoint.error(f"this is a model of kind {config['kind']}: {why} start a training with "
-                           f"{shlex.quote(f'init_from={checkpoint.name}')}")
+                           f"{override_for_shell('init_from', checkpoint.name)}")
 
 
 def check_head(checkpoint: Checkpoint, config: Any, report: KeyReport) -> None:
@@ -95,7 +94,7 @@ def check_head(checkpoint: Checkpoint, config: Any, report: KeyReport) -> None:
     projects = any(row.name == "head.weight" and set(row.sources) & set(PROJECTIONS) for row in report.rows)
     if not config.num_classes or projects:
         raise checkpoint.error("the model has no classes to predict; vit.import_weights opens it for its features, and "
-                               f"{shlex.quote(f'init_from={checkpoint.name}')} starts a training from it")
+                               f"{override_for_shell('init_from', checkpoint.name)} starts a training from it")
 
 
 def resolve_preprocessing(checkpoint: Checkpoint, config: Any) -> Preprocessing:

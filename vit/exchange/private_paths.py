@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from vit.messages import in_hydra_quotes
+
 # config keys whose values are paths: read literally on the command line, and reduced in published records
 PATH_KEYS = ("data.root", "data.path", "data.corrections", "data.leave_out", "data.cache_dir", "init_from",
              "model.vectors", "distill.teacher", "resume", "run_dir", "runs")
@@ -32,10 +34,5 @@ def override_without_folders(override: str) -> str:
     bare = quotes[2].replace("\\'", "'") if quotes else value
     if key.lstrip("+~") in PATH_KEYS and not bare.startswith(("hub:", "timm:", "timm/")):
         name = Path(bare).name or bare  # the folder "." has no name
-        return f"{key}={name}" if re.fullmatch(r"[\w.@-]*", name) else f"{key}={quoted(name)}"
+        return f"{key}={name}" if re.fullmatch(r"[\w.@-]*", name) else f"{key}={in_hydra_quotes(name)}"
     return f"{key}{equals}{FOLDERS.sub('', value)}"
-
-
-def quoted(value: str) -> str:
-    """The value in quotes of Hydra's grammar, in which only a backslash before a quote is special."""
-    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"

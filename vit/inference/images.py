@@ -22,7 +22,7 @@ from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, d
 from vit.inference.networks import Networks
 from vit.inference.tta import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow
-from vit.messages import first_line
+from vit.messages import first_line, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -250,8 +250,8 @@ def check_has_classes(bundle: Bundle) -> None:
     """
     if not bundle.classes:
         path = bundle.path
-        raise ValueError(f"{path} has no head, so it predicts no classes; init_from={path} trains one, and vit probe "
-                         "evaluates and saves its features")
+        raise ValueError(f"{path} has no head, so it predicts no classes; {override_for_shell('init_from', path)} "
+                         "trains one, and vit probe evaluates and saves its features")
 
 
 @torch.inference_mode()

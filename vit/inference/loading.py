@@ -14,7 +14,7 @@ from vit.inference.masked_text import MaskedTextPredictor
 from vit.inference.multi_label import MultiLabelPredictor
 from vit.inference.seq2seq import Seq2SeqPredictor
 from vit.inference.text_classification import TextPredictor
-from vit.messages import check_several
+from vit.messages import check_several, override_for_shell
 
 PREDICTORS = {  # model kind -> its predictor
     "vit": Predictor,
@@ -69,7 +69,7 @@ def load(
     kind = bundle.model.config.kind
     if kind not in PREDICTORS:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}), which makes no predictions; train it "
-                         f"for a task with init_from={bundle.path}")
+                         f"for a task with {override_for_shell('init_from', bundle.path)}")
     options = options_of(bundle, kind, fast, prepack)
     if PREDICTORS[kind] is Seq2SeqPredictor:
         return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble], fast)

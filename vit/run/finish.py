@@ -103,7 +103,7 @@ def find_ending(trainer: Trainer, config: dict) -> tuple[str, str]:
         return "max_time", f"trainer.max_time={config['trainer']['max_time']} was reached, ended in {so_far}"
     if done < planned and trainer.should_stop:
         return "callback", f"a callback stopped it, ended in {so_far}"
-    return "epochs", f"all {number_of(planned, 'epoch')}"
+    return "epochs", "the only epoch" if planned == 1 else f"all {planned} epochs"
 
 
 def loss_note(config: dict) -> str:

@@ -180,7 +180,7 @@ def test_an_empty_batch(kind):
 
 
 def test_each_image_has_its_counters():
-    with pytest.raises(ValueError, match="3 images need as many counters, got 2"):
+    with pytest.raises(ValueError, match="3 images and as many counters are needed, got 2"):
         corrupt_batch(np.zeros((3, 8, 8, 3), np.uint8), "fog", 1, [(0, 0), (0, 1)])
 
 

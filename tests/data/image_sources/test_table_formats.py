@@ -72,7 +72,7 @@ def test_files_with_similar_names_are_found(root, caplog, renamed):
     rows = [[f"{folder}/{i:03}.png", label] for i, (_, label) in enumerate(ROWS)]
     (root / "t.csv").write_text(text([[renamed(name), label] for name, label in rows]), encoding="utf-8")
     assert labels(table(root / "t.csv", **ALL)) == dict(rows)
-    assert "10 of 10 files differ from their names in the table" in caplog.text
+    assert "10 of 10 files differ from the names in the table" in caplog.text
 
 
 @pytest.mark.parametrize("stale", ["/content/drive/", "C:\\\\Users\\\\me\\\\", "gs://bucket/", "data/", "./data/"])
@@ -90,14 +90,14 @@ def test_only_folders_of_all_names_are_left_out(root):
     with pytest.raises(FileNotFoundError, match="10 of 10 files do not exist"):
         table(root / "t.csv")
     (root / "t.csv").write_text(text([["/old/" + name, label] for name, label in [*ROWS, ["images/x.png", "dog"]]]))
-    with pytest.raises(FileNotFoundError, match="1 of 11 files do not exist under .*, first 'images/x.png'"):
+    with pytest.raises(FileNotFoundError, match="1 of 11 files does not exist under .*, first 'images/x.png'"):
         table(root / "t.csv")
 
 
 def test_a_name_of_two_similar_files_is_missing(root):
     (root / "images" / "003.JPG").write_bytes((root / "images" / "003.png").read_bytes())
     (root / "t.csv").write_text(text([[name.removesuffix(".png"), label] for name, label in ROWS]))
-    with pytest.raises(FileNotFoundError, match="1 of 10 files do not exist under .*, first 'images/003'"):
+    with pytest.raises(FileNotFoundError, match="1 of 10 files does not exist under .*, first 'images/003'"):
         table(root / "t.csv")
 
 
@@ -345,7 +345,7 @@ def test_only_a_whole_word_is_the_split_of_a_parquet_file(tmp_path):
 def test_missing_files(root):
     rows = [[*row, "train" if i < 8 else "val"] for i, row in enumerate(ROWS)]
     (root / "t.csv").write_text(text([["gone.png", "dog", "val"], *rows], header=("path", "label", "split")))
-    with pytest.raises(FileNotFoundError, match="1 of 11 files do not exist under .*on_bad_sample=skip"):
+    with pytest.raises(FileNotFoundError, match="1 of 11 files does not exist under .*on_bad_sample=skip"):
         table(root / "t.csv")
     source = table(root / "t.csv", on_bad_sample="skip")
     assert source.left_out == [("gone.png", "the file does not exist")] and labels(source) == dict(ROWS)

@@ -204,7 +204,7 @@ def test_empty_sides_are_listed(tmp_path):
         ({"train.jsonl": ['{"en": "a"}']}, {}, "line 1: has no key 'de' for data.target; its keys are en"),
         ({"train.jsonl": ['{"en": "a", "de": ["b"]}']}, {}, "line 1: de must be a string, but is a list; write"),
         ({"train.jsonl": ['{"en": "a", "de": {}}']}, {}, "line 1: de must be a string, but is an object; write"),
-        ({"train.jsonl": ['{"en": "a", "de": null}']}, {}, "line 1: de is empty, as in 1 of 1 lines; add the text"),
+        ({"train.jsonl": ['{"en": "a", "de": null}']}, {}, "line 1: de is empty, as in 1 of 1 line; add the text"),
         ({"train.jsonl": ['{"en": "a", "de": "b"}', r'{"en": "x\ud800", "de": "b"}']}, {}, "line 2: en has .ud800"),
         ({"train.jsonl": [r'{"en": "\udc80", "de": "b"}']}, {}, r"line 1: en has \\udc80, half of a character;"),
         ({"train.jsonl": ['{"en": ' + "[" * 9999 + "]" * 9999 + "}"]}, {}, "train.jsonl line 1: is not valid JSON"),

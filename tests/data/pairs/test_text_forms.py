@@ -59,11 +59,11 @@ def test_texts_in_two_unicode_forms_are_a_warning(tmp_path, caplog, second, warn
     (tmp_path / "t.tsv").write_text("en\tde\n" + "".join(f"{i}\t{text}\n" for i, text in enumerate(texts)))
     split = parallel(tmp_path / "t.tsv", fractions=(1, 0, 0)).splits["train"]
     assert list(split.targets) == texts  # unchanged
-    assert ("de: 1 of 3 texts are not in Unicode's NFC form, such as 'cafe\\u0301' in t.tsv line 2, while others have "
+    assert ("de: 1 of 3 texts is not in Unicode's NFC form, such as 'cafe\\u0301' in t.tsv line 2, while others have "
             "'\\xe9' as one character" in caplog.text) == warned == bool(caplog.records)
     for i in range(3):
         (tmp_path / f"{i}.png").touch()
     caplog.clear()
     (tmp_path / "t.csv").write_text("file,text\n" + "".join(f"{i}.png,{text}\n" for i, text in enumerate(texts)))
     image_text(tmp_path / "t.csv", fractions=(1, 0, 0))
-    assert ("text: 1 of 3 texts are not in Unicode's NFC form" in caplog.text) == warned
+    assert ("text: 1 of 3 texts is not in Unicode's NFC form" in caplog.text) == warned

@@ -105,7 +105,7 @@ def test_splits_and_class_names(tmp_path):
     ("lines", "options", "text"),
     [
         (["text,kind", "a,b"], {}, "has no column 'label' for data.label; its columns are text, kind"),
-        (["text,label", "a,"], {}, "t.csv line 2: label is empty, as in 1 of 1 lines"),
+        (["text,label", "a,"], {}, "t.csv line 2: label is empty, as in 1 of 1 line"),
         (["text,label", "a,x", " ,y"], {}, "t.csv line 3: text is empty"),
         (
             ["text,label", "a,x", "b,z"],
@@ -114,7 +114,7 @@ def test_splits_and_class_names(tmp_path):
         ),
         (["text,label", "a,0", "b,2"], {"classes": ["x", "y"]}, "line 3: label '2' is not among the 2 classes"),
         (["text,label", "a,x", "b,x"], {"fractions": (1, 0, 0)}, "found 1 class"),
-        (["text,label,split", "a,x,train", "b,y,test"], {}, r"1 of 2 classes have no training text \('y'\); add texts"),
+        (["text,label,split", "a,x,train", "b,y,test"], {}, r"1 of 2 classes has no training text \('y'\); add texts"),
         (["text,label"], {}, "has 0 rows"),
         (
             ["text,label", *(f'x{i},"a' if i == 60 else f"x{i},{'ab'[i % 2]}" for i in range(100))],
@@ -198,7 +198,7 @@ def test_the_longer_of_two_texts_is_cut_first():
                     x, y = (x - 1, y) if x > y else (x, y - 1)
                 assert truncated_lengths(np.array([[a], [b]]), limit)[:, 0].tolist() == [x, y], (a, b, limit)
     assert truncated_lengths(np.array([[3, 9]]), 5).tolist() == [[3, 5]]
-    with pytest.raises(ValueError, match="max_len leaves 1 tokens for 2 texts"):
+    with pytest.raises(ValueError, match="max_len leaves 1 token for 2 texts"):
         truncated_lengths(np.zeros((2, 1), int), 1)
 
 

@@ -20,7 +20,7 @@ from vit.cli.terminal import (
     staged,
     write_json,
 )
-from vit.messages import agree, number_of
+from vit.messages import agree, number_of, override_for_shell
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
@@ -194,7 +194,8 @@ def show_label_errors(options: LabelOptions, overrides: list[str], device: str |
         typer.echo(f"  {error.name}: {error.given}, {error.proposal}")
     write_json({"samples": found.samples, "agreement": found.agreement,
                 "label_errors": [asdict(error) for error in found.errors]}, json_file)
-    print_written(f"{found.csv_file}: fill in new_label and train with data.corrections={found.csv_file}")
+    print_written(f"{found.csv_file}: fill in new_label and train with "
+                  f"{override_for_shell('data.corrections', found.csv_file)}")
     print_written(str(found.page))
 
 

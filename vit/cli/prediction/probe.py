@@ -140,7 +140,7 @@ def choose_ks(ks: list[int] | None, rows: int) -> list[int]:
         BadParameter: a given number exceeds it.
     """
     if ks and max(ks) > rows:
-        raise typer.BadParameter(f"--k {max(ks)}: the data set has {number_of(rows, 'training sample')}")
+        raise typer.BadParameter(f"--k {max(ks)}: the data has {number_of(rows, 'training sample')}")
     return ks or [k for k in KS if k <= rows]
 
 

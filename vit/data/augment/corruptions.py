@@ -53,7 +53,7 @@ def corrupt_batch(images: np.ndarray, kind: str, severity: int, counters: Sequen
     if images.ndim != 4 or images.shape[3] not in (1, 3) or images.dtype != np.uint8:
         raise ValueError(f"an image must be uint8 (H,W,1) or (H,W,3), got {images.dtype} {images.shape[1:]}")
     if len(images) != len(counters):
-        raise ValueError(f"{number_of(len(images), 'image')} with as many counters are needed, got {len(counters)}")
+        raise ValueError(f"{number_of(len(images), 'image')} and as many counters are needed, got {len(counters)}")
     number, corruption, found = list(CORRUPTIONS).index(kind), CORRUPTIONS[kind], np.empty_like(images)
     chunk = max(CHUNK_VALUES // max(math.prod(images.shape[1:]), 1), 1)
     for start in range(0, len(images), chunk):

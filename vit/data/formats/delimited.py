@@ -20,7 +20,7 @@ from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
 from vit.data.splits.names import UnusedSplits
 from vit.files.untrusted import LimitError, open_decompressed
-from vit.messages import agree, list_names, number_of
+from vit.messages import agree, list_names, number_of, override_for_shell
 
 TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
 Column = str | int  # a name, or in a file without a header line a number from 0
@@ -60,7 +60,7 @@ def check_single(root: Path, key: str, names: Sequence[str]) -> None:
     """Raises DataError if several files denote the same split."""
     if len(names) > 1:
         raise DataError(f"{root}: both {names[0]} and {names[1]} exist; select one for {key} with "
-                        f"data.{key}={names[0]}")
+                        f"{override_for_shell(f'data.{key}', names[0])}")
 
 
 def is_table(path: Path) -> bool:
@@ -214,7 +214,7 @@ def find_column(path: Path, columns: Iterable[Column], name: str, key: str) -> C
     found = [column for column in columns if name and str(column).strip().lower() == name]
     if len(found) > 1:
         raise DataError(f"{path}: its columns {found[0]!r} and {found[1]!r} differ only by case or white space; select "
-                        f"one with data.{key}={found[0]}")
+                        f"one with {override_for_shell(f'data.{key}', found[0])}")
     return found[0] if found else None
 
 

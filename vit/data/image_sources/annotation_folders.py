@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from vit.data.image_sources.file_names import served_files
 from vit.data.image_sources.files import ImageFiles
 from vit.data.image_sources.table_columns import IMAGE_COLUMNS
 from vit.files.untrusted import LimitError, parse_json
+from vit.messages import override_for_shell
 
 MOST = 20  # JSON files that are read
 HEAD = 2**16  # bytes by which a file is recognized that is too large to be parsed
@@ -73,8 +73,8 @@ def _table(root: Path | Archive, name: str, image: str, files: ImageFiles) -> st
     images, known = set(files.images), [os.path.dirname(name), *files.folders]
     found = next((folder for folder in known for each in (image, *served_files(image))
                   if os.path.join(folder, each) in images), known[0])
-    where = [] if found == known[0] else [f"data.root={root / found}"]
-    return shlex.join(["data=table", f"data.path={root / name}", *where])
+    where = [] if found == known[0] else [override_for_shell("data.root", root / found)]
+    return " ".join(["data=table", override_for_shell("data.path", root / name), *where])
 
 
 def _boxes(

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from vit.data.errors import printable
 from vit.data.formats.zip_archives import Archive
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import ImageFiles
-from vit.messages import list_names, number_of
+from vit.messages import list_names, number_of, override_for_shell
 
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".npz")
 ANNOTATIONS = (".mat", ".xml", ".txt")
@@ -25,7 +24,7 @@ def inner_classes(root: Path | Archive, files: ImageFiles) -> str:
     outer, inner = _folders_of_images(files, "")
     if isinstance(root, Archive) or not inner:
         return ""
-    fix = shlex.quote(f"data.root={os.path.join(str(root), outer)}")
+    fix = override_for_shell("data.root", os.path.join(str(root), outer))
     return f"; if the {number_of(len(inner), 'folder')} in it are the classes, set {fix}"
 
 
@@ -46,7 +45,7 @@ def other_source(root: Path | Archive, files: ImageFiles) -> str:
     archive = isinstance(root, Archive)  # of which only a folder of classes is read
 
     def data(kind: str, key: str, path: object) -> str:
-        return f"data={kind} after extracting the archive" if archive else shlex.join([f"data={kind}", f"{key}={path}"])
+        return f"data={kind} {'after extracting the archive' if archive else override_for_shell(key, path)}"
 
     if suffixes & {".tar", ".parquet", ".arrow"}:
         return f"; shards are read by {data('hub', 'data.root', root)}"

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from vit.data.source import Source
 from vit.data.splits.names import is_split_name, match_splits, similar_splits
 from vit.data.splits.split import Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
-from vit.messages import agree, number_of
+from vit.messages import agree, number_of, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -94,7 +93,7 @@ def open_folder(root: str | Path, expected: str) -> Path | Archive:
         table = root.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", ".xlsx", ".npz")
         packed = root.suffix.lower() in (".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
         other = f"{'extract it and ' if packed else ''}give the folder, or the .zip archive, that holds the images"
-        hint = f"for a table set data=table {shlex.quote(f'data.path={root}')}" if table else other
+        hint = f"for a table set data=table {override_for_shell('data.path', root)}" if table else other
         raise DataError(f"data.root: {root} is a file, not a folder; {hint}")
     if not root.is_dir():
         raise FileNotFoundError(f"data.root: the folder {root} does not exist; {expected}")
@@ -177,7 +176,7 @@ def _check_no_splits(root: Path | Archive, classes: list[str], files: ImageFiles
         if "train" not in splits or len(splits) < 2:
             continue
         if len(classes) == 1 and files.below(os.path.join(name, splits["train"])):
-            fix = f"set {shlex.quote(f'data.root={os.path.join(str(root), name)}')}"
+            fix = f"set {override_for_shell('data.root', os.path.join(str(root), name))}"
             fix = "extract it and set data.root to this folder" if isinstance(root, Archive) else fix
             raise DataError(f"{root}: the splits are in its folder {name}; {fix}")
         if os.sep not in name:

@@ -2,14 +2,13 @@
 
 import logging
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from vit.data.errors import DataError, printable
 from vit.data.formats.delimited import Column, numbered_rows
 from vit.data.splits.names import split_of
-from vit.messages import list_names
+from vit.messages import list_names, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -29,7 +28,7 @@ def warn_about_other_tables(path: Path, labels: Sequence[Column]) -> None:
         listed = list_names((printable(str(other.relative_to(path.parent.parent))) for other in found), 5)
         log.warning("%s: the tables beside it that may be the other splits (%s) are not read; to use them, join all "
                     "with a column split, or evaluate a run on one of them: vit evaluate RUN %s --split all", path,
-                    listed, shlex.quote(f"data.path={found[0]}"))
+                    listed, override_for_shell("data.path", found[0]))
 
 
 def warn_about_shards(path: Path) -> None:
@@ -38,7 +37,7 @@ def warn_about_shards(path: Path) -> None:
     if shard and int(shard[1]) > 1:
         folder = path.parent.parent if path.parent.name == "data" else path.parent
         log.warning("%s: is one of %d shards, and the others are not read; %s reads all", path, int(shard[1]),
-                    shlex.join(["data=hub", f"data.root={folder}"]))
+                    f"data=hub {override_for_shell('data.root', folder)}")
 
 
 def _beside(path: Path) -> list[Path]:

@@ -1,14 +1,13 @@
 """Columns of a table: their conventional names, and their values."""
 
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, find_column
-from vit.messages import did_you_mean, list_names, nearest_names
+from vit.messages import did_you_mean, list_names, nearest_names, override_for_shell
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path",
                  "file_path", "filepaths", "image_id", "imageid", "image_name", "img_name", "fname")
@@ -49,7 +48,7 @@ def select_column(
 
 def _option(what: str, column: Column) -> str:
     """The override that selects a column, as a shell needs it."""
-    return shlex.quote(f"data.{what}={column}")
+    return override_for_shell(f"data.{what}", column)
 
 
 def _is_pixel(column: Column) -> bool:

@@ -2,7 +2,6 @@
 
 import logging
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
 from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
-from vit.messages import did_you_mean, list_names, nearest_names
+from vit.messages import did_you_mean, list_names, nearest_names, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -53,11 +52,11 @@ def _label_column(path: Path, columns: dict[Column, Any], requested: Column | No
     try:
         return select_column(path, columns, requested, LABEL_COLUMNS, "label")
     except DataError as error:
-        indicators = ",".join(_indicator_columns({name: distinct(column) for name, column in columns.items()}))
-        if "," not in indicators:
+        indicators = _indicator_columns({name: distinct(column) for name, column in columns.items()})
+        if len(indicators) < 2:
             raise
         raise DataError(f"{error}; if each image may have several labels, one in each column of 0 and 1: "
-                        f"{shlex.quote(f'data.label=[{indicators}]')}") from None
+                        f"{override_for_shell('data.label', list(indicators))}") from None
 
 
 def _classes_and_labels(
@@ -90,7 +89,7 @@ def _names_of_indices(path: Path, values: list[Any]) -> list[str] | None:
     names = classes_beside(path.parent)
     if names is None and (path.parent / "classes.txt").is_file():
         log.warning("%s: its labels are numbers, and classes.txt beside it is not read; a classes.json or "
-                    "data.classes=[...], a list of names in the order from 0, names the classes", path)
+                    "data.classes, a list of names in the order from 0, names the classes", path)
     return names
 
 
@@ -144,7 +143,7 @@ def _present(path: Path, name: str, values: Sequence[Any]) -> list[bool]:
     wrong = next((i for i, cell in enumerate(cells) if cell not in (*PRESENT, *ABSENT)), None)
     if wrong is not None:
         raise DataError(f"{path} row {wrong}: {name!r} is {values[wrong]!r}, expected 1 if the image has this label, "
-                        "and 0 or -1 if not; data.label=[...] names columns of labels")
+                        "and 0 or -1 if not; data.label may be a list of columns of labels")
     negative = next((i for i, cell in enumerate(cells) if cell.startswith("-")), None)
     if negative is not None and not {"0", "0.0"}.isdisjoint(cells):
         raise DataError(f"{path} row {negative}: {name!r} is {values[negative]!r}, but the column has 0 as well, so "

@@ -12,7 +12,6 @@ from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, row
 from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings
 from vit.data.splits.split import ReadFile
-from vit.messages import agree, number_of
 
 
 def image_text(
@@ -84,7 +83,7 @@ def _drop_missing(
 def missing_files(path: Path, directory: Path, row: str, file: str, number: str) -> FileNotFoundError:
     """The error about missing image files, which names the first one."""
     return FileNotFoundError(
-        f"{row}: {file!r} does not exist under {directory}; {number_of(number, 'file')} of {path.name} "
-        f"{agree(number, 'is', 'are')} missing; set data.root to their folder, or leave them out with "
+        f"{row}: {file!r} does not exist under {directory}; {number} files of {path.name} are "
+        "missing; set data.root to their folder, or leave them out with "
         "data.on_bad_sample=skip"
     )

@@ -22,7 +22,7 @@ from vit.data.splits.names import SPLIT_NAMES, match_splits, warn_without_effect
 from vit.data.splits.split import Raw, Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
-from vit.messages import import_problem, number_of, with_cause
+from vit.messages import import_problem, number_of, override_for_shell, with_cause
 
 log = logging.getLogger("vit")
 
@@ -133,8 +133,8 @@ def _check_capitals(root: Path) -> None:
 def _load_from_hub(repo: str, revision: str | None, subset: str | None) -> Any:
     datasets = _import_datasets()
     if Path(repo).exists():
-        raise DataError(f"data.repo={repo} is also a local folder; set data.root={repo} to read it, or change "
-                        "to another directory to load the data set of the hub")
+        raise DataError(f"data.repo={repo} is also a local folder; set {override_for_shell('data.root', repo)} to read "
+                        "it, or change to another directory to load the data set of the hub")
     connection = contextlib.nullcontext() if _hub_responds(repo, revision) else _offline(datasets)
     with _explain_errors(f"data.repo={repo}" + (f" data.revision={revision}" if revision else "")), connection:
         return datasets.load_dataset(repo, name=subset, revision=revision)
@@ -194,14 +194,15 @@ def _select_splits(
     if splits:
         for key, split in splits.items():
             if key not in SPLIT_NAMES or split not in found:
-                raise DataError(f"{name}: data.splits={{{key}: {split}}} must name one of its splits ({stated}) for "
-                                "train, val or test")
+                raise DataError(f"{name}: {override_for_shell('data.splits', {key: split})} must name one of its "
+                                f"splits ({stated}) for train, val or test")
         selected = {key: splits[key] for key in SPLIT_NAMES if key in splits}
     else:
         selected = match_splits(name, found)
     if "train" not in selected:
         only = next(iter(found)) if len(found) == 1 else "NAME"
-        raise DataError(f"{name}: none of its splits ({stated}) is called train; set data.splits={{train: {only}}}")
+        raise DataError(f"{name}: none of its splits ({stated}) is called train; set "
+                        f"{override_for_shell('data.splits', {'train': only})}")
     left_out = [(f"split {split}", "neither train, val nor test") for split in found if split not in selected.values()]
     return {key: found[split] for key, split in selected.items()}, left_out
 

@@ -2,10 +2,10 @@
 
 import logging
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 
 from vit.data.errors import DataError
+from vit.messages import override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -96,4 +96,4 @@ class UnusedSplits:
         for column, found in self.found.items():
             if len(found) > 1:
                 log.warning("%s: the column %r states splits (%s) and is not used; %s uses it", path, column,
-                            ", ".join(found.values()), shlex.quote(f"data.split={column}"))
+                            ", ".join(found.values()), override_for_shell("data.split", column))

@@ -20,8 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from vit.exchange.private_paths import quoted
-from vit.messages import one_line
+from vit.messages import in_hydra_quotes, one_line
 from vit.run.config.loader import Loader
 from vit.run.config.overrides import ConfigError, parse
 
@@ -172,7 +171,7 @@ def with_search_path_of_primary(parsed: list[Override], name: str) -> list[Overr
 
 
 def search_path(folders: Sequence[object]) -> str:
-    return f"{SEARCH_PATH}=[{','.join(quoted(str(folder)) for folder in folders)}]"
+    return f"{SEARCH_PATH}=[{','.join(in_hydra_quotes(str(folder)) for folder in folders)}]"
 
 
 def search_folders(parsed: Sequence[Override]) -> list[pathlib.Path]:

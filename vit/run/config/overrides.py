@@ -10,13 +10,13 @@ import itertools
 import logging
 import os
 import re
-import shlex
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
-from vit.exchange.private_paths import PATH_KEYS, quoted
+from vit.exchange.private_paths import PATH_KEYS
+from vit.messages import in_hydra_quotes, shell_quoted
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 
@@ -76,12 +76,12 @@ def override_text(key: str, value: str) -> str:
     if "${" not in value and _parses_to(_literal(unquoted, False), value):
         return unquoted
     escaped = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", value)  # no interpolation
-    return f"{key}={quoted(escaped)}"
+    return f"{key}={in_hydra_quotes(escaped)}"
 
 
 def shown(key: str, value: object) -> str:
     """`key=value` for a message, quoted for a shell."""
-    return shlex.quote(override_text(key, str(value)))
+    return shell_quoted(override_text(key, str(value)))
 
 
 def yaml_text(value: object) -> str:
@@ -159,7 +159,7 @@ def _literal(override: str, multirun: bool) -> str:
     if _HYDRA_SYNTAX.fullmatch(value) and _parses_to(override, None):
         return override
     values = value.split(",") if multirun else [value]
-    return f"{key}={','.join(quoted(os.path.expanduser(each)) for each in values)}"
+    return f"{key}={','.join(in_hydra_quotes(os.path.expanduser(each)) for each in values)}"
 
 
 def _parses_to(override: str, value: str | None) -> bool:

@@ -199,7 +199,7 @@ RULES = (  # the first one that applies to a key is reported
          where={"recipe.schedule.name": ("wsd", "trapezoid")}),
     Rule(("recipe.loss.name", "recipe.loss.label_smoothing"), "task.name", PRE_TRAINING, off=(0,)),
     Rule(("recipe.crop.scale", "recipe.crop.ratio"), "task.name", ON_TEXTS),
-    Rule(("recipe.crop.ratio",), "recipe.crop.scale", (None,), "add recipe.crop.scale=[0.2,1.0]"),
+    Rule(("recipe.crop.ratio",), "recipe.crop.scale", (None,), "add 'recipe.crop.scale=[0.2,1.0]'"),
     Rule(("recipe.mixup.*",), "task.name", ("text_classification", *WITHOUT_CLASSES), off=(0,)),
     Rule(("recipe.mixup.mixup", "recipe.mixup.cutmix", "recipe.mixup.switch"), "recipe.mixup.prob", (0,),
          "raise recipe.mixup.prob"),

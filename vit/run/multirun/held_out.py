@@ -8,6 +8,7 @@ from vit.bundle import load_bundle
 from vit.data import DataError
 from vit.evaluation.out_of_fold import HeldOut, predict_held_out
 from vit.evaluation.progress import Progress
+from vit.messages import override_for_shell
 from vit.run.config.composing import ConfigError
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.overrides import parse
@@ -54,7 +55,8 @@ def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), progress: Pro
     """
     config, record = moved_config(run, overrides), read_record(run)
     if not RunFolder(run, main=False).finished:
-        raise ConfigError(f"{run} is not finished, so it has no model to predict with; resume={run} finishes it")
+        raise ConfigError(f"{run} is not finished, so it has no model to predict with; "
+                          f"{override_for_shell('resume', run)} finishes it")
     if config["task"]["name"] not in TASKS:
         raise ConfigError(f"{run}: task={config['task']['name']} has no classes; this is for {', '.join(TASKS)}. "
                           "vit report lists the worst samples of other models, among them wrong references")

@@ -17,6 +17,7 @@ from vit.data.decoding.bit_depth import FULL, RULES, has_unknown_depth
 from vit.data.images.preprocessing import as_size
 from vit.data.pairs.line_widths import fitting_width
 from vit.data.statistics import array_type, resolve_range
+from vit.messages import override_for_shell
 from vit.run.config.checked import checked
 from vit.run.parts.init_from import Initial
 
@@ -42,8 +43,9 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
         return with_range(checked("data.preprocessing", Preprocessing.from_dict, values), train, rule)
     if initial is not None and not {"mean", "std"} <= set(stated):
         log.warning("init_from=%s does not state its preprocessing: mean and std are measured on the training images; "
-                    "most weights were trained with data.preprocessing.mean=[0.485,0.456,0.406] "
-                    "data.preprocessing.std=[0.229,0.224,0.225]", initial.name)
+                    "most weights were trained with %s %s", initial.name,
+                    override_for_shell("data.preprocessing.mean", [0.485, 0.456, 0.406]),
+                    override_for_shell("data.preprocessing.std", [0.229, 0.224, 0.225]))
     stated.setdefault("size", (initial.image_size if initial is not None else None) or as_size(DEFAULT_SIZE))
     recorded = PackedPreprocessing if "max_patches" in stated else Preprocessing
     made = checked("data.preprocessing", recorded.from_dict, with_default_statistics(stated))

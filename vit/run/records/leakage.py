@@ -1,7 +1,6 @@
 """Leakage: samples of val and test that the initial weights, or a teacher, were trained on."""
 
 import logging
-import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -11,10 +10,10 @@ from vit.data import CorpusSource, PairSource, Source
 from vit.data.identity import to_nfc
 from vit.data.sample_names import has_names
 from vit.data.splits.recorded import Entry, list_entries
-from vit.messages import number_of
+from vit.messages import number_of, override_for_shell
 from vit.models import EnsembleConfig
 from vit.run.config.composing import ConfigError
-from vit.run.config.overrides import shown, yaml_text
+from vit.run.config.overrides import shown
 from vit.run.parts.data_source import data_overrides
 from vit.run.records.folder import CONFIG
 from vit.run.records.members import Origin, members_record
@@ -144,7 +143,7 @@ def _same_splits(record: DataRecord, data: Mapping[str, Any], combined: bool) ->
 
 def _override(key: str, value: object) -> str:
     """`key=value`, quoted for a shell."""
-    return shown(key, value) if isinstance(value, str) else shlex.quote(f"{key}={yaml_text(value)}".replace(" ", ""))
+    return shown(key, value) if isinstance(value, str) else override_for_shell(key, value)
 
 
 def _warn_without_record(key: str, origin: Origin, source: object, config: Mapping[str, Any]) -> None:
