@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.run.conftest import write_photos
+import vit
+from tests.run.conftest import table, write_photos
 from tests.run.test_multi_label import write_shapes
+from tests.run.test_resume import stopped_and_resumed
 from vit.run.config.composing import compose, resolve
 from vit.run.finish import batch_of_test
 from vit.run.jobs import build_job
@@ -132,3 +134,27 @@ def test_a_filler_changes_neither_weights_nor_running_statistics(data):
 def test_a_batch_of_the_test_is_one_of_a_device_in_training(batch_size, accumulate, world, expected):
     config = {"recipe": {"batch_size": batch_size, "accumulate": accumulate}}
     assert batch_of_test(SimpleNamespace(config=config, devices=Devices("cpu", world, 1))) == expected
+
+
+RUN = [*IMAGES, "recipe.epochs=3", "recipe.batch_size=256", "model.dropout=0", "recipe.drop_last=true"]  # 4 steps each
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2)])
+def test_a_run_that_was_stopped_within_an_epoch_resumes_at_its_step_with_another_accumulation(
+        tmp_path, monkeypatch, before, after):
+    whole = table(vit.train([*RUN, f"run_dir={tmp_path / 'whole'}"]).path / "metrics.csv")
+    folder, change = tmp_path / "run", [f"recipe.accumulate={after}", "allow_change=recipe.accumulate"]
+    stopped_and_resumed([*RUN, f"recipe.accumulate={before}"], folder, monkeypatch, 6 * before, change)
+    rows = table(folder / "metrics.csv")
+    for name in ("step", "train/loss", "val/loss", "lr"):
+        assert [float(row[name]) for row in rows] == pytest.approx([float(row[name]) for row in whole], rel=1e-4)
+
+
+@pytest.mark.parametrize(("size", "steps"), [(128, [4, 11, 20]), (512, [4, 7, 9])])
+def test_the_schedule_of_a_resumed_run_ends_with_its_last_step_also_with_another_batch_size(
+        tmp_path, monkeypatch, size, steps):
+    change = [f"recipe.batch_size={size}", "allow_change=recipe.batch_size", "callbacks.every_steps=1"]
+    stopped_and_resumed(RUN, tmp_path, monkeypatch, 6, change)  # after 2 of the 4 steps of epoch 2
+    rows = table(tmp_path / "metrics.csv")
+    assert [int(row["step"]) for row in rows] == steps
+    assert float(rows[-1]["lr"]) == 0 < float(rows[-2]["lr"])

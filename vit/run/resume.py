@@ -220,11 +220,6 @@ def check_fits(checkpoint: pathlib.Path, model: nn.Module, epochs: int) -> None:
                               f"{shown('init_from', checkpoint)} loads the tensors that fit")
 
 
-def steps_done(checkpoint: pathlib.Path) -> int:
-    """Optimizer steps before a checkpoint."""
-    return without_weights(checkpoint)["global_step"]
-
-
 def without_weights(checkpoint: pathlib.Path) -> dict:
     """The content of a checkpoint, with tensors on the meta device: only their shapes are read."""
     return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)

@@ -29,14 +29,7 @@ from vit.run.records.folder import RunFolder, read_metrics
 from vit.run.records.reading import read_config
 from vit.run.records.splits import DataRecord, read_record
 from vit.run.result import Run
-from vit.run.resume import (
-    Plan,
-    check_fits,
-    is_main_process,
-    overrides_of_ranks,
-    read_overrides,
-    steps_done,
-)
+from vit.run.resume import Plan, check_fits, is_main_process, overrides_of_ranks, read_overrides, without_weights
 from vit.training import (
     Heartbeat,
     Interrupted,
@@ -130,7 +123,8 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
         job = build_job(config, devices, checkpoint, record)
         if checkpoint is not None:
             check_fits(checkpoint, job.model, job.config["recipe"]["epochs"])
-        done = steps_done(checkpoint) if checkpoint is not None else None
+            job.task.resumed = without_weights(checkpoint)
+        done = job.task.resumed["global_step"] if checkpoint is not None else None
         trainer = build_trainer(job, folder, devices, signals, beat, done)
         if devices.accelerator == "cpu":
             keep_freed_memory()

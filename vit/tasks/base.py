@@ -14,6 +14,7 @@ from torchmetrics import Metric
 from vit.nn.init import evaluating
 from vit.tasks.score_table import ScoreTable
 from vit.training import clip_gradients, seed_step, shard
+from vit.training.checkpointing.resume_position import ACCUMULATE, BEYOND, steps_beyond
 from vit.training.monitoring.paired_comparison import SampleScores
 
 
@@ -58,6 +59,8 @@ class Task(LightningModule, ABC):
         self.optimization, self.seed, self.config = optimization, seed, config or {}
         self.inputs: Tensor | None = None  # floating point input of this micro-batch, checked by FiniteLoss
         self.gradient_norm: Tensor | None = None  # gradient norm of this step, set by FiniteLoss
+        self.resumed: dict | None = None  # the checkpoint that a run continues from, without its weights
+        self.steps_beyond = 0  # steps before it that this run would not have, of another batch size
         self.total_steps = 0  # optimizer steps of the whole run, known when the optimizer is built
         self.train_loss = WeightedMean()
         self.val_table: ScoreTable | None = None  # set by tasks whose metrics are means over samples
@@ -134,9 +137,12 @@ class Task(LightningModule, ABC):
             torch.distributed.all_gather(parts, losses)
         checkpoint["train_loss"] = torch.stack(parts)  # (processes, 2)
         checkpoint["config"] = self.config
+        checkpoint[BEYOND] = self.steps_beyond
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
         saved = checkpoint["train_loss"].to(self.device).reshape(-1, 2)
+        accumulate = self.trainer.accumulate_grad_batches  # the weight of a step is its number of micro-batches
+        saved = saved * accumulate / checkpoint.get(ACCUMULATE, accumulate)
         if len(saved) == self.trainer.world_size:
             self.train_loss.restore(*saved[self.global_rank].clone())
         elif self.global_rank == 0:  # resumed with another number of processes: other steps have more or fewer values
@@ -150,6 +156,9 @@ class Task(LightningModule, ABC):
     def configure_optimizers(self):
         optimizer = self.optimization.optimizer(self.model)
         self.total_steps = int(self.trainer.estimated_stepping_batches)
+        if self.resumed is not None:
+            self.steps_beyond = steps_beyond(self.resumed, self.trainer)
+            self.total_steps += self.steps_beyond
         schedule = self.optimization.schedule(optimizer, self.total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

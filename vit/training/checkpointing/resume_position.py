@@ -1,6 +1,7 @@
 """The position at which a resumed run continues: epoch and batch, from the counters that Lightning restores."""
 
 import math
+from typing import Any
 
 import pytorch_lightning as pl
 
@@ -35,12 +36,59 @@ def validates_start(trainer: pl.Trainer) -> bool:
     return trainer.num_sanity_val_steps == math.inf
 
 
+def steps_per_epoch(trainer: pl.Trainer) -> int:
+    """Optimizer steps of an epoch."""
+    return math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+
+
+def recount(checkpoint: dict[str, Any], trainer: pl.Trainer) -> None:
+    """Count the finished micro-batches of a checkpoint as this run divides an epoch.
+
+    The same steps are done if only the accumulation differs; the same part of the epoch, rounded down to whole steps,
+    if the batch size does. Checkpoints of earlier versions do not state either and stay as they are.
+    """
+    now = {STEPS: steps_per_epoch(trainer), ACCUMULATE: trainer.accumulate_grad_batches}
+    saved = {name: checkpoint.get(name, value) for name, value in now.items()}
+    if saved == now:
+        return
+    progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+    for counts in (progress["current"], progress["total"]):
+        steps = math.ceil(counts["processed"] / saved[ACCUMULATE])
+        more = steps * now[STEPS] // saved[STEPS] * now[ACCUMULATE] - counts["processed"]
+        counts.update({name: count + more for name, count in counts.items()})  # Lightning compares them
+
+
+def steps_beyond(checkpoint: dict[str, Any], trainer: pl.Trainer) -> int:
+    """Optimizer steps before a checkpoint less those that the same part of this run would have: not 0 if the batch
+    size has changed.
+    """
+    now, saved = steps_per_epoch(trainer), checkpoint.get(STEPS)
+    if saved in (None, now):
+        return checkpoint.get(BEYOND, 0)
+    loop = checkpoint["loops"]["fit_loop"]
+    epochs, batches = loop["epoch_progress"]["current"], loop["epoch_loop.batch_progress"]["current"]["processed"]
+    started = epochs["ready"] > epochs["processed"]
+    steps = math.ceil(batches / checkpoint[ACCUMULATE]) * now // saved if started else 0
+    return checkpoint["global_step"] - epochs["processed"] * now - steps
+
+
 class FollowEpoch(pl.Callback):
     """Sets `.epoch` and `.start` (number of batches to skip) of the training loader to the position of the run.
 
     Lightning may create the loader and its iterator before it restores its counters, as in
     `trainer.estimated_stepping_batches`; so the position is set when training starts, and the iterator is replaced.
     """
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint |= {STEPS: steps_per_epoch(trainer), ACCUMULATE: trainer.accumulate_grad_batches}
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        trainer.fit_loop.setup_data()  # as Lightning does next, for the length of an epoch
+        recount(checkpoint, trainer)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loader = trainer.train_dataloader
@@ -53,3 +101,6 @@ class FollowEpoch(pl.Callback):
         """Lightning skips this hook if a resumed run continues within an epoch, and creates the iterator after it."""
         loader = trainer.train_dataloader
         loader.epoch, loader.start = trainer.current_epoch, 0
+
+
+STEPS, ACCUMULATE, BEYOND = "steps_per_epoch", "accumulate", "steps_beyond"  # entries of a checkpoint
