@@ -205,6 +205,12 @@ def test_paths_without_a_model_are_refused(tmp_path):
     for read in (load_bundle, read_checkpoint):
         with pytest.raises(ValueError, match="; models in it: fold3, fold2, fold1 and 1 more"):
             read(tmp_path)
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "best.ckpt").write_bytes(b"PK")
+    message = r"the run has not ended: finish it by vit train resume=\S+, or use \S+best\.ckpt"
+    for read in (load_bundle, read_checkpoint):
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / "run")
 
 
 def test_loading_imports_neither_lightning_nor_hydra_and_unpickles_nothing(folder):

@@ -262,7 +262,12 @@ def find_bundle(path: str | PathLike[str]) -> Path:
 
 
 def models_inside(path: Path) -> str:
-    """The end of an error: the folders of a folder that hold a model, such as the runs of one name; "" without any."""
+    """The end of an error: the checkpoint of a run that has not ended, or the folders of a folder that hold a model,
+    such as the runs of one name; "" without any.
+    """
+    for name in ("best.ckpt", "last.ckpt"):
+        if (checkpoint := path / "checkpoints" / name).is_file():
+            return f"; the run has not ended: finish it by vit train resume={path}, or use {checkpoint}"
     found = []
     with suppress(OSError):  # no permission: the error ends without them
         found = [each.name for each in path.iterdir() if is_bundle(each) or is_bundle(each / "model")]
