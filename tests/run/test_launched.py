@@ -8,7 +8,7 @@ import vit
 from tests.run.conftest import QUICK, start, table
 from vit.run.config.composing import ConfigError
 from vit.run.parts.devices import Devices
-from vit.run.processes.launched import own_run
+from vit.run.processes.launched import check_number, own_run
 from vit.run.processes.launcher import LAUNCHER, is_launched, run_ranks
 
 ONE_EPOCH = [*QUICK, "recipe.epochs=1", "calibrate=none", "trainer.accelerator=cpu"]
@@ -50,9 +50,27 @@ def test_a_rank_starts_no_ranks(tmp_path, monkeypatch):
 def test_another_number_of_processes_than_devices_is_an_error_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="4 on 1 node.s. means 4 processes, but torchrun started 2"):
+    with pytest.raises(ConfigError, match="4 on 1 node.s. means 4 process.es., but torchrun started 2"):
         vit.train([*ONE_EPOCH, "strategy=ddp", "trainer.devices=4", f"run_dir={tmp_path / 'run'}"])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("variables", [TASK, {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}])
+def test_one_device_by_default_but_several_processes_is_an_error_before_the_run(tmp_path, monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="devices=1 on 1 node.s. means 1 process.es., but (srun|torchrun) started 2"):
+        vit.train([*ONE_EPOCH, "strategy=ddp", f"run_dir={tmp_path / 'run'}"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_number_of_tasks_of_a_slurm_job_is_stated_for_each_machine(monkeypatch):
+    for name, value in TASK.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="--ntasks=2 of SLURM .* use --nodes=1 --ntasks-per-node=2$"):
+        check_number(Devices("cpu", 2, 1))
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
+    check_number(Devices("cpu", 2, 1))
 
 
 def test_the_only_task_of_a_slurm_job_starts_ranks_itself(monkeypatch):
@@ -60,6 +78,8 @@ def test_the_only_task_of_a_slurm_job_starts_ranks_itself(monkeypatch):
         monkeypatch.setenv(name, value)
     assert is_launched()
     monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    check_number(Devices("cpu", 2, 1))
     assert not is_launched()
 
 

@@ -22,7 +22,7 @@ from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
-from vit.run.processes.launched import check_number, own_run
+from vit.run.processes.launched import check_number, is_single, own_run
 from vit.run.processes.launcher import LAUNCHER, RankError, first_node, is_launched, run_ranks
 from vit.run.records.environment import environment
 from vit.run.records.folder import RunFolder, read_metrics
@@ -75,7 +75,7 @@ def train_resolved(resolved: dict, overrides: list[str], warnings: tuple[str, ..
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
         try:
             devices = find_devices(plan.config["trainer"])
-            if devices.world > 1:
+            if devices.world > 1 or not is_single(plan.config):
                 check_number(devices)
             if plan.config["compile"] or plan.config.get("compile_mode") not in (None, "default"):
                 check_compilation(plan.config, devices)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vit.run.config.composing import ConfigError
-from vit.run.processes.launcher import LAUNCHER
+from vit.run.processes.launcher import LAUNCHER, is_launched
 
 if TYPE_CHECKING:
     from vit.run.parts.devices import Devices
@@ -29,9 +29,7 @@ def own_run(config: dict) -> Iterator[tuple[str, ...]]:
     """Within this context a process with `strategy=single` is no rank: it has a folder, a log and a result of its own,
     such as each task of `srun bash -c 'python train.py seed=$SLURM_PROCID'`. Yields a warning if there are several.
     """
-    strategy = config["strategy"]
-    is_single = strategy.get("name") == "single" and "_target_" not in strategy
-    if not is_single or LAUNCHER in os.environ or not any(name in os.environ for name in VARIABLES):
+    if not is_single(config) or LAUNCHER in os.environ or not any(name in os.environ for name in VARIABLES):
         yield ()
         return
     from lightning_fabric.utilities.rank_zero import rank_zero_only
@@ -49,14 +47,24 @@ def own_run(config: dict) -> Iterator[tuple[str, ...]]:
         rank_zero_only.rank = before
 
 
+def is_single(config: dict) -> bool:
+    """Whether each process is a run of its own."""
+    return config["strategy"].get("name") == "single" and "_target_" not in config["strategy"]
+
+
 def check_number(devices: "Devices") -> None:
-    """Checks that torchrun or srun started a process for each device.
+    """Checks that torchrun or srun started a process for each device. The only task of srun starts them itself.
 
     Raises:
-        ConfigError: another number of them.
+        ConfigError: another number of them, or SLURM's total, which Lightning refuses.
     """
     launcher, number = started_by()
+    if (launcher, number) == ("srun", 1):
+        return
     if launcher and number != devices.world:
         raise ConfigError(f"trainer.devices={devices.number} on {devices.nodes} node(s) means {devices.world} "
-                          f"processes, but {launcher} started {number}; trainer.devices is their number per machine, "
+                          f"process(es), but {launcher} started {number}; trainer.devices is their number per machine, "
                           "trainer.num_nodes the number of machines")
+    if launcher == "srun" and is_launched() and "SLURM_NTASKS_PER_NODE" not in os.environ:
+        raise ConfigError(f"--ntasks={number} of SLURM does not state the processes of a machine: use "
+                          f"--nodes={devices.nodes} --ntasks-per-node={devices.number}")
