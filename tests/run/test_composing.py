@@ -22,6 +22,12 @@ def test_data_selects_model_and_recipe_unless_overrides_do():
     assert compose(["data=digits", "model=small"]).model.name == "vit_small"
 
 
+def test_the_imagenet_recipe_has_the_strength_of_its_paper():
+    """big_vision's `randaug(2,10)` on a scale of 10, which rotates by 30 degrees at most, as `RandAugment(2, 30)`."""
+    policy = compose(["recipe=imagenet"]).recipe.augment.policy
+    assert (policy.num_ops, policy.magnitude / 30) == (2, 10 / 10)
+
+
 def test_init_from_selects_the_recipe_of_fine_tuning_unless_one_is_named():
     folder = ["data=folder", "data.root=x"]
     for overrides, option in (

@@ -23,14 +23,15 @@ _GROUP_IF_LARGE = torch.arange(_OPERATIONS)
 _GROUP_IF_LARGE[_SHIFT_Y] = _SHIFT_X  # one copy
 _GROUP = _GROUP_IF_LARGE.clone()
 _GROUP[[_SHEAR_X, _SHEAR_Y]] = _ROTATE  # one resampling
-_BINS = 30  # magnitudes are 0..30, as in the papers
+_BINS = 30  # magnitudes are 0..30, as in torchvision and in arXiv 2103.10158
 _Operation = Callable[[Tensor, slice], Tensor]  # images (b,C,H,W), their rows in the sorted batch → changed images
 
 
 class RandAugment(nn.Module):
     """`num_ops` random operations of `magnitude` 0..30 (arXiv 1909.13719), with torchvision's 14 operations and ranges.
 
-    `std` is the standard deviation of the magnitude per operation (as in timm's "mstd0.5").
+    timm and the code of the paper count from 0 to 10: their magnitude 9 is 27. `std` is the standard deviation of the
+    magnitude per operation, on the same scale: timm's "mstd0.5" is 1.5.
 
     Raises:
         ValueError: `magnitude`, `num_ops`, `std` or `fill` is out of range.
