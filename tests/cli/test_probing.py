@@ -8,11 +8,13 @@ import pyarrow.parquet
 import pytest
 import timm
 import torch
+import transformers
 from safetensors.torch import save_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import vit
+from tests.inference.tiny_models import BYTES, save_masked
 from tests.run.conftest import write_photos
 from vit.bundle import save_bundle
 from vit.cli import main
@@ -128,11 +130,8 @@ def test_a_third_party_file_of_weights_without_a_head(tmp_path):
 
 
 def test_text_models(tmp_path, capsys):
-    with open(tmp_path / "table.csv", "w", newline="") as table:
-        csv.writer(table).writerows([["text", "label"], *([f"{w} {i}", w] for i in range(40) for w in ("yes", "no"))])
-    overrides = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", "recipe.epochs=1", "model.dim=16",
-                 "logger=csv", "report=false"]
-    overrides += ["model.depth=1", "model.num_heads=2", "recipe.batch_size=16", "precision=32-true"]
+    overrides = [*write_answers(tmp_path / "table.csv"), "recipe.epochs=1", "model.dim=16", "logger=csv"]
+    overrides += ["report=false", "model.depth=1", "model.num_heads=2", "recipe.batch_size=16", "precision=32-true"]
     run = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     capsys.readouterr()
     file = tmp_path / "vectors.npz"
@@ -148,6 +147,34 @@ def test_text_models(tmp_path, capsys):
     predictions = [str(found["classes"][i]) for i in logits.argmax(1)]
     with open(run.path / "predictions.csv", newline="") as predicted:
         assert predictions == [row["label"] for row in csv.DictReader(predicted)]
+    assert main(["probe", str(run.path / "checkpoints" / "best.ckpt"), *overrides[:2], "--k", "1"]) == 0
+
+
+def write_answers(file):
+    with open(file, "w", newline="") as table:
+        csv.writer(table).writerows([["text", "label"], *([f"{w} {i}", w] for i in range(40) for w in ("yes", "no"))])
+    return ["data=text_table", f"data.path={file}"]
+
+
+def test_the_features_of_a_masked_language_model_are_those_of_its_pooler(tmp_path):
+    model, file = save_masked(tmp_path / "model"), tmp_path / "vectors.npz"
+    assert main(["probe", str(model), *write_answers(tmp_path / "table.csv"), "--save", str(file)]) == 0
+    found, network = np.load(file), open_model(model).model
+    row = list(found["names"]).index("table.csv line 2")  # "yes 0"
+    source = torch.tensor([[1, *BYTES.encode("yes 0"), 2]])
+    with torch.no_grad():
+        mask = torch.ones_like(source, dtype=torch.bool)
+        expected = network.pool(network.encode(source, mask, torch.zeros_like(source)), mask)
+    torch.testing.assert_close(torch.from_numpy(found["features"][row]), expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_text_encoder_without_a_tokenizer_is_named(tmp_path, capsys):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    transformers.BertModel(transformers.BertConfig(vocab_size=9, **sizes)).save_pretrained(tmp_path / "bert")
+    assert main(["probe", str(tmp_path / "bert"), *write_answers(tmp_path / "table.csv")]) == 1
+    assert "bert has no tokenizer of this project" in capsys.readouterr().err
+    assert main(["probe", str(tmp_path / "bert"), "data=digits"]) == 1
+    assert "digits holds labelled images, but the model reads texts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "code", "message"), [

@@ -76,7 +76,8 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
                       f"preprocessing states {rows}x{columns}", stacklevel=3)
     classes = [] if features_only else resolve_class_names(checkpoint, model.config.num_classes)
     thresholds, calibration = resolve_thresholds(checkpoint, len(classes))
-    return Bundle(Path(checkpoint.name), model, classes, preprocessing, {}, {}, {}, {}, thresholds, calibration)
+    return Bundle(Path(checkpoint.name), model, classes, preprocessing, checkpoint.tokenizers, {}, {}, {}, thresholds,
+                  calibration)
 
 
 def check_predicts(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> None:

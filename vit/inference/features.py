@@ -10,13 +10,16 @@ from vit.models import Classifier
 from vit.nn.prepacked import prepacked
 from vit.packed_images import PackedImages
 
+TEXT_KINDS = ("text_classifier", "masked_text")
+
 
 class Featurizer:
     """A model without its head on one device: `featurizer.of_images(images)`.
 
     The vector is the input of the head. A masked autoencoder has no head: its vector is the class token, or the mean
-    of the patch tokens if it has no class token, which is what a classifier fine-tuned from it pools. The weights of
-    the model must not change meanwhile (`vit.nn.prepacked`).
+    of the patch tokens if it has no class token, which is what a classifier fine-tuned from it pools; that of a masked
+    language model is the output of its pooler, as `model.pool=pooler` has it. The weights of the model must not change
+    meanwhile (`vit.nn.prepacked`).
 
     Raises:
         ValueError: the model does not reduce its input to one vector, or it reads images and was saved without their
@@ -25,10 +28,10 @@ class Featurizer:
 
     def __init__(self, model: nn.Module, preprocessing: Preprocessing | None, device: torch.device, precision: str):
         self.kind = model.config.kind
-        if not isinstance(model, Classifier) and self.kind not in ("timm", "mae"):
+        if not isinstance(model, Classifier) and self.kind not in ("timm", "mae", "masked_text"):
             raise ValueError(f"a model of kind {self.kind} does not reduce its input to one vector; features exist for "
-                             "classifiers of images or texts and for masked autoencoders")
-        if preprocessing is None and self.kind != "text_classifier":
+                             "classifiers of images or texts, masked autoencoders and masked language models")
+        if preprocessing is None and self.kind not in TEXT_KINDS:
             raise without_preprocessing("the model")
         self.model, self.preprocessing = prepacked(model.eval().to(device), DTYPES.get(precision)), preprocessing
         self.device, self.precision = device, precision

@@ -1,5 +1,6 @@
 """`vit probe`: features of a frozen model, and the accuracy of simple classifiers on them."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -159,17 +160,22 @@ def check_labelled(source: "Source", bundle: "Bundle") -> None:
     """Check that samples have one class each and are of the kind that the model reads.
 
     Raises:
-        ValueError: they are not.
+        ValueError: they are not, or the model reads texts and has no tokenizer.
     """
     from vit.data import Source, TextSplit
+    from vit.inference.features import TEXT_KINDS
 
     if not isinstance(source, Source) or source.multi_label:
         raise ValueError(f"{source.name} does not have one class per sample, which nearest neighbours and logistic "
                          "regression require; choose another data set")
-    reads = "texts" if "source" in bundle.tokenizers else "images"
+    reads = "texts" if bundle.model.config.kind in TEXT_KINDS else "images"
     if (holds := "texts" if isinstance(source.splits["train"], TextSplit) else "images") != reads:
         raise ValueError(f"{source.name} holds labelled {holds}, but the model reads {reads}; choose another data set "
                          "with data=NAME")
+    if reads == "texts" and not bundle.tokenizers:
+        raise ValueError(f"{bundle.path} has no tokenizer of this project, and its token ids are those of another one; "
+                         "train a classifier from it, which has a tokenizer of its own, with "
+                         f"{shlex.quote(f'init_from={bundle.path}')}, and probe that")
 
 
 def embed_paths(featurizer: "Featurizer", paths: list[str], batch_size: int) -> "Embeddings":
