@@ -159,6 +159,29 @@ def test_json_lines_may_be_called_ndjson(root):
     assert labels(table(root / "t.ndjson", **ALL)) == dict(ROWS)
 
 
+@pytest.mark.parametrize("form", ["columns of objects", "columns of lists", "labels by name", "lists by name"])
+def test_json_objects_of_columns_and_of_labels_by_name(root, form):
+    names, kinds = zip(*ROWS, strict=True)
+    content = {
+        "columns of objects": {"path": dict(zip("9876543210", names, strict=True)),
+                               "label": dict(zip("0123456789", reversed(kinds), strict=True))},
+        "columns of lists": {"path": names, "label": kinds},
+        "labels by name": dict(ROWS),
+        "lists by name": {name: [label] for name, label in ROWS},
+    }[form]
+    (root / "t.json").write_text(json.dumps(content))
+    assert labels(table(root / "t.json", **ALL)) == dict(ROWS)
+
+
+@pytest.mark.parametrize("content", [
+    {"a": "cat"}, {"path": ["a.png"], "label": []}, {"path": {"0": "a.png"}}, {}, [], 3, {"a.png": None},
+    {"path": {"0": "a.png"}, "label": {"1": "cat"}}])
+def test_other_json_is_an_error(tmp_path, content):
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="expected one object per image"):
+        table(tmp_path / "t.json")
+
+
 def test_a_shard_is_reported(root, caplog):
     columns = {"path": [name for name, _ in ROWS], "label": [label for _, label in ROWS]}
     for shards in (1, 2):

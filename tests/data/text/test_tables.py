@@ -318,13 +318,21 @@ def test_an_export_of_label_studio(tmp_path):
     (label_studio([("a", [["x"]]), ("b", [])]), "task 101: it has not been annotated"),
     (label_studio([("a", [None])]), "no task has choices, which label a text; write a table with the columns text and"),
     (label_studio([("a", [["x"]]), ("b", [None])]), "1 of 2 texts have no choice, first 'task 101'"),
-    (json.dumps([{"text": "a", "label": "b"}]), "is not an export of Label Studio; write one JSON object per line"),
+    (json.dumps({"a": "b"}), "expected one object per text"),
     ("[", "cannot be read as JSON"),
 ])
 def test_what_is_no_export_with_a_choice_per_text_is_an_error(content, message, tmp_path):
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(DataError, match=message):
         text_table(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("form", ["objects", "columns"])
+def test_json(tmp_path, form):
+    rows = [{"text": text, "label": label} for text, _, label in ROWS]
+    content = rows if form == "objects" else {key: [row[key] for row in rows] for key in ("text", "label")}
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    assert everything(text_table(tmp_path / "t.json")) == sorted((text, label) for text, _, label in ROWS)
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])

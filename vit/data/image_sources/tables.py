@@ -1,6 +1,5 @@
 """Tables of labelled images: a column of paths or encoded images, a column of labels, optionally one of splits."""
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,9 +13,9 @@ from vit.data.class_names import clean_label, encode_labels, parse_class_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, check_header, find_column, numbered_rows
 from vit.data.formats.parquet import read_parquet
-from vit.data.image_sources.coco_label_studio import annotation_rows
 from vit.data.image_sources.file_names import resolve_files
 from vit.data.image_sources.files import is_image_name
+from vit.data.image_sources.json_tables import JSON_LINES, read_json_columns
 from vit.data.image_sources.npz import npz
 from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
 from vit.data.image_sources.table_columns import (
@@ -38,7 +37,6 @@ from vit.data.splits.splitting import three_ways, validation_fraction, with_vali
 from vit.files.untrusted import read_bytes
 from vit.messages import agree, number_of, quoted
 
-JSON_LINES = (".jsonl", ".ndjson")
 NOT_TABLES = {  # of which some would be read as lines of text
     ".mat", ".xml", ".yaml", ".yml", ".html", ".pdf", ".tar", ".tgz", ".zip", ".7z", ".rar", ".pkl", ".pickle", ".npy",
     ".h5", ".hdf5", ".mdb", ".tfrecord", ".arrow", ".feather", ".db", ".sqlite", ".bin",
@@ -181,7 +179,7 @@ def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, lis
     if path.suffix.lower() == ".parquet":
         return read_parquet([path])
     if path.suffix.lower() in (".json", *JSON_LINES):
-        return _read_json(path), {}
+        return read_json_columns(path), {}
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise DataError(f"{path}: {path.suffix} files are not supported; save it as .xlsx or .csv")
     if path.suffix.lower() in NOT_TABLES or is_image_name(path.name):
@@ -230,36 +228,6 @@ def _header(path: Path, rows: list[list[str]]) -> list[str]:
         raise DataError(f"{path}: its first line consists of {len(header)} numbers; {ARRAYS}")
     check_header(path, header)
     return header
-
-
-def _read_json(path: Path) -> dict[str, list[Any]]:
-    """Columns of a list of objects, of one object per line, or of a file in the format of COCO or Label Studio; the
-    cell of a missing key is None.
-    """
-    try:
-        text = read_bytes(path).decode("utf-8-sig")
-        lines = path.suffix.lower() in JSON_LINES
-        rows = _json_lines(path, text) if lines else json.loads(text)
-    except DataError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: cannot be read as JSON ({error})") from None
-    rows = annotation_rows(path, rows) or rows
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise DataError(f'{path}: expected one object per image, like [{{"file": "1.jpg", "label": ["cat", "dog"]}}]')
-    return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
-
-
-def _json_lines(path: Path, text: str) -> list[Any]:
-    """The value in each line; DataError names a line that is not valid JSON. Empty lines are skipped."""
-    rows = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{path} line {number}: is not valid JSON ({error})") from None
-    return rows
 
 
 def _samples(

@@ -19,6 +19,7 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, line_names, read_columns
 from vit.data.formats.parquet import read_parquet
 from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
+from vit.data.image_sources.json_tables import read_json_columns
 from vit.data.image_sources.table_columns import distinct, to_list
 from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
@@ -43,9 +44,9 @@ def text_table(
     split_seed: int = 0,
     group: Column | None = None,
 ) -> Source:
-    """Labelled texts from CSV, TSV, JSONL, .xlsx, Parquet or a JSON export of Label Studio: columns `text`, `second`
-    (of pairs), `label` and `split`. Those of Label Studio are the keys of the data of its tasks, and the label is the
-    choice of each.
+    """Labelled texts from CSV, TSV, JSONL, .xlsx, Parquet or JSON, also as Label Studio exports it: columns `text`,
+    `second` (of pairs), `label` and `split`. Those of Label Studio are the keys of the data of its tasks, and the label
+    is the choice of each.
 
     Labels are class names, or indices into `classes` if that is given. A table without splits is split by `fractions`,
     stratified. `on_empty`: a row without text or label is an "error" or left out ("skip"). `group`: the column of the
@@ -83,7 +84,7 @@ def _read(path: Path, requested: list[tuple[str, Column]], optional: str) -> tup
         columns, numbers = read_columns(path, requested, optional)
         return columns, line_names(path, numbers)
     if path.suffix.lower() == ".json":
-        stored = _task_columns(path)
+        stored = _json_columns(path)
     elif path.suffix.lower() == ".parquet":
         stored, _ = read_parquet([path])
     else:
@@ -106,11 +107,11 @@ def _read(path: Path, requested: list[tuple[str, Column]], optional: str) -> tup
     return columns, RowNames(path.name, np.arange(count))
 
 
-def _task_columns(path: Path) -> dict[str, list[Any]]:
-    """The data and the label of the tasks of Label Studio's export as columns.
+def _json_columns(path: Path) -> dict[str, list[Any]]:
+    """The data and the label of the tasks of Label Studio's export as columns, or those of other JSON.
 
     Raises:
-        DataError: the file is no such export, or a text has several labels.
+        DataError: the file is not valid JSON or has another form, or a text of such an export has several labels.
     """
     try:
         content = json.loads(read_bytes(path).decode("utf-8-sig"))
@@ -118,7 +119,7 @@ def _task_columns(path: Path) -> dict[str, list[Any]]:
         raise DataError(f"{path}: cannot be read as JSON ({error})") from None
     kind, _ = annotation_format(content)
     if kind != "Label Studio":
-        raise DataError(f"{path}: is not an export of Label Studio; write one JSON object per line to a .jsonl file")
+        return read_json_columns(path, "text")
     rows = annotation_rows(path, content, "text") or []
     for task, row in zip(content, rows, strict=True):
         if isinstance(row["label"], list) and len(row["label"]) != 1:

@@ -1,0 +1,65 @@
+"""JSON files of labelled images or texts as columns: objects, columns, labels by file name, annotations."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vit.data.errors import DataError
+from vit.data.image_sources.coco_label_studio import annotation_rows
+from vit.data.image_sources.files import is_image_name
+from vit.files.untrusted import read_bytes
+
+JSON_LINES = (".jsonl", ".ndjson")
+
+
+def read_json_columns(path: Path, unit: str = "image") -> dict[str, list[Any]]:
+    """Columns of a list of objects, of one object per line, of an object of columns or of file names with their labels,
+    or of a file in the format of COCO or Label Studio; the cell of a missing key is None.
+
+    Args:
+        unit: what is labelled, "image" or "text", in messages.
+
+    Raises:
+        DataError: the file is not valid JSON, or of another form.
+    """
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+        lines = path.suffix.lower() in JSON_LINES
+        content = _json_lines(path, text) if lines else json.loads(text)
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error})") from None
+    rows = annotation_rows(path, content, unit) or content
+    if isinstance(rows, dict) and (columns := _columns(rows)):
+        return columns
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        example = '"file": "1.jpg", "label": ["cat", "dog"]' if unit == "image" else '"text": "Good.", "label": "yes"'
+        raise DataError(f"{path}: expected one object per {unit}, like [{{{example}}}]")
+    return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
+
+
+def _columns(content: dict[str, Any]) -> dict[str, list[Any]]:
+    """The columns of an object of lists of the same length, of objects with the same keys, as pandas writes them by
+    default, or of labels by the name of the image; {} for any other.
+    """
+    if content and all(map(is_image_name, content)) and all(isinstance(v, str | int | list) for v in content.values()):
+        return {"image": list(content), "label": list(content.values())}
+    values = list(content.values())
+    if len(values) > 1 and all(isinstance(value, list) and len(value) == len(values[0]) for value in values):
+        return content
+    if len(values) > 1 and all(isinstance(value, dict) and value.keys() == values[0].keys() for value in values):
+        return {name: [value[key] for key in values[0]] for name, value in content.items()}
+    return {}
+
+
+def _json_lines(path: Path, text: str) -> list[Any]:
+    """The value in each line; DataError names a line that is not valid JSON. Empty lines are skipped."""
+    rows = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path} line {number}: is not valid JSON ({error})") from None
+    return rows
