@@ -407,9 +407,15 @@ def test_multi_label_arrays_and_invalid_arrays(tmp_path, caplog):
     np.savez(tmp_path / "a.npz", images=PIXELS, labels=one_hot)
     assert table(tmp_path / "a.npz").multi_label
     assert "each of the 12 images has exactly one of the 3 labels" in caplog.text
+    assert table(tmp_path / "a.npz", one_hot=True, **ALL).splits["train"].labels.tolist() == NUMBERS.tolist()
     caplog.clear()
     np.savez(tmp_path / "a.npz", images=PIXELS, labels=np.concatenate([one_hot[:11], [[1, 0, 1]]]))
     assert table(tmp_path / "a.npz").multi_label and not caplog.text
+    with pytest.raises(DataError, match="a.npz train row 11: has 2 of the 3 classes, as 1 of 12 rows do not"):
+        table(tmp_path / "a.npz", one_hot=True)
+    np.savez(tmp_path / "a.npz", images=PIXELS, labels=NUMBERS)
+    with pytest.raises(DataError, match=r"needs labels \(N,classes\) of 0 and 1"):
+        table(tmp_path / "a.npz", one_hot=True)
     np.savez(tmp_path / "b.npz", pixels=PIXELS, labels=NUMBERS)
     with pytest.raises(DataError, match=r"needs arrays named images and labels.*pixels \(12, 9, 8, 3\)"):
         table(tmp_path / "b.npz")
@@ -434,9 +440,19 @@ def test_columns_with_one_label_for_each_image_are_named(root, caplog):
     (root / "t.csv").write_text(text(rows, header=("path", "cat", "dog")))
     assert table(root / "t.csv", label=["cat", "dog"], **ALL).multi_label
     assert "t.csv: each of the 10 images has exactly one of the 2 labels" in caplog.text
+    assert "if they are classes, use data.one_hot=true" in caplog.text
     caplog.clear()
+    source = table(root / "t.csv", label=["cat", "dog"], one_hot=True, **ALL)
+    assert source.classes == ["cat", "dog"] and not source.multi_label and not caplog.text
+    assert labels(source) == {path: ("dog", "cat")[i % 2] for i, (path, *_) in enumerate(rows)}
+    with pytest.raises(DataError, match=r"the classes, one of each image: 'data.label=\[cat,dog\]' data.one_hot=true"):
+        table(root / "t.csv")
+    with pytest.raises(DataError, match="data.one_hot=true needs a column of 0 and 1 for each class"):
+        table(root / "t.csv", label="cat", one_hot=True)
     (root / "t.csv").write_text(text([*rows[:9], [rows[9][0], "0", "0"]], header=("path", "cat", "dog")))
     assert table(root / "t.csv", label=["cat", "dog"], **ALL).multi_label and not caplog.text
+    with pytest.raises(DataError, match="t.csv row 9: has 0 of the 2 classes, as 1 of 10 rows do not have exactly one"):
+        table(root / "t.csv", label=["cat", "dog"], one_hot=True)
 
 
 def test_heic(tmp_path, monkeypatch):

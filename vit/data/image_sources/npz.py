@@ -1,13 +1,14 @@
 """Images and labels as arrays in one .npz file, in the layouts of MedMNIST and Keras."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from vit.data.class_names import encode_labels, labels_are_class_names, parse_class_names
 from vit.data.errors import DataError
-from vit.data.image_sources.table_labels import warn_about_one_hot
+from vit.data.image_sources.table_labels import only_label, warn_about_one_hot
 from vit.data.sample_names import RowNames
 from vit.data.source import Source
 from vit.data.splits.names import SPLIT_NAMES
@@ -21,12 +22,13 @@ LABELS = ("labels", "label", "y", "target", "targets")
 
 
 def npz(
-    path: Path, classes: Sequence[str] | None, fractions: Sequence[float], split_seed: int
+    path: Path, classes: Sequence[str] | None, fractions: Sequence[float], split_seed: int, one_hot: bool = False
 ) -> Source:
     """Arrays `train_images` and `train_labels` (likewise `val_`, `test_`), `x_train` and `y_train`, or `images` and
     `labels`, regardless of case. Other arrays are listed in `left_out`.
 
-    Images are (N,H,W), (N,H,W,C) or (N,C,H,W). Labels are (N,) or (N,1), or multi-label (N,classes) of 0 and 1.
+    Images are (N,H,W), (N,H,W,C) or (N,C,H,W). Labels are (N,) or (N,1), or multi-label (N,classes) of 0 and 1, which
+    with `one_hot` state one class per image.
 
     Raises:
         DataError: the file cannot be read, or its arrays are missing or do not match.
@@ -47,7 +49,13 @@ def npz(
         names, splits[key] = _split(path, key, arrays[images], arrays[labels], stated, names)
     if splits["train"].labels.ndim == 2:
         every = np.concatenate([split.labels for split in splits.values() if split.labels.ndim == 2])
-        warn_about_one_hot(path, every, "labels (N,) of class numbers, such as labels.argmax(1)")
+        if one_hot:
+            splits = {key: replace(split, labels=only_label(f"{path} {key}", split.labels))
+                      for key, split in splits.items()}
+        else:
+            warn_about_one_hot(path, every, "data.one_hot=true")
+    elif one_hot:
+        raise DataError(f"{path}: data.one_hot=true needs labels (N,classes) of 0 and 1, not (N,)")
     used = {name for pair in chosen.values() for name in pair}
     left_out = [(f"{path.name} {name}", "an unused array") for name in arrays if name not in used]
     if whole is not None:

@@ -29,6 +29,7 @@ def table_labels(
     names: Mapping[Column, list[str]],
     classes: Sequence[str] | None,
     separator: str | None,
+    one_hot: bool = False,
 ) -> tuple[Labels, list[Column]]:
     """The class names and labels of a table, and the columns that state them.
 
@@ -37,13 +38,17 @@ def table_labels(
         names: the class names that the file or its folder states for its columns.
         classes: those that the user states.
         separator: of several labels in a cell.
+        one_hot: several columns of 0 and 1 state one class per image.
 
     Raises:
         DataError: there is no such column, or a label is invalid.
     """
     if isinstance(label, Sequence) and not isinstance(label, str):
-        return _indicator_labels(path, columns, label), list(label)
+        return _indicator_labels(path, columns, label, one_hot), list(label)
     label = _label_column(path, columns, label)
+    if one_hot:
+        raise DataError(f"{path}: data.one_hot=true needs a column of 0 and 1 for each class, such as "
+                        f"data.label=[cat,dog], not the single column {label!r}")
     return _classes_and_labels(path, to_list(columns[label]), names.get(label), classes, separator), [label]
 
 
@@ -52,11 +57,15 @@ def _label_column(path: Path, columns: dict[Column, Any], requested: Column | No
     try:
         return select_column(path, columns, requested, LABEL_COLUMNS, "label")
     except DataError as error:
-        indicators = _indicator_columns({name: distinct(column) for name, column in columns.items()})
-        if len(indicators) < 2:
+        found = _indicator_columns({name: distinct(column) for name, column in columns.items()})
+        if len(found) < 2:
             raise
-        raise DataError(f"{error}; if each image may have several labels, one in each column of 0 and 1: "
-                        f"{override_for_shell('data.label', list(indicators))}") from None
+        indicators = override_for_shell("data.label", [str(name).strip() for name in found])
+        cells = zip(*(to_list(columns[name]) for name in found), strict=True)
+        single = all(sum(clean_label(cell).lower() in PRESENT for cell in row) == 1 for row in cells)
+        fix = (f"if the columns of 0 and 1 are the classes, one of each image: {indicators} data.one_hot=true" if single
+               else f"if each image may have several labels, one in each column of 0 and 1: {indicators}")
+        raise DataError(f"{error}; {fix}") from None
 
 
 def _classes_and_labels(
@@ -93,11 +102,13 @@ def _names_of_indices(path: Path, values: list[Any]) -> list[str] | None:
     return names
 
 
-def _indicator_labels(path: Path, columns: dict[Column, Any], requested: Sequence[Column]) -> Labels:
-    """The requested columns as class names, without surrounding white space, and labels (N,classes) bool.
+def _indicator_labels(path: Path, columns: dict[Column, Any], requested: Sequence[Column], one_hot: bool) -> Labels:
+    """The requested columns as class names, without surrounding white space, and labels (N,classes) bool, or (N,) if
+    they are `one_hot`.
 
     Raises:
-        DataError: a column is missing, or a cell is none of 0, 1, -1, true and false.
+        DataError: a column is missing, a cell is none of 0, 1, -1, true and false, or with `one_hot` a row does not
+            have exactly one class.
     """
     stripped = {str(column).strip(): column for column in columns}
     names = [str(name).strip() for name in requested]
@@ -106,10 +117,31 @@ def _indicator_labels(path: Path, columns: dict[Column, Any], requested: Sequenc
             hint = did_you_mean(nearest_names(name, stripped, cutoff=0.6))
             raise DataError(f"{path}: has no column {name!r} for data.label; its columns are {list_names(stripped)}"
                             f"{hint}")
-    each = [_present(path, name, to_list(columns[stripped[name]])) for name in names]
-    labels = np.array(each, dtype=bool).reshape(len(names), -1).T
-    warn_about_one_hot(path, labels, "data.label=COLUMN of class names")
+    labels = _table_of(path, columns, [stripped[name] for name in names])
+    if one_hot:
+        return names, only_label(path, labels)
+    warn_about_one_hot(path, labels, "data.one_hot=true")
     return names, labels
+
+
+def _table_of(path: Path, columns: dict[Column, Any], indicators: Sequence[Column]) -> np.ndarray:
+    """Columns of 0 and 1 as (N,columns) bool."""
+    each = [_present(path, str(name).strip(), to_list(columns[name])) for name in indicators]
+    return np.array(each, dtype=bool).reshape(len(each), -1).T
+
+
+def only_label(path: Path | str, labels: np.ndarray) -> np.ndarray:
+    """(N,classes) bool -> (N,), the only label of each image.
+
+    Raises:
+        DataError: an image has none, or several.
+    """
+    counts = labels.sum(axis=1)
+    if len(wrong := np.flatnonzero(counts != 1)):
+        raise DataError(f"{path} row {wrong[0]}: has {counts[wrong[0]]} of the {labels.shape[1]} classes, as "
+                        f"{len(wrong)} of {len(labels)} rows do not have exactly one; correct them, or leave out "
+                        "data.one_hot=true for several labels per image, or none")
+    return labels.argmax(axis=1)
 
 
 def warn_about_one_hot(path: Path, labels: np.ndarray, fix: str) -> None:
@@ -123,9 +155,9 @@ def warn_about_one_hot(path: Path, labels: np.ndarray, fix: str) -> None:
                     "of labels in this form; if they are classes, use %s", path, *labels.shape, fix)
 
 
-def _indicator_columns(columns: Mapping[Column, Sequence[Any]]) -> list[str]:
-    """The names of the columns that hold nothing but indicators, and both values of them."""
-    return [str(column).strip() for column, values in columns.items() if _are_indicators(values)]
+def _indicator_columns(columns: Mapping[Column, Sequence[Any]]) -> list[Column]:
+    """The columns that hold nothing but indicators, and both values of them."""
+    return [column for column, values in columns.items() if _are_indicators(values)]
 
 
 def _are_indicators(values: Sequence[Any]) -> bool:

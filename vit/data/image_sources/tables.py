@@ -77,6 +77,7 @@ def table(
     label_separator: str | None = None,
     on_bad_sample: str = "error",
     group: Column | None = None,
+    one_hot: bool = False,
 ) -> Source:
     """Labelled images from a CSV, TSV, Excel, Parquet, JSON or JSONL table, from the JSON of COCO or Label Studio, or
     from the arrays of an .npz file.
@@ -85,9 +86,10 @@ def table(
     with conventional names are used. Paths are relative to `root` (default: the table's folder). Labels are class
     names, or numbers: indices into `classes` (or into the names stored in the Parquet file by Hugging Face datasets or
     in a classes.json beside the table), else names. List cells and `label_separator` allow several labels per image, or
-    none; so does a list of columns of 0 and 1 as `label`, one for each class. Rows with a missing file are an error, or
-    left out with `on_bad_sample="skip"`. `group`: the column of the group that a sample belongs to; a regular
-    expression, with parentheses, is not a column and is ignored here.
+    none; so does a list of columns of 0 and 1 as `label`, one for each class, which with `one_hot` state one class per
+    image, as do labels (N,classes) of arrays. Rows with a missing file are an error, or left out with
+    `on_bad_sample="skip"`. `group`: the column of the group that a sample belongs to; a regular expression, with
+    parentheses, is not a column and is ignored here.
 
     Raises:
         DataError: the table cannot be read, a column is missing, or a label or split is invalid.
@@ -97,11 +99,11 @@ def table(
     if not path.is_file():
         raise FileNotFoundError(f"data.path: the table {path} does not exist")
     if path.suffix.lower() == ".npz":
-        return npz(path, classes, fractions, split_seed)
+        return npz(path, classes, fractions, split_seed, one_hot)
     columns, names = _read(path, headed=not isinstance(image, int))
     warn_about_shards(path)
     image = select_column(path, columns, image, IMAGE_COLUMNS, "image")
-    (classes, labels), used = table_labels(path, columns, label, names, classes, label_separator)
+    (classes, labels), used = table_labels(path, columns, label, names, classes, label_separator, one_hot)
     directory = Path(root).expanduser() if root else path.parent
     whole, missing = _samples(path, directory, columns[image], labels, on_bad_sample)
     whole = _with_groups(path, columns, whole, group)
