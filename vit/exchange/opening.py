@@ -123,7 +123,7 @@ def resolve_thresholds(
     found = checkpoint.thresholds
     if checkpoint.source_config.get("problem_type") == "regression" and count == len(checkpoint.class_names) > 0:
         raise checkpoint.error("its outputs are numbers (problem_type=regression), not scores of classes; "
-                               f"{shlex.quote(f'init_from={checkpoint.name}')} starts a training of a classifier")
+                               f"{override_for_shell('init_from', checkpoint.name)} starts a training of a classifier")
     if not found and count == 1 and checkpoint.model_config is None:
         warnings.warn(f"{checkpoint.name} has one output: the sigmoid of it is the probability of the label, which is "
                       "assigned from 0.5 on", stacklevel=4)

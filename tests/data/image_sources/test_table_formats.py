@@ -138,12 +138,101 @@ def test_tables_of_other_splits_beside_it_are_reported(root, caplog, name, other
     table(root / name, root=root, **ALL)
     assert ", ".join(str(file) for file in others) in caplog.text.replace(f"{root.name}/", "")
     assert f"vit evaluate RUN data.path={root / others[0]} --split all" in caplog.text
+    assert f"data.path={root} reads all of them" in caplog.text
     caplog.clear()
     for each in others:
         table(root / each, root=root, **ALL)
         (root / each).write_text("path\nimages/000.png\n")  # without labels, as in competitions
     table(root / name, root=root, **ALL)
     assert not caplog.text
+
+
+def splits(source):
+    return {key: dict(rows) for key, rows in source.split_lists().items()}
+
+
+@pytest.mark.parametrize("names", [
+    ("train.csv", "test.csv", "val.csv"), ("Training_set.csv", "Testing_set.csv", "Validation_set.csv"),
+    ("train/_classes.csv", "test/_classes.csv", "valid/_classes.csv"),
+    ("train/train.csv", "test/test.csv", "val/val.csv"),
+    ("instances_train2017.json", "instances_test2017.json", "instances_val2017.json")])
+def test_a_folder_with_a_table_of_each_split(root, names):
+    parts = dict(zip(("train", "test", "val"), (ROWS[:6], ROWS[6:8], ROWS[8:]), strict=True))
+    for name, rows in zip(names, parts.values(), strict=True):
+        (root / name).parent.mkdir(exist_ok=True)
+        content = json.dumps([dict(zip(("path", "label"), row, strict=True)) for row in rows])
+        (root / name).write_text(content if name.endswith(".json") else text(rows))
+    (root / "sample_submission.csv").write_text("path,label\n")
+    assert splits(table(root, root=root)) == {key: dict(rows) for key, rows in parts.items()}
+
+
+def test_labels_of_several_tables_are_those_of_train(root, caplog):
+    (root / "train.csv").write_text(text([[path, "012"[i % 3]] for i, (path, _) in enumerate(ROWS[:6])]))
+    (root / "test.csv").write_text(text([[path, "2"] for path, _ in ROWS[6:8]]))
+    source = table(root, classes=["a", "b", "c"])
+    assert set(splits(source)["test"].values()) == {"c"} and "val" in source.splits and source.name == root.name
+    (root / "classes.json").write_text('["x", "y", "z"]')
+    assert set(splits(table(root))["test"].values()) == {"z"}
+    (root / "classes.json").unlink()
+    assert set(splits(table(root))["test"].values()) == {"2"}
+    (root / "test.csv").write_text(text([[ROWS[6][0], "2"], [ROWS[7][0], "7"]]))
+    with pytest.raises(DataError, match="test.csv row 1: class '7' is not among the 3 known classes"):
+        table(root)
+    (root / "test.csv").write_text(text([[path] for path, _ in ROWS[6:8]], header=["path"]))
+    assert set(table(root).splits) == {"train", "val"}
+    assert "test.csv: has no column 'label' of labels" in caplog.text
+    with pytest.raises(DataError, match="test.csv: is read as the table of test, but its column 'split' has"):
+        (root / "test.csv").write_text(text([[ROWS[6][0], "2", "train"]], header=["path", "label", "split"]))
+        table(root)
+
+
+def test_the_images_of_a_split_in_a_folder_of_its_name(class_folders):
+    root = class_folders({"train2017": 6, "val_images": 3})
+    for key, count in (("train", 6), ("val", 3)):
+        (root / f"{key}.csv").write_text(text([[f"{i:03}", "ab"[i % 2]] for i in range(count)]))
+    found = table(root)
+    assert splits(found)["val"] == {f"val_images/{i:03}.png": "ab"[i % 2] for i in range(3)}
+    assert found.splits["val"].read(1) == (root / "val_images" / "001.png").read_bytes()
+    assert splits(found)["train"] == {f"train2017/{i:03}.png": "ab"[i % 2] for i in range(6)}
+
+
+def test_images_of_texts_in_a_folder_with_a_table_of_each_split(class_folders):
+    root = class_folders({"train": 8, "test": 3})
+    for key, count in (("train", 8), ("test", 3)):
+        rows = [[f"{i:03}.png", f"word {i}"] for i in range(count)]
+        (root / key / "gt.csv").write_text(text(rows, header=("file", "text")))
+    found = image_text(root, fractions=(1, 0, 0))
+    assert splits(found) == {key: {f"{key}/{i:03}.png": f"word {i}" for i in range(count)}
+                             for key, count in (("train", 8), ("test", 3))}
+    assert found.splits["test"].image(2) == (root / "test" / "002.png").read_bytes()
+    assert set(image_text(root, test="train/gt.csv").splits) == {"train", "val", "test"}
+
+
+def test_tables_of_a_folder_by_their_names(root, caplog):
+    for name, rows in (("a.csv", ROWS[:6]), ("b.csv", ROWS[6:])):
+        (root / name).write_text(text(rows))
+    with pytest.raises(DataError, match="has no table of the split train, such as train.csv; its tables are a.csv, b"):
+        table(root)
+    assert set(splits(table(root, train="a.csv", test="b.csv"))["test"]) == {path for path, _ in ROWS[6:]}
+    with pytest.raises(FileNotFoundError, match="data.test: the table .*c.csv does not exist"):
+        table(root, train="a.csv", test="c.csv")
+    table(root / "a.csv", test="b.csv", split=None)
+    assert "data.test=b.csv has no effect, because" in caplog.text
+    (root / "b.csv").unlink()
+    with pytest.raises(DataError, match="set data.path=.*a.csv, if it is the table of all samples"):
+        table(root)
+    for name in ("train_a.csv", "train_b.csv"):
+        (root / name).write_text(text(ROWS))
+    with pytest.raises(DataError, match="train_a.csv and train_b.csv may be the table of train; select one with"):
+        table(root)
+
+
+def test_encoded_images_in_tables_of_splits_have_different_names(root):
+    for key, rows in (("train", ROWS[:6]), ("test", ROWS[6:])):
+        (root / key).mkdir()
+        columns = {"image": [(root / path).read_bytes() for path, _ in rows], "label": [label for _, label in rows]}
+        pyarrow.parquet.write_table(pyarrow.table(columns), root / key / "data.parquet")
+    assert list(splits(table(root))["test"]) == [f"test/data.parquet row {i}" for i in range(4)]
 
 
 @pytest.mark.parametrize("name", ["annotations.mat", "annotations.xml", "train-000000.tar", "data.pkl", "000.PNG"])

@@ -327,6 +327,22 @@ def test_what_is_no_export_with_a_choice_per_text_is_an_error(content, message, 
         text_table(tmp_path / "t.json")
 
 
+def test_a_folder_with_a_table_of_each_split(tmp_path, caplog):
+    for name, rows in (("train", ROWS[:20]), ("test", ROWS[20:])):
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(f"{a},{c}\n" for a, _, c in rows))
+    found = text_table(tmp_path)
+    assert sizes(found)["test"] == 10 and sum(sizes(found).values()) == 30 and found.name == tmp_path.name
+    assert everything(found) == sorted((text, label) for text, _, label in ROWS)
+    assert found.splits["test"].names[0] == "test.csv line 2"
+    with open(tmp_path / "test.csv", "a") as file:
+        file.write("a,maybe\n")
+    with pytest.raises(DataError, match="test.csv line 12: label 'maybe' is not among the 2 classes"):
+        text_table(tmp_path)
+    assert sizes(text_table(tmp_path, train="test.csv", fractions=(1, 0, 0)))["train"] == 11
+    text_table(tmp_path / "train.csv", val="test.csv")
+    assert "data.val=test.csv has no effect" in caplog.text
+
+
 @pytest.mark.parametrize("form", ["objects", "columns"])
 def test_json(tmp_path, form):
     rows = [{"text": text, "label": label} for text, _, label in ROWS]

@@ -44,6 +44,12 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
     return found, missing
 
 
+def has_file(root: Path, name: str) -> bool:
+    """Whether the name in a table has a file below `root`, possibly under a similar name."""
+    found, _, _ = _resolve(root, [name], _SimilarNames(root))
+    return os.path.isfile(root / found[0])
+
+
 def _resolve(root: Path, names: Sequence[str], search: "_SimilarNames") -> tuple[list[str], list[int], list[int]]:
     """The files, and the rows of the missing ones and of those with a similar name."""
     found, missing, similar = [], [], []

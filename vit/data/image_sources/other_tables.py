@@ -1,18 +1,17 @@
 """Tables beside the one that data=table reads: those of val and test, and further shards."""
 
 import logging
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from vit.data.errors import DataError, printable
 from vit.data.formats.delimited import Column, numbered_rows
+from vit.data.formats.split_tables import SHARD, split_in_name
 from vit.data.splits.names import split_of
 from vit.messages import list_names, override_for_shell
 
 log = logging.getLogger("vit")
 
-SHARD = re.compile(r"-\d{5}-of-(\d{5})")
 DELIMITED = (".csv", ".tsv", ".txt")
 
 
@@ -26,9 +25,10 @@ def warn_about_other_tables(path: Path, labels: Sequence[Column]) -> None:
     found = [other for other in _beside(path) if _has_columns(other, labels)]
     if found:
         listed = list_names((printable(str(other.relative_to(path.parent.parent))) for other in found), 5)
-        log.warning("%s: the tables beside it that may be the other splits (%s) are not read; to use them, join all "
-                    "with a column split, or evaluate a run on one of them: vit evaluate RUN %s --split all", path,
-                    listed, override_for_shell("data.path", found[0]))
+        folder = path.parent.parent if split_of(path.parent.name) == "train" else path.parent
+        log.warning("%s: the tables beside it that may be the other splits (%s) are not read; %s reads all of them, "
+                    "and vit evaluate RUN %s --split all evaluates a run on one of them", path, listed,
+                    override_for_shell("data.path", folder), override_for_shell("data.path", found[0]))
 
 
 def warn_about_shards(path: Path) -> None:
@@ -46,19 +46,11 @@ def _beside(path: Path) -> list[Path]:
     if split_of(folder.name) == "train":
         others = [other for other in sorted(folder.parent.iterdir()) if split_of(other.name) in ("val", "test")]
         return [other / path.name for other in others if (other / path.name).is_file()]
-    name, splits = _split_in_name(path)
+    name, splits = split_in_name(path.stem)
     if splits != ["train"]:
         return []
-    others = [(other, *_split_in_name(other)) for other in sorted(folder.iterdir()) if other.suffix == path.suffix]
+    others = [(other, *split_in_name(other.stem)) for other in sorted(folder.iterdir()) if other.suffix == path.suffix]
     return [other for other, rest, found in others if rest == name and found in (["val"], ["test"])]
-
-
-def _split_in_name(path: Path) -> tuple[str, list[str]]:
-    """The name of a file with a star for each word that is the name of a split, and these splits."""
-    words = re.split("([A-Za-z]+)", path.stem)
-    splits = [split_of(word) for word in words]
-    rest = "".join("*" if split else word for word, split in zip(words, splits, strict=True))
-    return rest, [split for split in splits if split]
 
 
 def _has_columns(path: Path, labels: Sequence[Column]) -> bool:

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,22 @@ PRESENT, ABSENT = ("1", "1.0", "true"), ("0", "0.0", "-1", "-1.0", "false")
 Labels = tuple[list[str], np.ndarray]  # class names, and indices (N,) or bool (N,classes)
 
 
+@dataclass(frozen=True)
+class TableLabels:
+    """The labels of a table.
+
+    Attributes:
+        values: indices (N,), or bool (N,classes).
+        columns: the columns that state them.
+        stated: the names of labels that are numbers; None for labels that are names.
+    """
+
+    classes: list[str]
+    values: np.ndarray
+    columns: list[Column]
+    stated: list[str] | None = None
+
+
 def table_labels(
     path: Path,
     columns: dict[Column, Any],
@@ -30,8 +47,9 @@ def table_labels(
     classes: Sequence[str] | None,
     separator: str | None,
     one_hot: bool = False,
-) -> tuple[Labels, list[Column]]:
-    """The class names and labels of a table, and the columns that state them.
+    train: TableLabels | None = None,
+) -> TableLabels:
+    """The labels of a table.
 
     Args:
         label: a column, several columns of 0 and 1, or None for a column with a conventional name.
@@ -39,17 +57,25 @@ def table_labels(
         classes: those that the user states.
         separator: of several labels in a cell.
         one_hot: several columns of 0 and 1 state one class per image.
+        train: the labels of the training split if that is another table, whose classes these are.
 
     Raises:
         DataError: there is no such column, or a label is invalid.
     """
     if isinstance(label, Sequence) and not isinstance(label, str):
-        return _indicator_labels(path, columns, label, one_hot), list(label)
+        return TableLabels(*_indicator_labels(path, columns, label, one_hot), list(label))
     label = _label_column(path, columns, label)
     if one_hot:
         raise DataError(f"{path}: data.one_hot=true needs a column of 0 and 1 for each class, such as "
                         f"data.label=[cat,dog], not the single column {label!r}")
-    return _classes_and_labels(path, to_list(columns[label]), names.get(label), classes, separator), [label]
+    values = to_list(columns[label])
+    if train is None:
+        stated, (classes, values) = _classes_and_labels(path, values, names.get(label), classes, separator)
+    else:
+        stated = names.get(label) or train.stated
+        whole = _whole_numbers(values) if stated else values
+        classes, values = encode_labels(path, whole, separator, stated, train.classes)
+    return TableLabels(classes, values, [label], stated)
 
 
 def _label_column(path: Path, columns: dict[Column, Any], requested: Column | None) -> Column:
@@ -70,8 +96,9 @@ def _label_column(path: Path, columns: dict[Column, Any], requested: Column | No
 
 def _classes_and_labels(
     path: Path, values: list, names: list[str] | None, classes: Sequence[str] | None, separator: str | None
-) -> Labels:
-    """The class names and the encoded labels of a column with these values.
+) -> tuple[list[str] | None, Labels]:
+    """The names of labels that are numbers, if they are stated, the class names and the encoded labels of a column with
+    these values.
 
     Args:
         names: the class names that the file or its folder states for the column.
@@ -79,10 +106,10 @@ def _classes_and_labels(
     """
     given = parse_class_names(classes)
     if given is not None and separator is None and labels_are_class_names(values, given):
-        return encode_labels(path, values, separator, None, given)
+        return None, encode_labels(path, values, separator, None, given)
     whole = _whole_numbers(values)
     stated = given or names or _names_of_indices(path, whole)
-    return encode_labels(path, whole if stated else values, separator, stated, None)
+    return stated, encode_labels(path, whole if stated else values, separator, stated, None)
 
 
 def _whole_numbers(values: list) -> list:

@@ -1,5 +1,7 @@
 """Tables of labelled images: a column of paths or encoded images, a column of labels, optionally one of splits."""
 
+import logging
+import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,36 +13,42 @@ import numpy as np
 
 from vit.data.class_names import clean_label, encode_labels, parse_class_names
 from vit.data.errors import DataError
-from vit.data.formats.delimited import Column, check_header, find_column, numbered_rows
+from vit.data.formats.delimited import Column, find_column
 from vit.data.formats.parquet import read_parquet
-from vit.data.image_sources.file_names import resolve_files
-from vit.data.image_sources.files import is_image_name
-from vit.data.image_sources.json_tables import JSON_LINES, read_json_columns
+from vit.data.formats.split_tables import split_tables
+from vit.data.image_sources.file_names import has_file, resolve_files
+from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
 from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
 from vit.data.image_sources.table_columns import (
     ARRAYS,
     IMAGE_COLUMNS,
     LABEL_COLUMNS,
-    PIXELS,
     distinct,
     select_column,
     to_list,
 )
-from vit.data.image_sources.table_labels import table_labels
+from vit.data.image_sources.table_files import Content, read_table_columns
+from vit.data.image_sources.table_labels import TableLabels, table_labels
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
-from vit.data.splits.names import SPLIT_NAMES, UnusedSplits, match_splits, split_of
+from vit.data.splits.names import (
+    SPLIT_NAMES,
+    UnusedSplits,
+    match_splits,
+    similar_splits,
+    split_of,
+    warn_without_effect,
+)
 from vit.data.splits.split import Raw, Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
-from vit.messages import agree, number_of, quoted
+from vit.messages import agree, number_of, override_for_shell, quoted
 
-NOT_TABLES = {  # of which some would be read as lines of text
-    ".mat", ".xml", ".yaml", ".yml", ".html", ".pdf", ".tar", ".tgz", ".zip", ".7z", ".rar", ".pkl", ".pickle", ".npy",
-    ".h5", ".hdf5", ".mdb", ".tfrecord", ".arrow", ".feather", ".db", ".sqlite", ".bin",
-}
+log = logging.getLogger("vit")
+
+TABLES = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".json", *JSON_LINES)  # of a folder with one for each split
 VALUES = re.compile(r"\s*(\d{1,3}[ ,;]+){16}")  # of pixels
 
 
@@ -65,6 +73,30 @@ class ReadCell:
         return value or b""
 
 
+@dataclass(frozen=True)
+class _Options:
+    """How tables are read: the parameters of `table` of these names."""
+
+    image: Column | None
+    label: Column | Sequence[Column] | None
+    classes: Sequence[str] | None
+    label_separator: str | None
+    on_bad_sample: str
+    group: Column | None
+    one_hot: bool
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table: its columns, the labels of all rows, the samples whose file exists, their rows, and the others."""
+
+    columns: dict[Column, Any]
+    labels: TableLabels
+    samples: Split
+    rows: np.ndarray
+    left_out: list[tuple[str, str]]
+
+
 def table(
     path: str | Path,
     image: Column | None = None,
@@ -78,9 +110,12 @@ def table(
     on_bad_sample: str = "error",
     group: Column | None = None,
     one_hot: bool = False,
+    train: str | None = None,
+    val: str | None = None,
+    test: str | None = None,
 ) -> Source:
-    """Labelled images from a CSV, TSV, Excel, Parquet, JSON or JSONL table, from the JSON of COCO or Label Studio, or
-    from the arrays of an .npz file.
+    """Labelled images from a CSV, TSV, Excel, Parquet, JSON or JSONL table, from the JSON of COCO or Label Studio, from
+    the arrays of an .npz file, or from a folder with a table of each split.
 
     `image`, `label` and `split` are column names (numbers from 0 in a file without a header line); by default, columns
     with conventional names are used. Paths are relative to `root` (default: the table's folder). Labels are class
@@ -91,34 +126,111 @@ def table(
     `on_bad_sample="skip"`. `group`: the column of the group that a sample belongs to; a regular expression, with
     parentheses, is not a column and is ignored here.
 
+    The tables in a folder are those that `split_tables` finds; `train`, `val` and `test` name others in it. Their
+    classes are those of the table of train. A table of val or test without labels is left out, with a warning. Where
+    the images are not in `root`, they are searched in its folder that is named after the split. Without a table of val,
+    a part of train is held out.
+
     Raises:
         DataError: the table cannot be read, a column is missing, or a label or split is invalid.
         FileNotFoundError: the table or image files do not exist.
     """
-    path = Path(path).expanduser()
+    path, stated = Path(path).expanduser(), {"train": train, "val": val, "test": test}
+    options = _Options(image, label, classes, label_separator, on_bad_sample, group, one_hot)
+    root = Path(root).expanduser() if root else None
+    if path.is_dir():
+        warn_without_effect({"split": split}, f"{path} is a folder, whose tables are the splits")
+        found, splits, left_out = _read_splits(path, split_tables(path, TABLES, stated), root, options)
+        splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
+        return Source(path.resolve().name, found, splits, left_out)
+    warn_without_effect(stated, f"{path} is one table, not a folder of tables")
     if not path.is_file():
         raise FileNotFoundError(f"data.path: the table {path} does not exist")
     if path.suffix.lower() == ".npz":
         return npz(path, classes, fractions, split_seed, one_hot)
-    columns, names = _read(path, headed=not isinstance(image, int))
     warn_about_shards(path)
-    image = select_column(path, columns, image, IMAGE_COLUMNS, "image")
-    (classes, labels), used = table_labels(path, columns, label, names, classes, label_separator, one_hot)
-    directory = Path(root).expanduser() if root else path.parent
-    whole, missing = _samples(path, directory, columns[image], labels, on_bad_sample)
-    whole = _with_groups(path, columns, whole, group)
+    content = read_table_columns(path, headed=not isinstance(image, int))
+    read = _read_table(path, content, root or path.parent, options)
+    column, used = _split_column(path, read.columns, split), read.labels.columns
+    if column is None:
+        _warn_about_unused_splits(path, {name: read.columns[name] for name in read.columns if name not in used})
+        warn_about_other_tables(path, used)
+        splits = three_ways(read.samples, fractions, split_seed)
+    else:
+        splits = _by_column(path, read.samples, column, to_list(read.columns[column]), read.rows)
+        splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
+    return Source(path.stem, read.labels.classes, splits, read.left_out)
+
+
+def _read_table(
+    path: Path, content: Content, root: Path, options: _Options, top: Path | None = None,
+    train: TableLabels | None = None,
+) -> _Table:
+    """A table.
+
+    Args:
+        content: its columns.
+        root: the folder that the paths of images are relative to.
+        top: the folder that the names of the samples are relative to, by default `root`.
+        train: the labels of the training split, if that is another table.
+    """
+    columns, names = content
+    image = select_column(path, columns, options.image, IMAGE_COLUMNS, "image")
+    label = train.columns[0] if options.label is None and train is not None else options.label
+    labels = table_labels(path, columns, label, names, options.classes, options.label_separator, options.one_hot, train)
+    whole, missing = _samples(path, root, columns[image], labels.values, options.on_bad_sample, top or root)
+    whole = _with_groups(path, columns, whole, options.group)
     left_out = [(whole.names[i], "the file does not exist") for i in missing]
     present = np.delete(np.arange(len(whole)), missing)
-    whole = whole.take(present) if missing else whole
-    column = _split_column(path, columns, split)
-    if column is None:
-        _warn_about_unused_splits(path, {name: columns[name] for name in columns if name not in used})
-        warn_about_other_tables(path, used)
-        splits = three_ways(whole, fractions, split_seed)
-    else:
-        splits = _by_column(path, whole, column, to_list(columns[column]), present)
-        splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
-    return Source(path.stem, classes, splits, left_out)
+    return _Table(columns, labels, whole.take(present) if missing else whole, present, left_out)
+
+
+def _read_splits(
+    folder: Path, tables: dict[str, Path], root: Path | None, options: _Options
+) -> tuple[list[str], dict[str, Split], list[tuple[str, str]]]:
+    """The classes, the splits and the left-out samples of tables that are the splits."""
+    splits, left_out, train = {}, [], None
+    for key, path in tables.items():
+        content = read_table_columns(path, headed=not isinstance(options.image, int))
+        if train is not None and (missing := _missing_column(content, train)):
+            log.warning("%s: has no column %r of labels, as the table of train has, and is left out", path, missing)
+            left_out.append((str(path.relative_to(folder)), "a table without labels"))
+            continue
+        images = _folder_of_images(path, content, root or path.parent, key, options)
+        read = _read_table(path, content, images, options, root or folder, train)
+        _check_split_column(path, key, read)
+        train = train or read.labels
+        splits[key] = read.samples
+        left_out += read.left_out
+    return train.classes, splits, left_out
+
+
+def _missing_column(content: Content, train: TableLabels) -> str | None:
+    """The first column of the labels of train that a table lacks."""
+    columns = {str(name).strip() for name in content[0]}
+    return next((str(name) for name in train.columns if str(name).strip() not in columns), None)
+
+
+def _check_split_column(path: Path, key: str, read: _Table) -> None:
+    """Checks that a column named split does not contradict the table of a split."""
+    column = _split_column(path, read.columns, None)
+    values = [] if column is None else to_list(read.columns[column])
+    other = next((value for value in values if split_of(clean_label(value)) != key), None)
+    if other is not None:
+        raise DataError(f"{path}: is read as the table of {key}, but its column {column!r} has the split {other!r}; "
+                        f"set {override_for_shell('data.path', path)} to read this table alone")
+
+
+def _folder_of_images(path: Path, content: Content, root: Path, key: str, options: _Options) -> Path:
+    """The folder of the images of a split: `root`, or, where the first image is not there, a folder in it that is named
+    after the split, such as train2017 or test_images.
+    """
+    columns, _ = content
+    first = next(iter(columns[select_column(path, columns, options.image, IMAGE_COLUMNS, "image")]), None)
+    if not isinstance(first, str) or has_file(root, first):
+        return root
+    folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and key in similar_splits([entry.name])]
+    return next((folder for folder in folders if has_file(folder, first)), root)
 
 
 def _warn_about_unused_splits(path: Path, columns: dict[Column, Any]) -> None:
@@ -174,73 +286,22 @@ def _split_files(directory: Path) -> dict[str, list[Path]]:
     return {key: found[name] for key, name in match_splits(directory, found).items()}
 
 
-def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, list[str]]]:
-    """Columns by name, or by number without a header, and the class names of each column that the file or its folder
-    states.
-    """
-    if path.suffix.lower() == ".parquet":
-        return read_parquet([path])
-    if path.suffix.lower() in (".json", *JSON_LINES):
-        return read_json_columns(path), {}
-    if path.suffix.lower() in (".xls", ".ods", ".numbers"):
-        raise DataError(f"{path}: {path.suffix} files are not supported; save it as .xlsx or .csv")
-    if path.suffix.lower() in NOT_TABLES or is_image_name(path.name):
-        raise DataError(f"{path}: is not a table; give one in CSV, TSV, .xlsx, Parquet, JSON or JSONL with a column of "
-                        "images and one of labels, or .npz arrays")
-    rows = _by_white_space(list(numbered_rows(path)))
-    if len(rows) <= headed:
-        raise DataError(f"{path}: has {number_of(max(len(rows) - 1, 0), 'row')}; expected a header line and one line "
-                        "per image")
-    header = _header(path, [row for _, row in rows]) if headed else list(range(len(rows[0][1])))
-    wrong = next(((number, row) for number, row in rows if len(row) != len(header)), None)
-    if wrong:
-        expected = "the header" if headed else "the first line"
-        raise DataError(f"{path} line {wrong[0]}: has {len(wrong[1])} fields, {expected} has {len(header)}")
-    return {name: [row[i] for _, row in rows[headed:]] for i, name in enumerate(header)}, {}
-
-
-def _by_white_space(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
-    """The rows, which have several fields if white space separates the only one of each into the same number of them,
-    as in lists of files and class numbers.
-    """
-    if not rows or any(len(row) != 1 for _, row in rows):
-        return rows
-    fields = [(number, row[0].split()) for number, row in rows]
-    return fields if len({len(row) for _, row in fields}) == 1 else rows
-
-
-def _header(path: Path, rows: list[list[str]]) -> list[str]:
-    """The first row as column names.
-
-    Raises:
-        DataError: it contains an image or values of pixels instead, or two columns have the same name.
-    """
-    header = rows[0]
-    image = next((i for i, cell in enumerate(header) if is_image_name(cell)), None)
-    if image is not None:
-        others = [i for i in range(len(header)) if i != image]
-        splits = [i for i in others if all(i < len(row) and split_of(row[i]) for row in rows)]
-        label = next((i for i in others if i not in splits), 1)
-        split = f" data.split={splits[0]}" if splits else ""
-        raise DataError(
-            f"{path}: its first line contains {header[image]!r} instead of column names; add a header line, "
-            f"or give column numbers, such as data.image={image} data.label={label}{split}"
-        )
-    if len(header) > PIXELS and all(map(str.isdecimal, header)):
-        raise DataError(f"{path}: its first line consists of {len(header)} numbers; {ARRAYS}")
-    check_header(path, header)
-    return header
-
-
 def _samples(
-    path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error"
+    path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error", top: Path | None = None
 ) -> tuple[Split, list[int]]:
-    """All samples, and the rows whose file does not exist, which are an error unless on_bad_sample=skip."""
+    """All samples, and the rows whose file does not exist, which are an error unless on_bad_sample=skip.
+
+    Args:
+        root: the folder that the paths of images are relative to.
+        top: the folder that the names of the samples are relative to, by default `root`.
+    """
+    above = "" if top is None else os.path.relpath(root, top)
     if not len(column):
         raise DataError(f"{path}: has 0 rows; expected one per image")
     if not isinstance(column, list) and not _are_texts(column):
         _check_encoded(path, column.type)
-        return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column, root)), []
+        name = path.name if above in ("", ".") else os.path.join(os.path.relpath(path.parent, top), path.name)
+        return Split(labels, RowNames(name, np.arange(len(labels))), ReadCell(column, root)), []
     names = to_list(column)
     wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
     if wrong is not None:
@@ -255,6 +316,8 @@ def _samples(
             f"under {root}, first {first}; set data.root to their folder, or leave these rows out with "
             "data.on_bad_sample=skip"
         )
+    if above not in ("", "."):
+        root, names = top, [os.path.join(above, name) for name in names]
     return file_split(root, names, labels), missing
 
 

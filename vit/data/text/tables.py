@@ -16,8 +16,9 @@ from vit.data.class_names import (
     warn_about_similar_names,
 )
 from vit.data.errors import DataError
-from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, line_names, read_columns
+from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, read_columns
 from vit.data.formats.parquet import read_parquet
+from vit.data.formats.split_tables import split_tables
 from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
 from vit.data.image_sources.json_tables import read_json_columns
 from vit.data.image_sources.table_columns import distinct, to_list
@@ -25,11 +26,13 @@ from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions
 from vit.data.source import Source
-from vit.data.splits.names import UnusedSplits
+from vit.data.splits.names import UnusedSplits, warn_without_effect
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
 from vit.files.untrusted import read_bytes
 from vit.messages import list_names, number_of
+
+KINDS = (*TABLES, ".parquet", ".json")
 
 
 def text_table(
@@ -43,6 +46,9 @@ def text_table(
     on_empty: str = "error",
     split_seed: int = 0,
     group: Column | None = None,
+    train: str | None = None,
+    val: str | None = None,
+    test: str | None = None,
 ) -> Source:
     """Labelled texts from CSV, TSV, JSONL, .xlsx, Parquet or JSON, also as Label Studio exports it: columns `text`,
     `second` (of pairs), `label` and `split`. Those of Label Studio are the keys of the data of its tasks, and the label
@@ -52,43 +58,82 @@ def text_table(
     stratified. `on_empty`: a row without text or label is an "error" or left out ("skip"). `group`: the column of the
     group that a sample belongs to. Without `path` it is the generated set `number_questions`.
 
+    A folder has a table for each split, which `split_tables` finds, or which `train`, `val` and `test` name. The
+    classes are those of train; without a table of val, a part of train is held out.
+
     Raises:
         DataError: the table cannot be read, a column is missing, or a label, text or split is invalid.
         FileNotFoundError: the table does not exist.
     """
     if path is None:
         return number_questions(split_seed=split_seed)
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"data.path: the table {path} does not exist")
+    path, stated = Path(path).expanduser(), {"train": train, "val": val, "test": test}
     requested = [("text", text), ("second", second), ("label", label), ("split", split), ("group", group)]
     requested = [(key, column) for key, column in requested if column is not None]
-    columns, names = _read(path, requested, optional="split" if split is None else "")
-    needed = {str(column): columns[key] for key, column in requested if key not in ("split", "group")}
-    rows, left_out = drop_empty(needed, names, on_empty)
-    found, labels = _classes(columns["label"], names, rows, classes)
-    texts = tuple(PackedStrings(columns[key]) for key in ("text", "second") if key in columns)
-    groups = PackedStrings([clean_label(value) for value in columns["group"]]) if "group" in columns else None
-    whole = TextSplit(labels, names, texts, groups).take(rows)
+    fraction = validation_fraction(fractions)
+    if path.is_dir():
+        warn_without_effect({"split": split}, f"{path} is a folder, whose tables are the splits")
+        requested = [(key, column) for key, column in requested if key != "split"]
+        found, splits, left_out = _read_splits(path, split_tables(path, KINDS, stated), requested, classes, on_empty)
+        return Source(path.resolve().name, found, with_validation(splits, None, fraction, split_seed), left_out)
+    warn_without_effect(stated, f"{path} is one table, not a folder of tables")
+    if not path.is_file():
+        raise FileNotFoundError(f"data.path: the table {path} does not exist")
+    columns, names = _read(path, path.name, requested, optional="split" if split is None else "")
+    rows, left_out = _full_rows(columns, names, requested, on_empty)
+    found, index = _classes(columns["label"], names, rows, classes)
+    whole = _split(columns, names, rows, index)
     if "split" not in columns:
         return Source(path.stem, found, three_ways(whole, fractions, split_seed), left_out)
     parts = rows_by_split([columns["split"][i] for i in rows], whole.names, column=split)
-    fraction = validation_fraction(fractions)
     splits = with_validation({key: whole.take(part) for key, part in parts.items()}, None, fraction, split_seed)
     return Source(path.stem, found, splits, left_out)
 
 
-def _read(path: Path, requested: list[tuple[str, Column]], optional: str) -> tuple[dict[str, list[str]], Sequence[str]]:
-    """The requested columns by key, and a name for each row."""
+def _read_splits(
+    folder: Path, tables: dict[str, Path], requested: list[tuple[str, Column]], classes: Sequence[str] | None,
+    on_empty: str,
+) -> tuple[list[str], dict[str, TextSplit], list[tuple[str, str]]]:
+    """The classes, the splits and the left-out rows of tables that are the splits."""
+    splits, left_out, found, index = {}, [], [], {}
+    for key, path in tables.items():
+        columns, names = _read(path, str(path.relative_to(folder)), requested, optional="")
+        rows, empty = _full_rows(columns, names, requested, on_empty)
+        left_out += empty
+        if key == "train":
+            found, index = _classes(columns["label"], names, rows, classes)
+        splits[key] = _split(columns, names, rows, index)
+    return found, splits, left_out
+
+
+def _full_rows(
+    columns: dict[str, list[str]], names: Sequence[str], requested: list[tuple[str, Column]], on_empty: str
+) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """The rows with texts and a label, and the others with the reason."""
+    needed = {str(column): columns[key] for key, column in requested if key not in ("split", "group")}
+    return drop_empty(needed, names, on_empty)
+
+
+def _split(columns: dict[str, list[str]], names: Sequence[str], rows: np.ndarray, index: dict[str, int]) -> TextSplit:
+    """The samples of some rows."""
+    texts = tuple(PackedStrings(columns[key]) for key in ("text", "second") if key in columns)
+    groups = PackedStrings([clean_label(value) for value in columns["group"]]) if "group" in columns else None
+    return TextSplit(_labels(columns["label"], names, rows, index), names, texts, groups).take(rows)
+
+
+def _read(
+    path: Path, name: str, requested: list[tuple[str, Column]], optional: str
+) -> tuple[dict[str, list[str]], Sequence[str]]:
+    """The requested columns by key, and a name for each row, which begins with that of the table."""
     if is_table(path):
         columns, numbers = read_columns(path, requested, optional)
-        return columns, line_names(path, numbers)
+        return columns, RowNames(name, numbers, "line")
     if path.suffix.lower() == ".json":
         stored = _json_columns(path)
     elif path.suffix.lower() == ".parquet":
         stored, _ = read_parquet([path])
     else:
-        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}, .parquet, .json")
+        raise DataError(f"data.path: {path.name} is not one of {', '.join(KINDS)}")
     for key, column in requested:
         if column not in stored:
             raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {list_names(stored)}")
@@ -104,7 +149,7 @@ def _read(path: Path, requested: list[tuple[str, Column]], optional: str) -> tup
     count = len(columns["text"])
     if count == 0:
         raise DataError(f"{path}: has 0 rows; expected one for each sample")
-    return columns, RowNames(path.name, np.arange(count))
+    return columns, RowNames(name, np.arange(count))
 
 
 def _json_columns(path: Path) -> dict[str, list[Any]]:
@@ -136,8 +181,8 @@ def _cell(key: str, value: Any) -> str:
 
 def _classes(
     values: list[str], names: Sequence[str], rows: np.ndarray, classes: Sequence[str] | None
-) -> tuple[list[str], np.ndarray]:
-    """Ordered class names, and labels (N,), -1 for rows that are left out."""
+) -> tuple[list[str], dict[str, int]]:
+    """Ordered class names, and the class of each label."""
     values, classes = [clean_label(value) for value in values], parse_class_names(classes)
     used = {values[i] for i in rows}
     listed = classes or sorted(used, key=_number_or_name)
@@ -150,16 +195,26 @@ def _classes(
     index = {name: i for i, name in enumerate(listed)}
     if classes and not used & set(index):
         index = {str(i): i for i in range(len(listed))}
-    labels = np.full(len(values), -1, dtype=np.int64)
+    return listed, index
+
+
+def _labels(values: list[str], names: Sequence[str], rows: np.ndarray, index: dict[str, int]) -> np.ndarray:
+    """Labels (N,), -1 for rows that are left out.
+
+    Args:
+        index: label -> class.
+    """
+    values, labels = [clean_label(value) for value in values], np.full(len(values), -1, dtype=np.int64)
     for i in rows:
         if values[i] not in index:
+            listed = list(index)
             raise DataError(
                 f"{names[i]}: label {values[i]!r} is not among the {number_of(len(listed), 'class')} "
                 f"({', '.join(listed[:5])}{', ...' if len(listed) > 5 else ''}) and labels are not their indices from "
                 "0 either"
             )
         labels[i] = index[values[i]]
-    return listed, labels
+    return labels
 
 
 def _number_or_name(value: str) -> tuple[int, int, str]:
