@@ -107,11 +107,21 @@ def test_files_of_other_sources_are_named(class_folders, name, hint):
 
 
 @pytest.mark.parametrize("split", ["", "train/"])
-def test_the_same_folders_in_each_class_are_reported(class_folders, caplog, split):
+def test_folders_in_the_class_folders_are_reported_or_the_classes(class_folders, caplog, split):
     root = class_folders({f"{split}{top}/{name}": 4 for top in ("color", "grey") for name in ("apple", "pear")})
     assert folder(root).classes == ["color", "grey"]
-    assert "the class folders color, grey have the same folders apple, pear; if these are the classes" in caplog.text
+    assert ("the classes are the folders color, grey, each with the same folders apple, pear; if those are the "
+            "classes, set data.class_depth=2") in caplog.text
     caplog.clear()
-    class_folders({f"{split}color/plum": 1})
+    class_folders({f"{split}color/plum": 4})
+    folder(root)
+    assert "are the folders color, grey, with the folders apple, pear, plum; if those are the classes" in caplog.text
+    caplog.clear()
+    found = folder(root, class_depth=2)
+    assert found.classes == ["apple", "pear", "plum"] and not caplog.text
+    rows = [row for rows in found.split_lists().values() for row in rows]
+    assert len(rows) == 20 and all(name.split("/")[-2] == label for name, label in rows)
+    class_folders({f"{split}grey": 1})
     folder(root)
     assert not caplog.text
+    assert ("outside any class folder" in {reason for _, reason in folder(root, class_depth=2).left_out})

@@ -87,20 +87,22 @@ def _folders_of_images(files: ImageFiles, directory: str) -> tuple[str, set[str]
     return outer.pop(), inner
 
 
-def same_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> str:
-    """A warning, if all class folders have images in the same two or more folders, and nowhere else; else ""."""
+def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> str:
+    """A warning, if no class folder has images of its own, and one or more have several folders with images, which may
+    be the classes; else "".
+    """
     depth = len(Path(directory).parts)
     inside: dict[str, set[str]] = {name: set() for name in classes}
     for name in files.below(directory) if directory else files.images:
         parts = to_nfc(name).split(os.sep)[depth:]
         if parts[0] in inside:
             inside[parts[0]].add(parts[1] if len(parts) > 2 else "")
-    shared = inside[classes[0]]
-    if len(classes) < 2 or len(shared) < 2 or "" in shared or any(found != shared for found in inside.values()):
+    inner = sorted(set().union(*inside.values()))
+    if len(classes) < 2 or "" in inner or max(map(len, inside.values())) < 2:
         return ""
-    listed, inner = list_names(map(printable, classes), 5), list_names(map(printable, sorted(shared)), 5)
-    return (f"the class folders {listed} have the same folders {inner}; if these are the classes, set data.root to one "
-            "of the class folders, or put the images of each class into one folder")
+    each = "each with the same" if len({frozenset(found) for found in inside.values()}) == 1 else "with the"
+    return (f"the classes are the folders {list_names(map(printable, classes), 5)}, {each} folders "
+            f"{list_names(map(printable, inner), 5)}; if those are the classes, set data.class_depth=2")
 
 
 def _likeliness(name: str) -> tuple[bool, bool, bool, str]:

@@ -19,8 +19,8 @@ from vit.data.image_sources.folder_hints import (
     classes_in_names,
     deeper_classes,
     inner_classes,
+    inner_folders,
     other_source,
-    same_folders,
 )
 from vit.data.image_sources.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
@@ -33,8 +33,13 @@ from vit.messages import agree, number_of, override_for_shell
 log = logging.getLogger("vit")
 
 
-def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:
+def folder(
+    root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0, class_depth: int = 1
+) -> Source:
     """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS; root may be a .zip archive.
+
+    With `class_depth` 2 they are under root/GROUP/CLASS, or root/train/GROUP/CLASS, and so on; folders of the same name
+    in several groups are one class.
 
     Without split folders the images are split by `fractions` (train, val, test; stratified); with train but no val, val
     is split off train. Classes of val and test are matched by name with those of train. The validation images of
@@ -51,24 +56,27 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     directories = {key: directory.name for key, directory in _split_folders(root).items()}
     if "train" not in directories:
         files = image_files(root)
-        classes = _class_names(root, "", files)
-        _check_no_splits(root, classes, files)
-        _check_several(root, classes, files)
-        _warn_about_same_folders(root, "", classes, files)
-        splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
+        classes = _class_names(root, "", files, class_depth)
+        if class_depth == 1:
+            _check_no_splits(root, classes, files)
+            _check_several(root, classes, files)
+            _warn_about_inner_folders(root, "", classes, files)
+        splits = three_ways(_read(root, "", classes, files, class_depth), fractions, split_seed)
         return Source(root.resolve().name, classes, splits, files.left_out)
     stated = stated_labels(root, directories)
     if stated is not None:
         directories = {key: name for key, name in directories.items() if name not in (stated.val, stated.unlabelled)}
     files = files_and_rest(root, [*directories.values(), *([stated.val] if stated is not None else [])])
-    classes = _class_names(root, directories["train"], files)
-    if len(classes) == 1 and (deeper := deeper_classes(directories["train"], files)):
-        raise DataError(f"{root / directories['train']}: {deeper}, likewise in other splits")
-    _warn_about_same_folders(root, directories["train"], classes, files)
+    classes = _class_names(root, directories["train"], files, class_depth)
+    if class_depth == 1:
+        if len(classes) == 1 and (deeper := deeper_classes(directories["train"], files)):
+            raise DataError(f"{root / directories['train']}: {deeper}, likewise in other splits")
+        _warn_about_inner_folders(root, directories["train"], classes, files)
     splits = {}
     for key, directory in directories.items():
-        _check_classes(classes, _class_names(root, directory, files) if key != "train" else classes, root / directory)
-        splits[key] = _read(root, directory, classes, files)
+        found = _class_names(root, directory, files, class_depth) if key != "train" else classes
+        _check_classes(classes, found, root / directory)
+        splits[key] = _read(root, directory, classes, files, class_depth)
         if len(splits[key]) == 0 and key != "train":
             raise DataError(f"{root / directory}: the {key} folder has 0 images; add images or remove the folder")
     if stated is not None:
@@ -123,8 +131,16 @@ def _split_folders(root: Path) -> dict[str, Path]:
     return found
 
 
-def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
-    found = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == directory]
+def _class_folders(directory: str, files: ImageFiles, depth: int) -> list[str]:
+    """The folders at this depth below a folder, as paths below the root."""
+    above = Path(directory).parts
+    paths = {folder: Path(folder).parts for folder in files.folders}
+    level = len(above) + depth
+    return [folder for folder, parts in paths.items() if len(parts) == level and parts[: len(above)] == above]
+
+
+def _class_names(root: Path, directory: str, files: ImageFiles, depth: int) -> list[str]:
+    found = [os.path.basename(folder) for folder in _class_folders(directory, files, depth)]
     check_no_annotations(root, files, directory, found)
     names = sorted({to_nfc(name) for name in found})
     wrong = next((name for name in names if lone_surrogate(name)), None)
@@ -138,8 +154,8 @@ def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
     return names
 
 
-def _warn_about_same_folders(root: Path | Archive, directory: str, classes: list[str], files: ImageFiles) -> None:
-    if message := same_folders(directory, classes, files):
+def _warn_about_inner_folders(root: Path | Archive, directory: str, classes: list[str], files: ImageFiles) -> None:
+    if message := inner_folders(directory, classes, files):
         log.warning("%s: %s", root / directory, message)
 
 
@@ -220,10 +236,13 @@ def _check_classes(classes: list[str], found: list[str], directory: Path) -> Non
         )
 
 
-def _read(root: Path, directory: str, classes: list[str], files: ImageFiles) -> Split:
+def _read(root: Path, directory: str, classes: list[str], files: ImageFiles, class_depth: int) -> Split:
     """The images of one split; those outside its class folders are added to `files.left_out`."""
-    index = {to_nfc(os.path.join(directory, name)): label for label, name in enumerate(classes)}
-    depth = len(Path(directory).parts) + 1
+    label_of = {name: label for label, name in enumerate(classes)}
+    index = {to_nfc(folder): label_of[to_nfc(os.path.basename(folder))]
+             for folder in _class_folders(directory, files, class_depth)}
+    above = Path(directory).parts
+    depth = len(above) + class_depth
     names, labels = [], []
     for name in files.images:
         *folders, _ = name.split(os.sep)
@@ -231,6 +250,6 @@ def _read(root: Path, directory: str, classes: list[str], files: ImageFiles) -> 
         if label is not None:
             names.append(name)
             labels.append(label)
-        elif folders == list(Path(directory).parts):
+        elif tuple(folders[: len(above)]) == above:
             files.left_out.append((name, "outside any class folder"))
     return file_samples(root, names, np.array(labels, dtype=np.int64))
