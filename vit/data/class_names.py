@@ -247,4 +247,9 @@ def _check_range(path: Path | str, labels: np.ndarray, names: list[str], rows: S
             f"{path} row {rows[wrong[0]]}: label {labels[wrong[0]]} is out of range for "
             f"{number_of(len(names), 'class')} (0..{len(names) - 1}); {len(wrong)} of "
             f"{number_of(len(labels), 'label')} {agree(len(wrong), 'is', 'are')} wrong"
+            + ("; they count from 1: subtract 1, or leave out the names" if _count_from_1(labels, names) else "")
         )
+
+
+def _count_from_1(labels: np.ndarray, names: list[str]) -> bool:
+    return labels.min() == 1 and labels.max() == len(names)

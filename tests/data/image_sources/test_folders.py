@@ -6,7 +6,7 @@ import zipfile
 import pytest
 from PIL import Image
 
-from vit.data import DataError, folder
+from vit.data import DataError, folder, table
 from vit.data.image_sources.folders import _check_classes
 
 
@@ -88,6 +88,9 @@ def test_the_most_likely_table_is_recommended(class_folders):
     with pytest.raises(DataError, match="data.path=.*/notes.csv$"):
         folder(root)
     (root / "train.csv").write_text("id,label\n"), (root / "a.json").write_text("{}")
+    with pytest.raises(DataError, match=f"data.path={root}$"):  # with test.csv
+        folder(root)
+    (root / "test.csv").unlink()
     with pytest.raises(DataError, match="data.path=.*/train.csv$"):
         folder(root)
 
@@ -103,6 +106,45 @@ def test_files_of_other_sources_are_named(class_folders, name, hint):
     root = class_folders({"raw": 3})
     (root / name).write_text("x")
     with pytest.raises(DataError, match=hint):
+        folder(root)
+
+
+def test_a_table_of_the_images_beside_the_class_folders_is_reported(class_folders, caplog):
+    root = class_folders({"part_1": 4, "part_2": 4})
+    for part in ("part_1", "part_2"):
+        for path in (root / part).iterdir():
+            path.rename(path.with_name(f"{part}_{path.name}"))
+    names = [f"{part}_{i:03}" for part in ("part_1", "part_2") for i in range(4)]
+    rows = [f"{i},{name},{'cat' if i % 2 else 'dog'}" for i, name in enumerate(names)]
+    (root / "metadata.csv").write_text("\n".join(["number,image_id,label", *rows]))
+    assert folder(root).classes == ["part_1", "part_2"]
+    assert "metadata.csv names images and is not read; if it states their labels, set data=table data" in caplog.text
+    assert set(table(root / "metadata.csv").classes) == {"cat", "dog"}  # the images are in both folders
+    caplog.clear()
+    rows = [f"{name}.png,{name[:6]}" for name in names]  # the classes are those of the folders
+    (root / "metadata.csv").write_text("\n".join(["image_id,label", *rows]))
+    folder(root)
+    (root / "metadata.csv").write_text("\n".join(["key,value", *(f"{i},{i}" for i in range(8))]))
+    folder(root)
+    assert not caplog.text
+
+
+def test_a_table_of_test_images_beside_train_is_reported(class_folders, caplog):
+    root = class_folders({"Train/1": 4, "Train/2": 4, "Test": 3})
+    for key, names in (("Train", [f"Train/{c}/{i:03}.png" for c in (1, 2) for i in range(4)]),
+                       ("Test", [f"Test/{i:03}.png" for i in range(3)])):
+        rows = [f"{1 + i % 2},{name}" for i, name in enumerate(names)]
+        (root / f"{key}.csv").write_text("\n".join(["ClassId,Path", *rows]))
+    assert "test" not in folder(root).splits
+    assert f"Test.csv names images and is not read; if it states their labels, set data=table data.path={root}\n" in (
+        caplog.text)
+
+
+def test_tables_of_several_splits_are_recommended_together(class_folders):
+    root = class_folders({"train": 3, "valid": 3})
+    for key in ("train", "valid"):
+        (root / key / "_classes.csv").write_text("filename,label\n000.png,a\n")
+    with pytest.raises(DataError, match=f"if a table labels the images: data=table data.path={root}$"):
         folder(root)
 
 

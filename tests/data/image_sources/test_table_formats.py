@@ -223,7 +223,7 @@ def test_tables_of_a_folder_by_their_names(root, caplog):
         table(root)
     for name in ("train_a.csv", "train_b.csv"):
         (root / name).write_text(text(ROWS))
-    with pytest.raises(DataError, match="train_a.csv and train_b.csv may be the table of train; select one with"):
+    with pytest.raises(DataError, match="train_a.csv and train_b.csv may be the table of train; select one of"):
         table(root)
 
 
@@ -233,6 +233,54 @@ def test_encoded_images_in_tables_of_splits_have_different_names(root):
         columns = {"image": [(root / path).read_bytes() for path, _ in rows], "label": [label for _, label in rows]}
         pyarrow.parquet.write_table(pyarrow.table(columns), root / key / "data.parquet")
     assert list(splits(table(root))["test"]) == [f"test/data.parquet row {i}" for i in range(4)]
+
+
+def test_lists_of_names_without_extensions_and_with_comments(root):
+    rows = [f"{path.removesuffix('.png')} {1 + i % 2} 1" for i, (path, _) in enumerate(ROWS)]
+    (root / "list.txt").write_text("\n".join(["#Image CLASS-ID SPECIES", "# 1:2 class ids, of 1 species", *rows]))
+    with pytest.raises(DataError, match="contains 'images/000' instead of column names; .*data.image=0 data.label=1$"):
+        table(root / "list.txt")
+    found = table(root / "list.txt", image=0, label=1, **ALL)
+    assert labels(found) == {path: "12"[i % 2] for i, (path, _) in enumerate(ROWS)}
+    with pytest.raises(DataError, match="label 2 is out of range for 2 classes .*; they count from 1: subtract 1, or"):
+        table(root / "list.txt", image=0, label=1, classes=["a", "b"])
+    (root / "list.txt").write_text("\n".join(f"{path} Boeing{' ' * (i % 2)}747" for i, (path, _) in enumerate(ROWS)))
+    with pytest.raises(DataError, match="white space separates line 1 into 2 fields, but line 2 into another number"):
+        table(root / "list.txt", image=0, label=1)
+
+
+def test_a_column_of_different_values_is_not_recommended_as_labels(root):
+    (root / "images.txt").write_text("\n".join(f"{i + 1} {path}" for i, (path, _) in enumerate(ROWS)))
+    with pytest.raises(DataError, match="add the labels of the images, and a header line: in no other column does a v"):
+        table(root / "images.txt")
+
+
+def test_rows_with_the_same_file_are_reported(root, caplog):
+    rows = [*ROWS, [ROWS[0][0], ROWS[1][1]], [ROWS[1][0], ROWS[1][1]]]
+    (root / "t.csv").write_text(text(rows))
+    table(root / "t.csv", **ALL)
+    assert ("2 of 12 rows have the file of an earlier row, some with another label, such as 'images/000.png' in rows 0 "
+            "and 10") in caplog.text
+    caplog.clear()
+    (root / "t.csv").write_text(text([*ROWS, ROWS[3]]))
+    table(root / "t.csv", **ALL)
+    assert "1 of 11 rows have the file of an earlier row, such as 'images/003.png', and count as further images" in (
+        caplog.text)
+
+
+def test_files_in_folders_below_the_root_are_found_if_their_names_are_unique(class_folders, caplog):
+    root = class_folders({"part_1/images": 3, "part_2/images": 5})
+    for i in range(3):
+        (root / "part_1" / "images" / f"{i:03}.png").rename(root / "part_1" / "images" / f"{9 - i:03}.png")
+    names = [*range(5), 7, 8, 9]
+    (root / "t.csv").write_text(text([[f"{i:03}", "ab"[i % 2]] for i in names]))
+    assert labels(table(root / "t.csv", **ALL)) == {
+        f"part_{2 if i < 5 else 1}/images/{i:03}.png": "ab"[i % 2] for i in names}
+    assert "the files are in folders below" in caplog.text
+    (root / "part_1" / "images" / "007.png").rename(root / "part_1" / "images" / "001.png")  # two files of a name
+    (root / "t.csv").write_text(text([[f"{i:03}", "ab"[i % 2]] for i in range(5)]))
+    with pytest.raises(FileNotFoundError, match="5 of 5 files do not exist"):
+        table(root / "t.csv")
 
 
 @pytest.mark.parametrize("name", ["annotations.mat", "annotations.xml", "train-000000.tar", "data.pkl", "000.PNG"])
@@ -262,7 +310,15 @@ def test_json_objects_of_columns_and_of_labels_by_name(root, form):
     assert labels(table(root / "t.json", **ALL)) == dict(ROWS)
 
 
+def test_json_of_the_files_of_each_class(root):
+    kinds = sorted({label for _, label in ROWS})
+    content = {kind: [path.removesuffix(".png") for path, label in ROWS if label == kind] for kind in kinds}
+    (root / "train.json").write_text(json.dumps(content))  # as in Food-101, where all lists are equally long
+    assert labels(table(root / "train.json", **ALL)) == dict(ROWS)
+
+
 @pytest.mark.parametrize("content", [
+    {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [{"image_id": 1, "category_id": 1}]},
     {"a": "cat"}, {"path": ["a.png"], "label": []}, {"path": {"0": "a.png"}}, {}, [], 3, {"a.png": None},
     {"path": {"0": "a.png"}, "label": {"1": "cat"}}])
 def test_other_json_is_an_error(tmp_path, content):
@@ -392,7 +448,7 @@ def test_lists_of_files_and_classes_separated_by_white_space(root):
         name: str(i % 2) for i, (name, _) in enumerate(ROWS)}
     mixed = [f"{name} {'dog' if i % 2 else 'big cat'}\n" for i, (name, _) in enumerate(ROWS)]
     (root / "t.txt").write_text("path label\n" + "".join(mixed))
-    with pytest.raises(DataError, match="no image column found among path label"):
+    with pytest.raises(DataError, match="white space separates line 1 into 2 fields, but line 2 into another number"):
         table(root / "t.txt")
 
 

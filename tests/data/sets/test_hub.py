@@ -9,6 +9,8 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -99,6 +101,14 @@ def test_parquet_files_and_class_folders(tmp_path, class_folders):
     for name, label in source.split_lists()["test"]:
         assert (root / "photos" / name).is_file() and name.split("/")[1] == label
     assert isinstance(source.splits["test"].location(0), Path)
+
+
+def test_parquet_files_with_structs_and_without_metadata(tmp_path):
+    cells = [{"bytes": encoded(i), "path": None} for i in range(12)]
+    pyarrow.parquet.write_table(pyarrow.table({"image": cells, "label": [i % 3 for i in range(12)]}),
+                                tmp_path / "train.parquet")
+    train = hub(tmp_path, fractions=(1, 0, 0)).splits["train"]
+    assert [train.read(i) for i in range(12)] == [encoded(i) for i in range(12)]
 
 
 def test_multi_label_lists_and_texts(tmp_path):

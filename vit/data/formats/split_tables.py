@@ -96,5 +96,5 @@ def _with_train(folder: Path, kinds: Sequence[str], patterns: Mapping[str, Table
 def _several(folder: Path, key: str, files: Sequence[Path]) -> DataError:
     names = [os.path.relpath(file, folder) for file in files]
     shards = f"; shards are read by data=hub data.root={folder}" if SHARD.search(names[0]) else ""
-    return DataError(f"{folder}: {' and '.join(map(printable, names[:3]))} may be the table of {key}; select one with "
-                     f"data.{key}={printable(names[0])}{shards}")
+    listed = " and ".join(map(printable, names[:3]))
+    return DataError(f"{folder}: {listed} may be the table of {key}; select one of them with data.{key}=FILE{shards}")

@@ -10,6 +10,7 @@ from vit.data.formats.zip_archives import Archive, read_entry
 from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
 from vit.data.image_sources.file_names import served_files
 from vit.data.image_sources.files import ImageFiles
+from vit.data.image_sources.folder_hints import with_its_splits
 from vit.data.image_sources.table_columns import IMAGE_COLUMNS
 from vit.files.untrusted import LimitError, parse_json
 from vit.messages import override_for_shell
@@ -73,8 +74,10 @@ def _table(root: Path | Archive, name: str, image: str, files: ImageFiles) -> st
     images, known = set(files.images), [os.path.dirname(name), *files.folders]
     found = next((folder for folder in known for each in (image, *served_files(image))
                   if os.path.join(folder, each) in images), known[0])
-    where = [] if found == known[0] else [override_for_shell("data.root", root / found)]
-    return " ".join(["data=table", override_for_shell("data.path", root / name), *where])
+    if found == known[0]:
+        return f"data=table {override_for_shell('data.path', with_its_splits(root / name))}"
+    return (f"data=table {override_for_shell('data.path', root / name)} "
+            f"{override_for_shell('data.root', root / found)}")
 
 
 def _boxes(

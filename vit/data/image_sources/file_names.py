@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from vit.data.errors import printable
+from vit.data.formats.zip_archives import is_hidden
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import is_image_name
 from vit.messages import agree, number_of, quoted
@@ -27,7 +28,8 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
     whose name differs in case, in Unicode's form (an accent as one character or two), by surrounding white space, or by
     the extension of an image that the table leaves out is its file; how many there are is logged. Addresses of Label
     Studio denote the files that it serves there. If no name has a file, folders with which all names begin are left
-    out, such as those of another computer.
+    out, such as those of another computer; names without folders that have no file are searched in the folders
+    below `root`, where each must have one file only.
     """
     search = _SimilarNames(root)
     found, missing, similar = _resolve(root, names, search)
@@ -36,6 +38,10 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
                     printable(str(table)), quoted("/".join(stale) + "/"), printable(str(root)))
         names = ["/".join(_parts(name)[len(stale):]) for name in names]
         found, missing, similar = _resolve(root, names, search)
+    if len(missing) == len(names) and names and (deeper := _in_folders(root, names)):
+        found, missing, similar = deeper, [], []
+        log.warning("%s: the files are in folders below %s, such as %s", printable(str(table)), printable(str(root)),
+                    quoted(found[0]))
     if similar:
         log.warning("%s: %d of %s %s from the names in the table by case, Unicode form, white space or "
                     "extension, such as %r, which is %r", printable(str(table)), len(similar),
@@ -74,6 +80,25 @@ def _stale_folders(root: Path, names: Sequence[str], search: "_SimilarNames") ->
         if os.path.isfile(root / rest) or search.find(rest) is not None:
             return shared[:count]
     return []
+
+
+def _in_folders(root: Path, names: Sequence[str], levels: int = 3) -> list[str]:
+    """The only file of each name in the folders down to some levels below `root`; [] unless all names have one, and no
+    folder.
+    """
+    if any(len(_parts(name)) > 1 for name in names):
+        return []
+    found = defaultdict(list)
+    for folder, folders, files in os.walk(root):
+        inside = os.path.relpath(folder, root)
+        folders[:] = [] if inside.count(os.sep) == levels - 1 else [each for each in folders if not is_hidden(each)]
+        for file in filter(is_image_name, files):
+            path = file if inside == "." else os.path.join(inside, file)
+            found[_folded(file)].append(path)
+            found["/" + _folded(os.path.splitext(file)[0])].append(path)
+    keys = list(map(_folded, names))
+    files = [found.get(key) or found.get("/" + key, []) for key in keys]
+    return [each[0] for each in files] if all(len(each) == 1 for each in files) else []
 
 
 def _parts(name: str) -> list[str]:

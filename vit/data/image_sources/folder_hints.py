@@ -2,15 +2,20 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from itertools import islice
 from pathlib import Path
 
-from vit.data.errors import printable
+from vit.data.errors import DataError, printable
+from vit.data.formats.delimited import numbered_rows
+from vit.data.formats.split_tables import split_tables
 from vit.data.formats.zip_archives import Archive
 from vit.data.identity import to_nfc
-from vit.data.image_sources.files import ImageFiles
+from vit.data.image_sources.files import ImageFiles, is_image_name
 from vit.messages import list_names, number_of, override_for_shell
 
+KINDS = (".csv", ".tsv", ".json", ".jsonl")  # of tables of splits
+LARGEST = 2**25  # bytes of a table that is read for a hint
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".npz")
 ANNOTATIONS = (".mat", ".xml", ".txt")
 NOT_LABELS = re.compile("readme|license|sample|submission|test|description", re.IGNORECASE)  # in names of other files
@@ -57,12 +62,25 @@ def other_source(root: Path | Archive, files: ImageFiles) -> str:
         found = f", with its {printable(table)}" if archive else ""
         hub = re.fullmatch(r"metadata\.(csv|jsonl)", os.path.basename(table))
         listed = f", or {data('hub', 'data.root', root)}" if hub and os.path.dirname(table) and not archive else ""
-        return f"; if a table labels the images: {data('table', 'data.path', root / table)}{found}{listed}"
+        path = root / table if archive else with_its_splits(root / table)
+        return f"; if a table labels the images: {data('table', 'data.path', path)}{found}{listed}"
     other = next((name for name in names if name.lower().endswith(ANNOTATIONS) and LABELS.search(name)), None)
     if other is not None and files.images:
         return (f"; if {printable(other)} labels the images, write a table with the columns image, label and, for its "
                 "splits, split, and set data=table data.path=TABLE")
     return ""
+
+
+def with_its_splits(table: Path) -> Path:
+    """The folder with this table and those of other splits, which data=table reads together; else the table."""
+    for folder in (table.parent, table.parent.parent):
+        try:
+            tables = split_tables(folder, KINDS, {})
+        except (DataError, OSError):
+            continue
+        if len(tables) > 1 and table in tables.values():
+            return folder
+    return table
 
 
 def classes_in_names(files: ImageFiles, directory: str) -> str:
@@ -103,6 +121,50 @@ def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> 
     each = "each with the same" if len({frozenset(found) for found in inside.values()}) == 1 else "with the"
     return (f"the classes are the folders {list_names(map(printable, classes), 5)}, {each} folders "
             f"{list_names(map(printable, inner), 5)}; if those are the classes, set data.class_depth=2")
+
+
+def unread_table(root: Path | Archive, directory: str, files: ImageFiles) -> str:
+    """A warning about a table beside the class folders that names images and does not agree with the folders; else "".
+
+    Args:
+        directory: the folder of the class folders below the root, "" for the root itself.
+    """
+    tables = [name for name, _ in files.left_out
+              if os.path.dirname(name) in ("", directory) and name.lower().endswith((".csv", ".tsv"))]
+    if isinstance(root, Archive) or not tables:
+        return ""
+    read = {end: set(parts) for name in files.images for end, parts in _ends(name)}
+    others = {end for name, _ in files.left_out if is_image_name(name) for end, _ in _ends(name)}
+    for name in tables:
+        rows = _first_rows(root / name)
+        named = [(image, row) for row in rows if (image := _named_image(row, read, others)) is not None]
+        agree = all(image in read and read[image] & {part for cell in row for part in cell.split("/")}
+                    for image, row in named)
+        if named and 2 * len(named) >= len(rows) and not agree:
+            return (f"{printable(name)} names images and is not read; if it states their labels, set "
+                    f"data=table {override_for_shell('data.path', with_its_splits(root / name))}")
+    return ""
+
+
+def _ends(name: str) -> list[tuple[str, list[str]]]:
+    """The ends of the path of an image, without extension, with which a table may name it, and the folders above it."""
+    parts = os.path.splitext(name)[0].split(os.sep)
+    return [("/".join(parts[i:]), parts[:-1]) for i in range(len(parts))]
+
+
+def _named_image(row: Sequence[str], *known: Container[str]) -> str | None:
+    """The known image that a cell names, preferably one with an extension; None without such a cell."""
+    cells = [cell.strip().replace("\\", "/") for cell in sorted(row, key=is_image_name, reverse=True)]
+    names = (os.path.splitext(cell)[0] if is_image_name(cell) else cell for cell in cells)
+    return next((name for name in names if any(name in each for each in known)), None)
+
+
+def _first_rows(file: Path, count: int = 50) -> list[list[str]]:
+    """The first rows of a table behind its header, without those that have no cell; [] if it cannot be read."""
+    try:
+        return [] if file.stat().st_size > LARGEST else [row for _, row in islice(numbered_rows(file), 1, count)]
+    except (DataError, OSError):
+        return []
 
 
 def _likeliness(name: str) -> tuple[bool, bool, bool, str]:

@@ -21,6 +21,7 @@ from vit.data.image_sources.folder_hints import (
     inner_classes,
     inner_folders,
     other_source,
+    unread_table,
 )
 from vit.data.image_sources.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
@@ -61,6 +62,7 @@ def folder(
             _check_no_splits(root, classes, files)
             _check_several(root, classes, files)
             _warn_about_inner_folders(root, "", classes, files)
+        _warn_about_a_table(root, "", files)
         splits = three_ways(_read(root, "", classes, files, class_depth), fractions, split_seed)
         return Source(root.resolve().name, classes, splits, files.left_out)
     stated = stated_labels(root, directories)
@@ -72,6 +74,7 @@ def folder(
         if len(classes) == 1 and (deeper := deeper_classes(directories["train"], files)):
             raise DataError(f"{root / directories['train']}: {deeper}, likewise in other splits")
         _warn_about_inner_folders(root, directories["train"], classes, files)
+    _warn_about_a_table(root, directories["train"], files)
     splits = {}
     for key, directory in directories.items():
         found = _class_names(root, directory, files, class_depth) if key != "train" else classes
@@ -157,6 +160,11 @@ def _class_names(root: Path, directory: str, files: ImageFiles, depth: int) -> l
 def _warn_about_inner_folders(root: Path | Archive, directory: str, classes: list[str], files: ImageFiles) -> None:
     if message := inner_folders(directory, classes, files):
         log.warning("%s: %s", root / directory, message)
+
+
+def _warn_about_a_table(root: Path | Archive, directory: str, files: ImageFiles) -> None:
+    if message := unread_table(root, directory, files):
+        log.warning("%s: %s", root, message)
 
 
 def _check_several(root: Path | Archive, classes: Sequence[str], files: ImageFiles) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 from vit.data.errors import DataError
 from vit.data.image_sources.coco_label_studio import annotation_rows
 from vit.data.image_sources.files import is_image_name
+from vit.data.image_sources.table_columns import IMAGE_COLUMNS
 from vit.files.untrusted import read_bytes
 
 JSON_LINES = (".jsonl", ".ndjson")
+IMAGE_KEYS = set(IMAGE_COLUMNS)
 
 
 def read_json_columns(path: Path, unit: str = "image") -> dict[str, list[Any]]:
@@ -41,16 +43,25 @@ def read_json_columns(path: Path, unit: str = "image") -> dict[str, list[Any]]:
 
 def _columns(content: dict[str, Any]) -> dict[str, list[Any]]:
     """The columns of an object of lists of the same length, of objects with the same keys, as pandas writes them by
-    default, or of labels by the name of the image; {} for any other.
+    default, of labels by the name of the image, or of lists of files by class, as in Food-101; {} for any other.
     """
     if content and all(map(is_image_name, content)) and all(isinstance(v, str | int | list) for v in content.values()):
         return {"image": list(content), "label": list(content.values())}
     values = list(content.values())
-    if len(values) > 1 and all(isinstance(value, list) and len(value) == len(values[0]) for value in values):
+    lists = len(values) > 1 and all(isinstance(value, list) for value in values)
+    if lists and all(map(_is_file, (cell for each in values for cell in each))) and not IMAGE_KEYS & content.keys():
+        return {"image": [name for each in values for name in each],
+                "label": [label for label, each in content.items() for _ in each]}
+    if lists and all(len(each) == len(values[0]) and not any(isinstance(cell, dict) for cell in each)
+                     for each in values):
         return content
     if len(values) > 1 and all(isinstance(value, dict) and value.keys() == values[0].keys() for value in values):
         return {name: [value[key] for key in values[0]] for name, value in content.items()}
     return {}
+
+
+def _is_file(cell: Any) -> bool:
+    return isinstance(cell, str) and (is_image_name(cell) or "/" in cell)
 
 
 def _json_lines(path: Path, text: str) -> list[Any]:

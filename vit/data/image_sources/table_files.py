@@ -32,11 +32,11 @@ def read_table_columns(path: Path, headed: bool) -> Content:
     if path.suffix.lower() in NOT_TABLES or is_image_name(path.name):
         raise DataError(f"{path}: is not a table; give one in CSV, TSV, .xlsx, Parquet, JSON or JSONL with a column of "
                         "images and one of labels, or .npz arrays")
-    rows = _by_white_space(list(numbered_rows(path)))
+    rows, listed = _by_white_space(path, list(numbered_rows(path)))
     if len(rows) <= headed:
         raise DataError(f"{path}: has {number_of(max(len(rows) - 1, 0), 'row')}; expected a header line and one line "
                         "per image")
-    header = _header(path, [row for _, row in rows]) if headed else list(range(len(rows[0][1])))
+    header = _header(path, [row for _, row in rows], listed) if headed else list(range(len(rows[0][1])))
     wrong = next(((number, row) for number, row in rows if len(row) != len(header)), None)
     if wrong:
         expected = "the header" if headed else "the first line"
@@ -44,34 +44,57 @@ def read_table_columns(path: Path, headed: bool) -> Content:
     return {name: [row[i] for _, row in rows[headed:]] for i, name in enumerate(header)}, {}
 
 
-def _by_white_space(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
-    """The rows, which have several fields if white space separates the only one of each into the same number of them,
-    as in lists of files and class numbers.
+def _by_white_space(path: Path, rows: list[tuple[int, list[str]]]) -> tuple[list[tuple[int, list[str]]], bool]:
+    """The rows, and whether white space separates their fields, as in lists of files and class numbers. Lines of such a
+    list that begin with # are comments.
+
+    Raises:
+        DataError: white space separates the lines into different numbers of fields.
     """
-    if not rows or any(len(row) != 1 for _, row in rows):
-        return rows
-    fields = [(number, row[0].split()) for number, row in rows]
-    return fields if len({len(row) for _, row in fields}) == 1 else rows
+    lines = [(number, row) for number, row in rows if not row[0].startswith("#")]
+    if not lines or any(len(row) != 1 for _, row in lines):
+        return rows, False
+    fields = [(number, row[0].split()) for number, row in lines]
+    counts = {len(row) for _, row in fields}
+    if max(counts, default=1) == 1:
+        return rows, False
+    if len(counts) > 1:
+        other = next(number for number, row in fields if len(row) != len(fields[0][1]))
+        raise DataError(f"{path}: white space separates line {fields[0][0]} into {len(fields[0][1])} fields, but line "
+                        f"{other} into another number of them; write it as a table of comma-separated values with the "
+                        "header image,label")
+    return fields, True
 
 
-def _header(path: Path, rows: list[list[str]]) -> list[str]:
+def _header(path: Path, rows: list[list[str]], listed: bool) -> list[str]:
     """The first row as column names.
+
+    Args:
+        listed: white space separates the fields, so that names of files may lack their extensions.
 
     Raises:
         DataError: it contains an image or values of pixels instead, or two columns have the same name.
     """
     header = rows[0]
     image = next((i for i, cell in enumerate(header) if is_image_name(cell)), None)
+    if image is None and listed and any(map(str.isdecimal, header)):
+        image = next((i for i, cell in enumerate(header) if not cell.isdecimal()), None)
     if image is not None:
         others = [i for i in range(len(header)) if i != image]
         splits = [i for i in others if all(i < len(row) and split_of(row[i]) for row in rows)]
-        label = next((i for i in others if i not in splits), 1)
+        labels = [i for i in others if i not in splits and _values_recur(rows, i)]
         split = f" data.split={splits[0]}" if splits else ""
-        raise DataError(
-            f"{path}: its first line contains {header[image]!r} instead of column names; add a header line, "
-            f"or give column numbers, such as data.image={image} data.label={label}{split}"
-        )
+        fix = (f"add a header line, or give column numbers, such as data.image={image} data.label={labels[0]}{split}"
+               if labels else "add the labels of the images, and a header line: in no other column does a value recur, "
+               "as labels do")
+        raise DataError(f"{path}: its first line contains {header[image]!r} instead of column names; {fix}")
     if len(header) > PIXELS and all(map(str.isdecimal, header)):
         raise DataError(f"{path}: its first line consists of {len(header)} numbers; {ARRAYS}")
     check_header(path, header)
     return header
+
+
+def _values_recur(rows: list[list[str]], column: int) -> bool:
+    """Whether a value of a column recurs, as labels do; in a table of a few rows it need not."""
+    values = [row[column] for row in rows if column < len(row)]
+    return len(values) < 4 or len(set(values)) < len(values)

@@ -316,9 +316,26 @@ def _samples(
             f"under {root}, first {first}; set data.root to their folder, or leave these rows out with "
             "data.on_bad_sample=skip"
         )
+    _warn_about_repeated_files(path, names, labels)
     if above not in ("", "."):
         root, names = top, [os.path.join(above, name) for name in names]
     return file_split(root, names, labels), missing
+
+
+def _warn_about_repeated_files(path: Path, names: Sequence[str], labels: np.ndarray) -> None:
+    """A warning if several rows have the same file, and whether their labels differ."""
+    first: dict[str, int] = {}
+    again = [(row, first[name]) for row, name in enumerate(names) if first.setdefault(name, row) != row]
+    if not again:
+        return
+    other = next((rows for rows in again if not np.array_equal(*labels[list(rows)])), None)
+    if other is None:
+        log.warning("%s: %d of %d rows have the file of an earlier row, such as %r, and count as further images", path,
+                    len(again), len(names), names[again[0][0]])
+    else:
+        log.warning("%s: %d of %d rows have the file of an earlier row, some with another label, such as %r in rows %d "
+                    "and %d, and count as further images; if an image may have several labels, write one row for it "
+                    "and set data.label_separator", path, len(again), len(names), names[other[0]], other[1], other[0])
 
 
 def _are_texts(column: Any) -> bool:

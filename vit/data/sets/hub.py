@@ -210,15 +210,21 @@ def _select_splits(
 def _find_image_column(name: str, rows: Any, requested: str | None) -> str:
     """The column of images: the requested one, else the only one, else one with a conventional name."""
     kinds = {column: type(feature).__name__ for column, feature in rows.features.items()}
-    encoded = [column for column, feature in rows.features.items()
-               if kinds[column] == "Image" or getattr(feature, "dtype", "") in ("binary", "large_binary")]
+    encoded = [column for column, feature in rows.features.items() if kinds[column] == "Image" or _is_binary(feature)]
     if requested is not None:
         _check_column(name, rows, requested, "image")
         if requested not in encoded:
             raise DataError(f"{name}: the column {requested!r} has the type {kinds[requested]}, not images; "
                             f"data.image can be {', '.join(encoded) or 'none of its columns'}")
         return requested
-    return _only(name, rows, "image", encoded, [c for c in encoded if kinds[c] == "Image"], IMAGE_COLUMNS)
+    images = [column for column in encoded if kinds[column] == "Image"]
+    return _only(name, rows, "image", encoded, images or encoded, IMAGE_COLUMNS)
+
+
+def _is_binary(feature: Any) -> bool:
+    """Whether cells are bytes, or structs with bytes, in which Parquet files without metadata store images."""
+    inner = feature.get("bytes") if isinstance(feature, dict) else feature
+    return getattr(inner, "dtype", "") in ("binary", "large_binary")
 
 
 def _find_label_column(name: str, rows: Any, requested: str | None) -> str:
