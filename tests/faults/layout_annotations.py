@@ -66,7 +66,7 @@ def _(root: Path) -> None:
         labels = [(Path(name).name, [label]) for name, label, _ in rows]
         (root / part / "_annotations.coco.json").write_text(coco(labels))
     path = root / "train" / "_annotations.coco.json"
-    refused(lambda: folder(root), "(as 2 more)", COCO, f"set data=table data.path={path}, or")
+    refused(lambda: folder(root), "(as 2 more)", COCO, f"set data=table data.path={root}, or")
     mapped(table(path, **ALL), ANIMALS, {"train": 6})
     for part in ("valid", "test"):
         (root / part).rename(root / f"batch {part}")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import tests.faults.layout_annotations
 import tests.faults.layout_folders
 import tests.faults.layout_known
+import tests.faults.layout_splits
 import tests.faults.layout_tables
 import tests.faults.layout_texts  # noqa: F401
 from tests.faults.layout_checks import LAYOUTS

@@ -22,6 +22,9 @@ NOT_TABLES = {  # of which some would be read as lines of text
 def read_table_columns(path: Path, headed: bool) -> Content:
     """Columns by name, or by number without a header, and the class names of each column that the file or its folder
     states.
+
+    Raises:
+        DataError: the file cannot be read, or is no table.
     """
     if path.suffix.lower() == ".parquet":
         return read_parquet([path])
