@@ -249,6 +249,24 @@ def test_lists_of_names_without_extensions_and_with_comments(root):
         table(root / "list.txt", image=0, label=1)
 
 
+def test_the_classes_of_a_list_of_images_alone_are_their_folders(class_folders, caplog):
+    root = class_folders({"images/cat": 6, "images/dog": 6})
+    for key, numbers in (("train", range(4)), ("test", range(4, 6))):
+        (root / f"{key}.txt").write_text("\n".join(f"{kind}/{i:03}" for i in numbers for kind in ("cat", "dog")))
+    with pytest.raises(DataError, match="'cat/000' instead of a column name; .* the classes, set data.image=0"):
+        table(root, root=root / "images")
+    found = table(root, root=root / "images", image=0, fractions=(1, 0, 0))
+    assert splits(found) == {key: {f"{kind}/{i:03}.png": kind for i in numbers for kind in ("cat", "dog")}
+                             for key, numbers in (("train", range(4)), ("test", range(4, 6)))}
+    assert "so the folders in the names of the images are the classes, such as 'cat'" in caplog.text
+    (root / "test.txt").write_text("owl/000\n")
+    with pytest.raises(DataError, match="class 'owl' is not among the 2 known classes"):
+        table(root, root=root / "images", image=0)
+    (root / "t.txt").write_text("train/000\ntest/000\n")
+    with pytest.raises(DataError, match="no label column found among 0"):
+        table(root / "t.txt", image=0)
+
+
 def test_a_column_of_different_values_is_not_recommended_as_labels(root):
     (root / "images.txt").write_text("\n".join(f"{i + 1} {path}" for i, (path, _) in enumerate(ROWS)))
     with pytest.raises(DataError, match="add the labels of the images, and a header line: in no other column does a v"):

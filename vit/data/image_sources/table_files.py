@@ -82,6 +82,9 @@ def _header(path: Path, rows: list[list[str]], listed: bool) -> list[str]:
     image = next((i for i, cell in enumerate(header) if is_image_name(cell)), None)
     if image is None and listed and any(map(str.isdecimal, header)):
         image = next((i for i, cell in enumerate(header) if not cell.isdecimal()), None)
+    if header[0].count("/") and len(header) == 1:
+        raise DataError(f"{path}: its first line contains {header[0]!r} instead of a column name; add a header line, "
+                        "or, if the folders in the names are the classes, set data.image=0")
     if image is not None:
         others = [i for i in range(len(header)) if i != image]
         splits = [i for i in others if all(i < len(row) and split_of(row[i]) for row in rows)]

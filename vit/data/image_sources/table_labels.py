@@ -14,6 +14,7 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
 from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
+from vit.data.splits.names import is_split_name
 from vit.messages import did_you_mean, list_names, nearest_names, override_for_shell
 
 log = logging.getLogger("vit")
@@ -62,6 +63,11 @@ def table_labels(
     Raises:
         DataError: there is no such column, or a label is invalid.
     """
+    if label is None and len(columns) == 1 and (folders := _folders_in_names(*columns.values())):
+        log.warning("%s: has no column of labels, so the folders in the names of the images are the classes, such as "
+                    "%r", path, folders[0])
+        known = parse_class_names(classes) if train is None else train.classes
+        return TableLabels(*encode_labels(path, folders, None, None, known), [])
     if isinstance(label, Sequence) and not isinstance(label, str):
         return TableLabels(*_indicator_labels(path, columns, label, one_hot), list(label))
     label = _label_column(path, columns, label)
@@ -76,6 +82,13 @@ def table_labels(
         whole = _whole_numbers(values) if stated else values
         classes, values = encode_labels(path, whole, separator, stated, train.classes)
     return TableLabels(classes, values, [label], stated)
+
+
+def _folders_in_names(names: Any) -> list[str]:
+    """The last folder in each name of a column; [] if a name has none, or one that is named after a split."""
+    parts = [name.replace("\\", "/").split("/") if isinstance(name, str) else [] for name in to_list(names)]
+    found = [each[-2] if len(each) > 1 else "" for each in parts]
+    return [] if any(not each or is_split_name(each) for each in found) else found
 
 
 def _label_column(path: Path, columns: dict[Column, Any], requested: Column | None) -> Column:

@@ -122,7 +122,8 @@ def table(
     names, or numbers: indices into `classes` (or into the names stored in the Parquet file by Hugging Face datasets or
     in a classes.json beside the table), else names. List cells and `label_separator` allow several labels per image, or
     none; so does a list of columns of 0 and 1 as `label`, one for each class, which with `one_hot` state one class per
-    image, as do labels (N,classes) of arrays. Rows with a missing file are an error, or left out with
+    image, as do labels (N,classes) of arrays. In a list of images alone the folders in their names are the classes.
+    Rows with a missing file are an error, or left out with
     `on_bad_sample="skip"`. `group`: the column of the group that a sample belongs to; a regular expression, with
     parentheses, is not a column and is ignored here.
 
@@ -176,7 +177,7 @@ def _read_table(
     """
     columns, names = content
     image = select_column(path, columns, options.image, IMAGE_COLUMNS, "image")
-    label = train.columns[0] if options.label is None and train is not None else options.label
+    label = next(iter(train.columns), None) if options.label is None and train is not None else options.label
     labels = table_labels(path, columns, label, names, options.classes, options.label_separator, options.one_hot, train)
     whole, missing = _samples(path, root, columns[image], labels.values, options.on_bad_sample, top or root)
     whole = _with_groups(path, columns, whole, options.group)
