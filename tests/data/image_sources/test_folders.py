@@ -140,6 +140,17 @@ def test_a_table_of_test_images_beside_train_is_reported(class_folders, caplog):
         caplog.text)
 
 
+def test_lists_in_a_folder_labels_are_not_taken_for_boxes(class_folders):
+    root = class_folders({"images/a": 3, "images/b": 3})
+    (root / "labels").mkdir()
+    (root / "labels" / "train1.txt").write_text("a/000.png\n")
+    with pytest.raises(DataError, match=f"if the 2 folders in it are the classes, set data.root={root}/images"):
+        folder(root)
+    (root / "labels" / "train1.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    with pytest.raises(DataError, match="is in the format of YOLO"):
+        folder(root)
+
+
 def test_tables_of_several_splits_are_recommended_together(class_folders):
     root = class_folders({"train": 3, "valid": 3})
     for key in ("train", "valid"):

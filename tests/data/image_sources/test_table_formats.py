@@ -267,6 +267,35 @@ def test_the_classes_of_a_list_of_images_alone_are_their_folders(class_folders, 
         table(root / "t.txt", image=0)
 
 
+def test_keys_of_objects_are_columns(root):
+    rows = [{"data": {"file": path, "bytes": (root / path).read_bytes()}, "kind": {"name": kind}}
+            for path, kind in ROWS]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), root / "t.parquet")
+    for row in rows:
+        del row["data"]["bytes"]
+    (root / "t.json").write_text(json.dumps(rows))
+    for name in ("t.json", "t.parquet"):
+        assert labels(table(root / name, image="data.file", label="kind.name", **ALL)) == dict(ROWS)
+    train = table(root / "t.parquet", image="data.bytes", label="kind.name", **ALL).splits["train"]
+    assert train.read(3) == (root / ROWS[3][0]).read_bytes()
+    for name in ("t.json", "t.parquet"):
+        with pytest.raises(DataError, match="has no column 'data.path' for data.image"):
+            table(root / name, image="data.path", label="kind.name")
+
+
+@pytest.mark.parametrize("content", [{"0": "a", "1": "b", "2": "c"}, {"a": 0, "b": 1, "c": 2}])
+def test_a_map_of_class_names_that_is_not_read_is_reported(root, caplog, content):
+    (root / "t.csv").write_text(text([[path, "012"[i % 3]] for i, (path, _) in enumerate(ROWS)]))
+    (root / "label_map.json").write_text(json.dumps(content))
+    table(root / "t.csv", **ALL)
+    assert "its labels are numbers, and label_map.json beside it, which names them, is not read" in caplog.text
+    caplog.clear()
+    (root / "label_map.json").write_text('{"0": "a", "1": "b"}')
+    (root / "other.json").write_text("[1]")
+    table(root / "t.csv", **ALL)
+    assert not caplog.text
+
+
 def test_a_column_of_different_values_is_not_recommended_as_labels(root):
     (root / "images.txt").write_text("\n".join(f"{i + 1} {path}" for i, (path, _) in enumerate(ROWS)))
     with pytest.raises(DataError, match="add the labels of the images, and a header line: in no other column does a v"):

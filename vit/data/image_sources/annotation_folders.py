@@ -90,12 +90,21 @@ def _boxes(
     for name in others:
         parts, suffix = name.split(os.sep), os.path.splitext(name)[1].lower()
         top = parts[depth] if len(parts) > depth + 1 else None  # the folder that would be a class
-        if suffix == ".txt" and top == "labels" and "images" in folders:
+        if suffix == ".txt" and top == "labels" and "images" in folders and _has_boxes(root / name):
             return f"{name} is in the format of YOLO"
         if suffix == ".xml" and top is not None:
             boxes = top.lower() == "annotations" or not files.below(os.path.join(directory, top))
             return f"{name} is in the format of Pascal VOC" if boxes and _is_annotation(root / name) else None
     return None
+
+
+def _has_boxes(file: Path | Archive) -> bool:
+    """Whether the first line of a text, unless it is empty, consists of a class and the numbers of a box."""
+    try:
+        lines = read_entry(file).splitlines()
+        return not lines or len([float(field) for field in lines[0].split()]) >= 5
+    except (OSError, ValueError):
+        return False
 
 
 def _is_annotation(file: Path | Archive) -> bool:

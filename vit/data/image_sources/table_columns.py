@@ -20,7 +20,8 @@ LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels",
 def select_column(
     path: Path, columns: dict[Column, Any], requested: Column | None, names: Sequence[str], what: str
 ) -> Column:
-    """The requested column, else the one with a conventional name, regardless of case.
+    """The requested column, else the one with a conventional name, regardless of case. A dot selects a key of objects,
+    as in "data.file", whose values are then added to the columns.
 
     Args:
         names: the conventional names in the order of preference.
@@ -30,6 +31,8 @@ def select_column(
         DataError: there is no such column, or several match.
     """
     if requested is not None:
+        if requested not in columns and (nested := _nested_column(columns, requested)) is not None:
+            columns[requested] = nested
         if requested not in columns:
             hint = did_you_mean(_option(what, near) for near in nearest_names(requested, columns, cutoff=0.6))
             found = list_names(columns)
@@ -44,6 +47,32 @@ def select_column(
         fix = ARRAYS if pixels else f"name it with {_option(what, near)}"
         raise DataError(f"{path}: no {what} column found among {list_names(columns)}; {fix}")
     return found
+
+
+def _nested_column(columns: dict[Column, Any], requested: Column) -> Any:
+    """The values of a key of objects or structs, such as "data.file"; None if there is no such key."""
+    first, *keys = str(requested).split(".")
+    column = columns.get(first)
+    if not keys or column is None:
+        return None
+    if not isinstance(column, list):
+        return _struct_field(column, keys)
+    for key in keys:
+        if not all(isinstance(value, dict) and key in value for value in column):
+            return None
+        column = [value[key] for value in column]
+    return column
+
+
+def _struct_field(column: Any, keys: Sequence[str]) -> Any:
+    import pyarrow
+    import pyarrow.compute
+
+    for key in keys:
+        if not pyarrow.types.is_struct(column.type) or key not in {field.name for field in column.type}:
+            return None
+        column = pyarrow.compute.struct_field(column, key)
+    return column
 
 
 def _option(what: str, column: Column) -> str:

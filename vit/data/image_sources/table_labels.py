@@ -15,6 +15,7 @@ from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
 from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
 from vit.data.splits.names import is_split_name
+from vit.files.untrusted import read_json
 from vit.messages import did_you_mean, list_names, nearest_names, override_for_shell
 
 log = logging.getLogger("vit")
@@ -132,14 +133,35 @@ def _whole_numbers(values: list) -> list:
 
 
 def _names_of_indices(path: Path, values: list[Any]) -> list[str] | None:
-    """The names in classes.json if all labels are indices; a classes.txt, which has no common format, is reported."""
+    """The names in classes.json if all labels are indices. A classes.txt, which has no common format, and another JSON
+    file that maps the labels to names are reported.
+    """
     if not all(clean_label(value).isdecimal() for value in values):
         return None
     names = classes_beside(path.parent)
     if names is None and (path.parent / "classes.txt").is_file():
         log.warning("%s: its labels are numbers, and classes.txt beside it is not read; a classes.json or "
                     "data.classes, a list of names in the order from 0, names the classes", path)
+    elif names is None:
+        _warn_about_a_map_of_names(path, {int(clean_label(value)) for value in values})
     return names
+
+
+def _warn_about_a_map_of_names(path: Path, numbers: set[int]) -> None:
+    """A warning if a JSON file beside the table maps the numbers to names, or names to the numbers, from 0."""
+    for file in sorted(path.parent.glob("*.json"))[:20]:
+        try:
+            content = read_json(file) if file.stat().st_size < 2**20 else None
+        except (OSError, ValueError):
+            continue
+        pairs = content.items() if isinstance(content, dict) else ()
+        names = {str(number): name for number, name in pairs} | {str(number): name for name, number in pairs}
+        found = [names.get(str(number)) for number in range(len(pairs))]
+        if numbers <= set(range(len(found))) and found and all(isinstance(name, str) for name in found):
+            log.warning("%s: its labels are numbers, and %s beside it, which names them, is not read; a classes.json "
+                        "or data.classes=[...], a list of names in the order from 0, names the classes", path,
+                        file.name)
+            return
 
 
 def _indicator_labels(path: Path, columns: dict[Column, Any], requested: Sequence[Column], one_hot: bool) -> Labels:
