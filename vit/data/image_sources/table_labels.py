@@ -159,7 +159,7 @@ def _warn_about_a_map_of_names(path: Path, numbers: set[int]) -> None:
         found = [names.get(str(number)) for number in range(len(pairs))]
         if numbers <= set(range(len(found))) and found and all(isinstance(name, str) for name in found):
             log.warning("%s: its labels are numbers, and %s beside it, which names them, is not read; a classes.json "
-                        "or data.classes=[...], a list of names in the order from 0, names the classes", path,
+                        "or data.classes, a list of names in the order from 0, names the classes", path,
                         file.name)
             return
 
