@@ -17,12 +17,12 @@ from vit.nn.cpu import (
     PACKED_PRODUCTS,
     Packed,
     cudnn_may_fail,
-    fast_call,
     instructions,
     is_intel,
     linear,
     scaled_dot_product_attention,
 )
+from vit.nn.prepacked import fast_call
 
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])

@@ -115,7 +115,7 @@ def extend(
 
 
 def is_done(beam: Beam, step: int, longest: int, best: NBest, settings: Generation) -> bool:
-    """Whether the best beam of a row, and so any other, cannot enter the best texts any more."""
+    """Whether no beam of a row, not even the best one, can still enter the best texts."""
     if step == longest or beam.score == -torch.inf:
         return True
     return best.beats(highest_score(beam.score, step, settings.length_penalty, settings.min_len, longest))

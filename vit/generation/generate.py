@@ -15,9 +15,8 @@ from vit.generation.settings import Generation, Hypothesis
 from vit.generation.text_image_tta import augmented_images
 from vit.generation.uncached import Uncached, needs_uncached
 from vit.generation.utf8 import Utf8
-from vit.nn.cpu import fast_call
 from vit.nn.init import evaluating
-from vit.nn.prepacked import autocast_dtype, prepacked
+from vit.nn.prepacked import autocast_dtype, fast_call, prepacked
 
 CAPACITY = 32  # steps of initial cache capacity
 
@@ -48,7 +47,7 @@ def generate(
 
     Raises:
         ValueError: the model has no positions for tokens after the prefix, ids are out of range, `tta` or `ctc` are set
-            for a source that is no image, or `record` is given for sampling.
+            for a source that is not an image, or `record` is given for sampling.
     """
     models, settings = [models] if isinstance(models, nn.Module) else list(models), settings or Generation()
     settings.check_vocabulary(min(model.vocab_size for model in models))
@@ -65,8 +64,8 @@ def generate(
         capacity = first.shape[1] + settings.beam * min(longest, CAPACITY)
         ensemble = Ensemble(models, sources, source_mask, capacity, utf8)
         if settings.ctc:
-            found = search(ensemble, first, replace(settings, n_best=settings.beam), longest, trees)
-            return rescore_with_ctc(models, sources, source_mask, found, settings, longest, utf8)
+            hypotheses = search(ensemble, first, replace(settings, n_best=settings.beam), longest, trees)
+            return rescore_with_ctc(models, sources, source_mask, hypotheses, settings, longest, utf8)
         if not settings.sample:
             return search(ensemble, first, settings, longest, trees)
         return independent_samples(ensemble, first, settings, longest, names)
@@ -80,8 +79,8 @@ def independent_samples(
     if times > 1:
         ensemble.select_rows(torch.arange(len(first), device=first.device).repeat_interleave(times))
         first = first.repeat_interleave(times, dim=0)
-    found = sample(ensemble, first, settings, longest, [(name, nth) for name in names for nth in range(times)])
-    texts = [found[start : start + times] for start in range(0, len(found), times)]
+    samples = sample(ensemble, first, settings, longest, [(name, nth) for name in names for nth in range(times)])
+    texts = [samples[start : start + times] for start in range(0, len(samples), times)]
     return [sorted(each, key=lambda text: -text.score) for each in texts]
 
 
@@ -89,7 +88,7 @@ def new_trees(record: list[SearchTree] | None, count: int, settings: Generation)
     """The trees of the next search, which are appended to the record; none without a record.
 
     Raises:
-        ValueError: there is a record, but sampling is no search.
+        ValueError: there is a record, but sampling does not search.
     """
     if record is None:
         return []

@@ -27,7 +27,7 @@ def sample(
         names: counters of each row from which the random numbers of sampling are derived.
         trees: one per row of greedy search, to which the best continuations of each step are added; none by default.
     """
-    found: dict[int, Hypothesis] = {}
+    hypotheses: dict[int, Hypothesis] = {}
     active, ids, texts = ActiveRows(len(first)), first, [settings.prefix for _ in first]
     total = torch.zeros(len(first), 1, device=first.device)
     for step in range(1, longest + 1):
@@ -35,38 +35,38 @@ def sample(
         ensemble.suppress(log_probs, [[text] for text in texts], step, settings)
         ids = choose(log_probs[:, 0], settings, [(*names[row], step) for row in active.rows])  # (B,1)
         if trees:
-            add_alternatives({i: trees[row] for i, row in enumerate(active.rows) if row not in found}, log_probs, total,
-                             settings, step == longest)
+            unfinished = {i: trees[row] for i, row in enumerate(active.rows) if row not in hypotheses}
+            add_alternatives(unfinished, log_probs, total, settings, step == longest)
         before, total = total, total + log_probs[:, 0].gather(1, ids)
         for i, (row, (token,), (value,)) in enumerate(zip(active.rows, ids.tolist(), total.tolist(), strict=True)):
             dead = value == -torch.inf  # every continuation is suppressed
             end = token == settings.eos and not dead
             texts[i] = texts[i] if end or dead else (*texts[i], token)
-            if row not in found and (end or dead or step == longest):
+            if row not in hypotheses and (end or dead or step == longest):
                 value, length = (float(before[i]), max(step - 1, 1)) if dead else (value, step)
-                found[row] = Hypothesis(texts[i], settings.score(value, length), end)
-        if len(found) == len(first):
+                hypotheses[row] = Hypothesis(texts[i], settings.score(value, length), end)
+        if len(hypotheses) == len(first):
             break
-        if (remaining := active.compact([row in found for row in active.rows])) is not None:
+        if (remaining := active.compact([row in hypotheses for row in active.rows])) is not None:
             index = torch.tensor(remaining, device=ids.device)
             ensemble.select_rows(index)
             texts, total, ids = [texts[i] for i in remaining], total[index], ids[index]
-    return [found[row] for row in range(len(first))]
+    return [hypotheses[row] for row in range(len(first))]
 
 
 def add_alternatives(
     trees: dict[int, SearchTree], log_probs: Tensor, total: Tensor, settings: Generation, is_last: bool
 ) -> None:
-    """Add the best continuations of a step of greedy search to the trees, of which it follows the first one.
+    """Add the best continuations of a step of greedy search to the trees; the search follows the first of them.
 
     Args:
         trees: index in the batch -> tree.
         log_probs, total: (B,1,V) of each id and (B,1) of the texts so far.
         is_last: whether this is the last step.
     """
-    found = list(zip(*candidates(log_probs, total, min(ALTERNATIVES, log_probs.shape[-1])), strict=True))
+    alternatives = list(zip(*candidates(log_probs, total, min(ALTERNATIVES, log_probs.shape[-1])), strict=True))
     for i, tree in trees.items():
-        tokens = [(0, token, value) for value, token in zip(*found[i], strict=True) if value > -torch.inf]
+        tokens = [(0, token, value) for value, token in zip(*alternatives[i], strict=True) if value > -torch.inf]
         followed = Outcome.cut if is_last else Outcome.extended
         outcomes = [Outcome.ended if token == settings.eos else followed for _, token, _ in tokens[:1]]
         outcomes += [Outcome.dropped] * (len(tokens) - 1)

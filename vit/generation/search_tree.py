@@ -7,7 +7,7 @@ from vit.generation.settings import Generation, Hypothesis
 
 
 class Outcome(StrEnum):
-    """What a search does with a hypothesis."""
+    """The outcome of a hypothesis in a search."""
 
     extended = "extended"  # one of the beams of the next step
     ended = "ended"  # collected with eos
@@ -57,11 +57,11 @@ class SearchTree:
 
     def path(self, index: int) -> list[int]:
         """Indices of the nodes from the root, which is left out, to a node."""
-        found = []
+        indices = []
         while index:
-            found.append(index)
+            indices.append(index)
             index = self.nodes[index].parent
-        return found[::-1]
+        return indices[::-1]
 
     def text(self, index: int) -> tuple[int, ...]:
         """The ids of a node with the prefix, without eos."""
@@ -74,15 +74,15 @@ class SearchTree:
 
     def collected(self) -> list[int]:
         """Indices of the texts that ended or were cut, best score first; `generate` returns the first `n_best`."""
-        found = [i for i, node in enumerate(self.nodes) if node.outcome in COLLECTED]
-        return sorted(found, key=lambda i: -self.score(i))
+        indices = [i for i, node in enumerate(self.nodes) if node.outcome in COLLECTED]
+        return sorted(indices, key=lambda i: -self.score(i))
 
     def children(self) -> list[list[int]]:
         """Indices of the children of every node, best first."""
-        found = [[] for _ in self.nodes]
+        indices = [[] for _ in self.nodes]
         for index, node in enumerate(self.nodes[1:], 1):
-            found[node.parent].append(index)
-        return found
+            indices[node.parent].append(index)
+        return indices
 
     def find(self, hypothesis: Hypothesis) -> int | None:
         """The node of a text; None if the search has not found it, such as one that only the CTC output proposed."""

@@ -102,7 +102,7 @@ class Generation:
         """Convert the prefix to ints.
 
         Raises:
-            ValueError: it contains bos, eos or pad, or something that is no id.
+            ValueError: it contains bos, eos or pad, or something that is not an id.
         """
         object.__setattr__(self, "prefix", tuple(as_int("prefix", token) for token in self.prefix))
         for name in ("bos", "eos", "pad"):

@@ -18,7 +18,7 @@ def augmented_images(images: Tensor, mask: Tensor | None, count: int) -> list[Te
         mask: (B,N) of patches, True for the columns on the left that are not padding; None if there is no padding.
 
     Raises:
-        ValueError: `count` is above 1 and the source is no image.
+        ValueError: `count` is above 1 and the source is not an image.
     """
     if count == 1:
         return [images]

@@ -32,7 +32,7 @@ class Utf8:
 
     def suppress(self, log_probs: Tensor, texts: Texts) -> None:
         """Set the log-probabilities (B,W,V) of tokens that may not follow the texts to -inf, in place."""
-        log_probs[..., len(self.pieces) :] = -torch.inf  # ids that are no tokens
+        log_probs[..., len(self.pieces) :] = -torch.inf  # ids that are not tokens
         indices: dict[State, list[tuple[int, int]]] = {}
         for row, beams in enumerate(texts):
             for beam, text in enumerate(beams):

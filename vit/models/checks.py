@@ -39,8 +39,8 @@ WHOLE = ("in_chans", "vocab_size", "source_vocab", "max_len", "dim", "depth", "n
          "decoder_depth", "decoder_num_heads", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel")
 POSITIVE = ("mlp_ratio", "decoder_mlp_ratio", "norm_eps", "rotary_theta", "init_std", "layer_scale")
 NOT_NEGATIVE = ("num_classes", "registers", "segments", "window", "global_tokens")
-# keys that only attention, and only attention=local, has; of `attention_dropout` and `window`, which saved models may
-# have without, a run warns (vit.run.config.without_effect)
+# keys that require mixer=attention, and keys that require attention=local; for `attention_dropout` and `window`, which
+# saved models may have without effect, a run only warns (vit.run.config.without_effect)
 ATTENTION = ("attention", "heads", "head_dim", "value_dim", "projection", "qk_norm", "attn_norm", "key_bias")
 LOCAL = ("dilation", "global_tokens")
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
@@ -72,7 +72,7 @@ def check_values(config: Any) -> None:
     have are skipped.
 
     Raises:
-        ValueError: a value is no number, out of range, neither true nor false, or not one of the choices.
+        ValueError: a value is not a number, out of range, neither true nor false, or not one of the choices.
     """
     for key, names in FORMER_VALUES.items():
         if isinstance(value := getattr(config, key, None), str) and value in names:

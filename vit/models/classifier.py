@@ -62,7 +62,7 @@ class Classifier(nn.Module):
         return self.encoder(x, mask, grid=self.scaled_grid(source), features=features)
 
     def scaled_grid(self, source: Tensor) -> tuple[int, int] | None:
-        """The grid of images in another resolution than that of the model; None for all other inputs."""
+        """The grid of images whose resolution differs from the model's; None for all other inputs."""
         return None
 
     def features(
@@ -130,7 +130,7 @@ class VisionTransformer(Classifier):
         return packing.padded(self.encoder.packed(x, packing))
 
     def scaled_grid(self, source: Tensor) -> tuple[int, int] | None:
-        """images (B,C,H,W) -> their grid, where it is one that `add_image_sizes` added"""
+        """images (B,C,H,W) -> their grid, if `add_image_sizes` added it, else None"""
         return self.embed.scaled_grid(source) if self.embed.scaled_grids else None
 
     def add_image_sizes(self, sizes: Iterable[tuple[int, int]]) -> None:

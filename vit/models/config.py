@@ -22,7 +22,7 @@ from vit.nn.stem import halvings
 
 
 class ModelConfig:
-    """Base class of the configurations of models, which are frozen dataclasses."""
+    """Base class of model configurations, which are frozen dataclasses."""
 
     kind: ClassVar[str]
 
@@ -61,20 +61,20 @@ class StackConfig(ModelConfig):
         kernel: tokens in a window of conv1d.
         attention: score of a query and a key: "scaled" dot product, "dot" product, "cosine", "bilinear" or "additive"
             (see `vit.nn.scores`); or "local", a scaled dot product within a window (see `vit.nn.local`).
-        window, dilation, global_tokens: of attention=local: tokens to each side, their distance, and the number of
+        window, dilation, global_tokens: for attention=local: tokens to each side, their distance, and the number of
             first tokens that attend to all and to which all attend. Cross-attention is not restricted.
         heads: "split", heads share the width of the model; "full", each is as wide as the model.
         head_dim: width of a head's queries and keys; by default according to `heads`.
         value_dim: width of a head's values; that of its keys by default.
-        projection: of tokens to queries, keys and values: "linear"; "sliced", each head reads only its own slice of
+        projection: from tokens to queries, keys and values: "linear"; "sliced", each head reads only its own slice of
             the token; "none", they are the token itself, and there is no output projection.
         mlp_ratio: inner width of the MLP over `dim`; a SwiGLU has two projections of that width.
         mlp_norm: a norm on the hidden units of the MLP.
         key_bias: False removes the bias of the keys of self-attention; queries and values keep theirs.
         attn_norm: a norm on the concatenated heads, before the output projection.
         proj_bias: the projections of attention and MLP have biases.
-        sincos_channels: of fixed tables: "interleaved", sine and cosine of each frequency in turn (arXiv 1706.03762),
-            or "halves", all sines before all cosines.
+        sincos_channels: channels of fixed tables: "interleaved", sine and cosine of each frequency in turn (arXiv
+            1706.03762), or "halves", all sines before all cosines.
         rotary_pairs: channel pairs of rotary positions, "rotate_half" for (i, i + K/2) or "interleaved" for (2i, 2i+1).
         init_std: standard deviation of the initial matrices, such as 0.02 in BERT and timm; None for Xavier.
         layer_scale: initial value of LayerScale (arXiv 2103.17239); None for none.

@@ -19,9 +19,9 @@ class EnsembleConfig(ModelConfig):
 
     Args:
         member: the config of each member, as a mapping.
-        means, stds: of each member's channels (members,C), by which it normalises pixels in 0..1.
-        temperatures: by which the logits of each member are divided, where it is calibrated: a number, or one per label
-            with `multi_label`; () for none.
+        means, stds: mean and deviation of each channel (members,C) with which each member normalizes pixels in 0..1.
+        temperatures: the divisors of the logits of each calibrated member: a number, or one per label with
+            `multi_label`; () for none.
         multi_label: average independent probabilities per label instead of a distribution over classes.
 
     Raises:
@@ -82,8 +82,8 @@ def _numbers(value: float | Sequence[float]) -> float | tuple[float, ...]:
 
 
 class ClassifierEnsemble(nn.Module):
-    """Members that each normalise the image themselves; the logits' softmax (sigmoid for several labels) is the mean
-    of the members' probabilities, calibrated where a member is.
+    """Members that each normalize the image themselves; the logits' softmax (sigmoid for several labels) is the mean of
+    the members' probabilities, calibrated where a member is.
     """
 
     def __init__(self, config: EnsembleConfig, members: Sequence[nn.Module]) -> None:

@@ -26,9 +26,10 @@ class Part:
         kind: name of its class.
         level: 0 for the parts of the model, 1 for their parts, and so on.
         shape: of its output for a batch of one; None if it is not called, or returns no tensor.
-        parameters: number of them, those of its parts included; a shared parameter counts for the first part only.
-        flops: floating point operations of one input, those of its parts included; a multiply-add counts as two.
-        leaf: whether no parts of it are listed.
+        parameters: number of parameters, including those of its parts; a shared parameter counts for the first part
+            only.
+        flops: floating point operations for one input, including those of its parts; a multiply-add counts as two.
+        leaf: whether it has no listed parts.
     """
 
     name: str
@@ -76,13 +77,13 @@ def explain(model: nn.Module, tokens: int = 32) -> Explanation:
         ValueError: `tokens` is below 1 or above `max_len`.
     """
     inputs = example_inputs(model, tokens)
-    found, owners = dict(listed(model)), {id(parameter): name for name, parameter in model.named_parameters()}
-    trace = Trace(found)
+    modules, owners = dict(listed(model)), {id(parameter): name for name, parameter in model.named_parameters()}
+    trace = Trace(modules)
     with ExitStack() as hooks, FlopCounterMode(display=False) as counter:
         trace.attach(counter, hooks)
         run_on_meta(model, *inputs.values())
     total = counter.get_total_flops()
-    parts = [part(name, module, found, trace, owners) for name, module in found.items()]
+    parts = [part(name, module, modules, trace, owners) for name, module in modules.items()]
     parts = [each for each in parts if each.parameters or each.flops or (each.shape and each.kind not in SILENT)]
     parts += remainder(model, parts, total)
     shapes = {name: tuple(tensor.shape) for name, tensor in inputs.items()}
@@ -157,7 +158,7 @@ def part(name: str, module: nn.Module, found: dict[str, nn.Module], trace: Trace
 
 
 def remainder(model: nn.Module, parts: list[Part], flops: int) -> list[Part]:
-    """What the leaves lack to the totals: parameters of the model or of a stack itself, and a tied output layer."""
+    """What the leaves do not cover: parameters of the model or of a stack itself, and a tied output layer."""
     leaves = [part for part in parts if part.leaf]
     parameters = sum(each.numel() for each in model.parameters()) - sum(part.parameters for part in leaves)
     flops -= sum(part.flops for part in leaves)

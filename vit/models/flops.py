@@ -72,10 +72,10 @@ def meta_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
     A shared module has one name: `functional_call` would not restore what it replaces twice.
     """
-    made: dict[int, torch.Tensor] = {}
+    copies: dict[int, torch.Tensor] = {}
     state = {}
     for prefix, module in model.named_modules():
         own = {"prefix": prefix, "recurse": False, "remove_duplicate": False}
         for name, tensor in (*module.named_parameters(**own), *module.named_buffers(**own)):
-            state[name] = made.setdefault(id(tensor), torch.empty_like(tensor, device="meta"))
+            state[name] = copies.setdefault(id(tensor), torch.empty_like(tensor, device="meta"))
     return state

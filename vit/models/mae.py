@@ -24,8 +24,8 @@ class MaskedImageConfig(ImageConfig):
     Args:
         mask_ratio: part of the patches that are masked.
         norm_pixels: normalize the target of each patch by its own mean and standard deviation.
-        decoder_dim, decoder_depth, decoder_num_heads, decoder_mlp_ratio: of the decoder's blocks, which are otherwise
-            as in the encoder.
+        decoder_dim, decoder_depth, decoder_num_heads, decoder_mlp_ratio: sizes of the decoder's blocks, which are
+            otherwise as in the encoder.
 
     Raises:
         ValueError: a value is out of range, or values do not fit together.

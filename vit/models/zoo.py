@@ -95,13 +95,13 @@ def named_values(name: str) -> dict[str, Any]:
     Raises:
         ValueError: the name is unknown.
     """
-    found = NAME.fullmatch(name)
-    if found is None or found["size"] not in SIZES:
+    match = NAME.fullmatch(name)
+    if match is None or match["size"] not in SIZES:
         raise ValueError(f"there is no model {name!r}; nearest: {', '.join(nearest_models(name))}")
-    dim, depth, num_heads, mlp_dim, patch = SIZES[found["size"]]
+    dim, depth, num_heads, mlp_dim, patch = SIZES[match["size"]]
     return {
-        "image_size": int(found["image"] or 224),
-        "patch_size": int(found["patch"] or patch),
+        "image_size": int(match["image"] or 224),
+        "patch_size": int(match["patch"] or patch),
         "dim": dim,
         "depth": depth,
         "num_heads": num_heads,

@@ -39,7 +39,7 @@ class Attention(nn.Module):
     Args:
         heads: number of heads that share the width `dim`, or `Heads` of other widths.
         projection: constructor of the projection to queries, keys and values.
-        score: of `vit.nn.scores`, constructor of the module that computes the heads from them.
+        score: constructor of the module that computes the heads from them, a class of `vit.nn.scores`.
         qk_norm: norm of queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
         norm: norm of the concatenated heads before the output projection (arXiv 2210.06423); None for none.
         output: constructor of the output projection; None for none.

@@ -42,9 +42,9 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 
 
 def instructions() -> str:
-    """A key of `FASTER`, or what torch names otherwise."""
-    found = torch.backends.cpu.get_cpu_capability()
-    return f"{found} of Intel" if found == "AVX512" and is_intel() else found
+    """A key of `FASTER`, or else torch's name of the instruction set."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"{capability} of Intel" if capability == "AVX512" and is_intel() else capability
 
 
 def is_intel(path: str = "/proc/cpuinfo") -> bool:
@@ -265,9 +265,9 @@ def load_onednn() -> OneDNN | None:
     x = torch.ones(2, 3)
     try:
         with torch.inference_mode():
-            found = OneDNN(torch.ops.mkldnn._linear_pointwise, torch.ops.mkldnn._reorder_linear_weight)
-            products = [found.product(x, weight, x[:, 0], *FUSED[identity]) for weight in (x, found.pack(x, 2))]
-            return found if all(torch.equal(each, torch.full((2, 2), 4.0)) for each in products) else None
+            operators = OneDNN(torch.ops.mkldnn._linear_pointwise, torch.ops.mkldnn._reorder_linear_weight)
+            products = [operators.product(x, weight, x[:, 0], *FUSED[identity]) for weight in (x, operators.pack(x, 2))]
+            return operators if all(torch.equal(each, torch.full((2, 2), 4.0)) for each in products) else None
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None
 
@@ -311,36 +311,9 @@ class PackedLinear(nn.Linear):
         return linear(x, self.weight, self.bias, self.packed)
 
 
-def fast_call(module: nn.Module) -> nn.Module:
-    """A copy that shares all tensors and computes the same, as long as no parameter or submodule is replaced.
-
-    The lookup of parameters and submodules through `__getattr__` and the check for hooks take a tenth of the time in
-    which a small decoder generates a token. In the copy they are plain attributes, and a call is the `forward` of the
-    class. If a call of any submodule does more (hooks, an overridden `forward`, sharded weights, compilation), the
-    module itself is returned.
-    """
-    if CALLS not in ENABLED or any(has_custom_call(part) for part in module.modules()):
-        return module
-    return fast_copy(module)
-
-
 def has_custom_call(module: nn.Module) -> bool:
-    """Whether a call of the module does anything else than the `forward` of its class."""
+    """Whether a call of the module does anything other than the `forward` of its class."""
     cls = type(module)
     if cls.__call__ is not nn.Module.__call__ and cls.__call__ is not cls.forward:
         return True
     return "forward" in module.__dict__ or any(getattr(module, hooks) for hooks in HOOKS) or _has_any_global_hook()
-
-
-def fast_copy(module: nn.Module) -> nn.Module:
-    """The copy of `fast_call`, without its check."""
-    parts = {name: None if part is None else fast_copy(part) for name, part in module._modules.items()}
-    copy = object.__new__(fast_class(type(module), type(module).forward))
-    copy.__dict__ |= module.__dict__ | module._parameters | module._buffers | parts | {"_modules": parts}
-    return copy
-
-
-@cache
-def fast_class(cls: type[nn.Module], forward: Callable[..., Any]) -> type[nn.Module]:
-    """A subclass whose `__call__` is the current `forward`."""
-    return type(cls.__name__, (cls,), {"__call__": forward})

@@ -102,8 +102,8 @@ class PatchEmbed(nn.Module):
         return self.drop(self.norm(x))
 
     def packed(self, patches: Tensor, grids: Sequence[tuple[int, int]]) -> tuple[Tensor, Packing]:
-        """Images of different sizes, of which each is the whole image: their patches (P,C,ph,pw) one image after
-        another, and the (rows, columns) of each image -> tokens (1,T,D) and their packing
+        """Whole images of different sizes, not crops: their patches (P,C,ph,pw) one image after another, and the (rows,
+        columns) of each image -> tokens (1,T,D) and their packing
 
         The position table is resampled to each grid.
 

@@ -74,7 +74,7 @@ class SkipInit(TorchFunctionMode):
 
 @contextmanager
 def restored_modes(*models: nn.Module) -> Iterator[None]:
-    """Restore the mode of every module on exit, also of those that differ from the module around them."""
+    """Restore the mode of every module on exit, including submodules whose mode differs from that of their parent."""
     modes = {module: module.training for model in models for module in model.modules()}
     try:
         yield

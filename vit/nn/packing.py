@@ -11,8 +11,8 @@ from vit.nn.scores import ScaledDotProduct
 
 
 class Packing:
-    """How the tokens of B images of different grids lie in one sequence (1,T,D): each image is its prefix tokens, then
-    its patches row by row.
+    """The layout of B images of different grids in one sequence (1,T,D): each image is its prefix tokens, then its
+    patches row by row.
 
     The images are in the order of their number of tokens, those with equally many in the order of the batch. Attention
     then computes all images of a length at once, without a mask and without copies. `Attention` takes a packing in
@@ -26,7 +26,7 @@ class Packing:
         order: the index in the batch of each image.
         grids: those of the images in this order.
         lengths: their numbers of tokens.
-        runs: (images, tokens) of the images that follow each other with equally many tokens.
+        runs: (number of images, tokens per image) of each run of consecutive images with equally many tokens.
     """
 
     def __init__(self, grids: Sequence[tuple[int, int]], prefix: int) -> None:
@@ -43,12 +43,12 @@ class Packing:
     def attend(self, score: ScaledDotProduct, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
         """Attention within each image: q (1,H,T,K), k (1,H,T,K), v (1,H,T,V) -> heads (1,H,T,V)"""
         sizes = [images * tokens for images, tokens in self.runs]
-        found = []
+        outputs = []
         for run, *parts in zip(self.runs, *(x[0].split(sizes, dim=1) for x in (q, k, v)), strict=True):
             part = (x.unflatten(1, run).transpose(0, 1) for x in parts)  # (images,H,tokens,K)
             heads = score.attend(*part, dropout=dropout)  # (images,H,tokens,V)
-            found.append(heads.transpose(1, 2).flatten(0, 1))  # (images*tokens,H,V)
-        heads = found[0] if len(found) == 1 else torch.cat(found)
+            outputs.append(heads.transpose(1, 2).flatten(0, 1))  # (images*tokens,H,V)
+        heads = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return heads.transpose(0, 1)[None]
 
     def mask(self, device: torch.device) -> Tensor:

@@ -1,9 +1,14 @@
-"""Copies of models for inference, with the weights of linear layers cast and packed once instead of in every call."""
+"""Copies of models for inference, with weights that are cast and packed once, or with faster calls of modules."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
 
-from vit.nn.cpu import PLAIN, Packed, PackedLinear, is_plain_linear
+from vit.nn import cpu
+from vit.nn.cpu import PLAIN, Packed, PackedLinear, has_custom_call, is_plain_linear
 
 
 def prepacked(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
@@ -15,7 +20,7 @@ def prepacked(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     copy too.
 
     Args:
-        dtype: that of autocast in these calls; None without autocast. The outputs have the same bits, because autocast
+        dtype: autocast's dtype in these calls; None without autocast. The outputs have the same bits, because autocast
             casts these weights too.
     """
     return copy_of(model, dtype, {})
@@ -27,7 +32,7 @@ def autocast_dtype(device: str) -> torch.dtype | None:
 
 
 def copy_of(module: nn.Module, dtype: torch.dtype | None, copies: dict[nn.Module, nn.Module]) -> nn.Module:
-    """The copy of a module; `copies` are those of modules that occur more than once."""
+    """The copy of a module; `copies` maps modules to their copies, so that a shared module is copied once."""
     if module in copies:
         return copies[module]
     is_linear = isinstance(module, nn.Linear) and type(module.weight) in PLAIN and is_plain_linear(module)
@@ -47,3 +52,30 @@ def cast(parameter: nn.Parameter | None, dtype: torch.dtype) -> nn.Parameter | N
     if parameter is None or parameter.dtype != torch.float32:
         return parameter
     return nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
+
+
+def fast_call(module: nn.Module) -> nn.Module:
+    """A copy that shares all tensors and computes the same, as long as no parameter or submodule is replaced.
+
+    The lookup of parameters and submodules through `__getattr__` and the check for hooks take a tenth of the time in
+    which a small decoder generates a token. In the copy they are plain attributes, and a call is the `forward` of the
+    class. If a call of any submodule does more (hooks, an overridden `forward`, sharded weights, compilation), the
+    module itself is returned.
+    """
+    if cpu.CALLS not in cpu.ENABLED or any(has_custom_call(part) for part in module.modules()):
+        return module
+    return fast_copy(module)
+
+
+def fast_copy(module: nn.Module) -> nn.Module:
+    """The copy of `fast_call`, without its check."""
+    parts = {name: None if part is None else fast_copy(part) for name, part in module._modules.items()}
+    copy = object.__new__(fast_class(type(module), type(module).forward))
+    copy.__dict__ |= module.__dict__ | module._parameters | module._buffers | parts | {"_modules": parts}
+    return copy
+
+
+@cache
+def fast_class(cls: type[nn.Module], forward: Callable[..., Any]) -> type[nn.Module]:
+    """A subclass whose `__call__` is the current `forward`."""
+    return type(cls.__name__, (cls,), {"__call__": forward})

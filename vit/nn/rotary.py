@@ -107,7 +107,8 @@ class Rotation:
     """Rotates the channel pairs of queries or keys by angles that depend on the position: `rotation(q)`.
 
     Args:
-        cos, sin: of the angles, per channel (...,N,K); the sine is negated for the first channel of a pair.
+        cos, sin: cosine and sine of the angle of each channel (...,N,K); the sine is negated for the first channel of a
+            pair.
         pairs: `RotateHalf` or `Interleaved`.
     """
 

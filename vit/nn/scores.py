@@ -43,7 +43,7 @@ class Heads:
 
     @classmethod
     def full(cls, dim: int, num_heads: int) -> "Heads":
-        """Heads that are each as wide as the model: H times the parameters and the cost of `split`."""
+        """Heads that are each as wide as the model, with H times the parameters and the cost of `split`."""
         return cls(num_heads, dim, dim)
 
 

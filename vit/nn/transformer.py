@@ -89,7 +89,8 @@ class Encoder(Stack):
 
         Args:
             positions: (N,) or (B,N), indices of the tokens in the table of rotary positions; 0 ... N-1 by default.
-            grid: of the patches, where it is not that of the rotary positions but one that they have prepared.
+            grid: (rows, columns) of the patches, one of the grids that the rotary positions have prepared; by default
+                the grid that they were constructed with.
             features: a list to which the output (B,N,D) of each block is appended.
         """
         N, remaining = x.shape[1], None

@@ -11,7 +11,7 @@ class CompiledCache:
         memory_keys, memory_values: (layers,B,H,S,K) each.
         memory_mask: (B,S), True for tokens of the memory that may be attended; None for all.
         capacity: initial capacity; it is doubled when it is exhausted.
-        panel: number to a multiple of which tokens and the width of values are padded.
+        panel: tokens and the width of values are padded to a multiple of this number.
     """
 
     def __init__(

@@ -46,8 +46,8 @@ class Compiled(GenerationWrapper):
         """source (B,S) or images (B,C,H,W), source_mask (B,S) -> the cache for `advance`, with the encoded source"""
         memory, mask = self.model.encode(source, source_mask), self.model.memory_mask(source_mask)
         mask = None if mask is None or mask.all() else mask.contiguous()
-        found = [block.cross_attn.memory_keys_values(memory) for block in self.model.decoder.blocks]
-        keys, values = (torch.stack(each).float() for each in zip(*found, strict=True))  # (layers,B,H,S,K)
+        keys_values = [block.cross_attn.memory_keys_values(memory) for block in self.model.decoder.blocks]
+        keys, values = (torch.stack(each).float() for each in zip(*keys_values, strict=True))  # (layers,B,H,S,K)
         return CompiledCache(keys, values, mask, capacity, self.panel)
 
     def advance(self, ids: Tensor, cache: CompiledCache, beam_mask: Tensor | None = None) -> Tensor:

@@ -29,8 +29,8 @@ def check_supported(model: nn.Module) -> None:
     Raises:
         Unsupported: it does not.
     """
-    if (found := next(unsupported_parts(model), None)) is not None:
-        raise Unsupported(found)
+    if (reason := next(unsupported_parts(model), None)) is not None:
+        raise Unsupported(reason)
 
 
 def unsupported_parts(model: nn.Module) -> Iterator[str]:
