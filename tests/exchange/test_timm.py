@@ -94,7 +94,7 @@ def test_an_unsupported_part_is_named(tmp_path) -> None:
     model = timm.create_model(name, **{key: FAMILIES["DeiT"][1].get(key, 64) for key in ("img_size", "embed_dim")},
                               depth=1, num_heads=4)
     save_for_hf(model, tmp_path)
-    with pytest.raises(ValueError, match="blocks of the class ParallelThingsBlock, which no vit model has"):
+    with pytest.raises(ValueError, match="blocks of the class ParallelThingsBlock, which vit does not support"):
         import_weights(tmp_path)
 
 

@@ -70,7 +70,7 @@ def infer_stack(state: State, stated: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: there are no complete blocks, or a value is neither visible nor stated.
     """
-    numbers = {int(found[1]) for name in state if (found := BLOCK.match(name))}
+    numbers = {int(match[1]) for name in state if (match := BLOCK.match(name))}
     if not numbers or FIRST + "attn.qkv.weight" not in state:
         some = ", ".join(list(state)[:3]) or "nothing"
         raise ValueError(f"these are not the names of a Vision Transformer or text encoder: {some}")

@@ -40,7 +40,7 @@ def check_exportable(
     Args:
         target: its name in the error message.
         allowed: key -> values that the target supports, where they differ from the original Vision Transformer's.
-        ignored: keys of which the target supports every value.
+        ignored: keys whose every value the target supports.
 
     Raises:
         ValueError: it cannot; names the first part that the target lacks.

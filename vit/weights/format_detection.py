@@ -43,7 +43,7 @@ class DetectedWeights:
     Args:
         state: names without the prefix; names that do not have it are unchanged.
         copies: prefixes of further copies of the model, whose tensors are not in `state`.
-        num_heads: of the model that loads the tensors, where the format's conversion depends on it.
+        num_heads: number of heads of the model that loads the tensors, where the format's conversion depends on it.
     """
 
     format: WeightFormat
@@ -73,8 +73,8 @@ def detect_format(state: State) -> DetectedWeights | None:
     no format matches. Wrappers of single blocks, as in `blocks.0._orig_mod.norm1.weight`, are removed as well.
     """
     state = {WRAPPED_BLOCK.sub("", name): tensor for name, tensor in state.items()}
-    if found := matching_format(state):
-        return DetectedWeights(found, state)
+    if format := matching_format(state):
+        return DetectedWeights(format, state)
     wrapped = [prefix for prefix in name_prefixes(state) if matching_format(strip_prefix(prefix, state))]
     shortest = [prefix for prefix in wrapped if not any(prefix != other and prefix.startswith(other)
                                                         for other in wrapped)]
@@ -84,8 +84,8 @@ def detect_format(state: State) -> DetectedWeights | None:
     inside = strip_prefix(prefix, state)
     outside = {name: tensor for name, tensor in state.items()
                if not name.startswith((prefix, *copies)) and name not in inside}
-    found = matching_format(inside | outside) or matching_format(inside)
-    return DetectedWeights(found, inside | outside, prefix, tuple(copies))
+    format = matching_format(inside | outside) or matching_format(inside)
+    return DetectedWeights(format, inside | outside, prefix, tuple(copies))
 
 
 def matching_format(state: State) -> WeightFormat | None:

@@ -38,7 +38,7 @@ def load_weights(
     Tensors that do not fit keep their initial values, such as a head for another number of classes.
 
     Args:
-        source: in any format of `vit.weights`, with or without a wrapper's prefix.
+        source: state dict in any format of `vit.weights`, with or without a wrapper's prefix.
         head: False leaves the head at its initial values even if it fits, for other classes of the same number.
         class_order: the index in the source of each of the model's classes, if it has the same ones in another order;
             the rows of linear heads are reordered, and other heads are as with `head=False`.
@@ -51,7 +51,7 @@ def load_weights(
             `source_grid`.
     """
     target = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(parts)}
-    found, state = convert_source(model, target, source)
+    detected, state = convert_source(model, target, source)
     rows, fitting = [], {}
     for name, own in target.items():
         tensor, reason = state.get(name), ""
@@ -63,11 +63,11 @@ def load_weights(
             fitting[name] = fitted
         source_shape = tuple(state[name].shape) if name in state else None
         rows.append(with_sources(KeyRow(name, status, tuple(own.shape), source_shape, how), state))
-    excluded = found.format.excluded if found else {}
+    excluded = detected.format.excluded if detected else {}
     rows += [unused_row(name, state[name], excluded) for name in state if name not in target]
     check_coverage(model, rows)
     copy_tensors(model, fitting, target, assign)
-    notes = found.notes() if found else []
+    notes = detected.notes() if detected else []
     reordered = [row.name for row in rows if row.how == REORDERED]
     return KeyReport(rows, [*notes, f"{', '.join(reordered)}: {REORDERED}"] if reordered else notes)
 
@@ -75,13 +75,13 @@ def load_weights(
 def convert_source(model: nn.Module, target: State,
                    source: State | DetectedWeights) -> tuple[DetectedWeights | None, dict[str, Tensor]]:
     """The format of the source, None if it is unknown, and its tensors by the names of the model."""
-    found = source if isinstance(source, DetectedWeights) else detect_format(source)
-    if found is not None and found.format.with_heads is not None:
-        found = replace(found, num_heads=first_num_heads(model))
-    state = dict(source) if found is None else found.converted
+    detected = source if isinstance(source, DetectedWeights) else detect_format(source)
+    if detected is not None and detected.format.with_heads is not None:
+        detected = replace(detected, num_heads=first_num_heads(model))
+    state = dict(source) if detected is None else detected.converted
     if is_vit(state) and not is_vit(target):
-        state = best_match(target, found.state, to_timm(state)) if found else to_timm(state)
-    return found, state
+        state = best_match(target, detected.state, to_timm(state)) if detected else to_timm(state)
+    return detected, state
 
 
 def first_num_heads(model: nn.Module) -> int | None:
@@ -147,7 +147,7 @@ def fit(
 def head_tensor(
     name: str, tensor: Tensor, own: Tensor, model: nn.Module, head: bool, class_order: Sequence[int] | None
 ) -> tuple[Tensor | None, str]:
-    """The source's tensor of a head for the model's classes, and the reason if it is another one or None."""
+    """The source's tensor of a head for the model's classes, and the reason if it was changed or does not fit."""
     if tensor.shape != own.shape:
         return tensor, ""  # it does not fit, as its shapes show
     if not head:

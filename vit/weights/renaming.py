@@ -14,12 +14,12 @@ NamePairs = Sequence[tuple[str | Sequence[str], str]]  # (foreign name, or sever
 class NameMap:
     """A table of foreign names and vit names that is applied in both directions.
 
-    `{}` stands for a number. An entry that ends in "." or "_" is a prefix, any other one is a whole name. The first
-    pair that matches is applied; a name that matches none is unchanged. Of several foreign alternatives all are
-    recognised and the first one is exported.
+    `{}` matches a number. An entry that ends in "." or "_" is a prefix, any other one is a whole name. The first pair
+    that matches is applied; a name that matches none is unchanged. Of several foreign alternatives all are recognised
+    and the first one is exported.
 
     Args:
-        optional_prefixes: of the foreign names.
+        optional_prefixes: optional prefixes of the foreign names.
     """
 
     def __init__(self, pairs: NamePairs, optional_prefixes: Iterable[str] = ()) -> None:
@@ -48,8 +48,8 @@ def template_pattern(template: str, optional: str = "") -> re.Pattern[str]:
 def replace_first(name: str, table: Iterable[tuple[re.Pattern[str], str]]) -> str:
     """The name with the match of the first pattern replaced by its template."""
     for pattern, template in table:
-        if found := pattern.match(name):
-            return template.format(*found.groups()) + name[found.end() :]
+        if match := pattern.match(name):
+            return template.format(*match.groups()) + name[match.end() :]
     return name
 
 
@@ -97,7 +97,7 @@ class RenamedState(dict[str, Tensor]):
         """Concatenate matrices that have the same input, in every layer that has the first of them: q, k, v -> qkv.
 
         Args:
-            prefix: of the names to look at.
+            prefix: prefix of the names to look at.
 
         Raises:
             ValueError: a layer has the first matrix but not the others.

@@ -42,8 +42,8 @@ def merge_lora(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     merged = {name: tensor for name, tensor in state.items() if not is_added(name)}
     for name in state:
-        layer, found, leaf = name.rpartition(LORA)
-        if not found or leaf != "down":
+        layer, separator, leaf = name.rpartition(LORA)
+        if not separator or leaf != "down":
             continue
         down, up, parts, scale = (state[f"{layer}{LORA}{each}"] for each in ("down", "up", "parts", "scale"))
         weight = merged[f"{layer}.weight"]

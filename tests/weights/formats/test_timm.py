@@ -209,7 +209,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_unsupported_parts_are_named_in_one_sentence(name: str) -> None:
-    with pytest.raises(ValueError, match=f"this timm model has {REFUSED[name]}, which no vit model has"):
+    with pytest.raises(ValueError, match=f"this timm model has {REFUSED[name]}, which vit does not support"):
         timm_config_values({}, {"architecture": name})
 
 

@@ -47,7 +47,7 @@ OLD_LEAVES = {".gamma": ".weight", ".beta": ".bias"}  # names of LayerNorm param
 SIZES = {"max_position_embeddings": "max_len", "type_vocab_size": "segments", "vocab_size": "vocab_size"}
 PRETRAINING_CLASSES = ("BertForPreTraining", "BertForMaskedLM")
 POOLER = "pooler.dense.weight"
-OTHER_CLASSES = {  # classes of transformers that no model here has -> why
+OTHER_CLASSES = {  # unsupported classes of transformers -> what they predict
     "BertForMultipleChoice": "a score of each of several choices",
     "BertForTokenClassification": "a class of each token",
     "BertLMHeadModel": "the next token",
@@ -126,33 +126,33 @@ def full_name(name: str) -> str:
 
 
 def check_saved_class(state: State, source_config: Mapping[str, Any]) -> None:
-    """Checks that a model here has the outputs of the class that was saved. The published `BertForMaskedLM` have the
-    pooler and the head for pairs of `BertForPreTraining`, too.
+    """Checks that vit has a model with the outputs of the saved class. The published `BertForMaskedLM` also have the
+    pooler and the head for pairs of `BertForPreTraining`.
 
     Raises:
         ValueError: it has other outputs.
     """
     name = saved_class(source_config)
-    alone = "its encoder alone is imported after model.bert.save_pretrained(FOLDER) of transformers"
+    alone = "to import the encoder alone, save it in transformers: model.bert.save_pretrained(FOLDER)"
     if name in OTHER_CLASSES:
-        raise ValueError(f"the source is a {name}, which predicts {OTHER_CLASSES[name]}, and no model here does; "
+        raise ValueError(f"the source is a {name}, which predicts {OTHER_CLASSES[name]}; vit does not support this; "
                          f"{alone}")
     if name == "BertForMaskedLM" and not any(f"{prefix}{POOLER}" in state for prefix in ("", "bert.")):
-        raise ValueError(f"the source is a BertForMaskedLM without the pooler and the head for pairs of texts that a "
-                         f"pre-trained BERT has here; {alone}")
+        raise ValueError(f"the source is a BertForMaskedLM without the pooler and the head for pairs of texts, which "
+                         f"vit requires; {alone}")
 
 
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     """Config values, from config.json; without one, those of published models.
 
     Raises:
-        ValueError: the tensors are RoBERTa's, or the config is of another model, of a decoder or of other outputs.
+        ValueError: the tensors are RoBERTa's, or the config describes another model, a decoder or other outputs.
     """
     check_model_type(source_config, ("bert",))
     check_saved_class(state, source_config)
     if source_config.get("is_decoder"):
-        raise ValueError("the source's config has is_decoder=true, a BERT whose tokens attend only to those before "
-                         "them, which no model of vit is")
+        raise ValueError("the source's config has is_decoder=true, a BERT with causal attention, which vit does not "
+                         "support")
     positions, segments = (state.get(name, state.get(name.removeprefix("bert."))) for name in (POSITIONS, SEGMENTS))
     if not source_config and positions is not None and len(segments) == 1 and len(positions) % 8 == 2:
         raise ValueError(f"a table of {len(positions)} positions and one segment belong to RoBERTa, which has BERT's "

@@ -106,7 +106,7 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
         stated["num_heads"] = vision.get("width", 768) // vision.get("head_width", 64)
         if (pool := vision.get("pool_type", "tok")) not in POOLS or vision.get("final_ln_after_pool"):
             raise ValueError(f"vision_cfg of the source's config has pool_type={pool} and final_ln_after_pool="
-                             f"{vision.get('final_ln_after_pool', False)}, which no model of vit supports; supported: "
+                             f"{vision.get('final_ln_after_pool', False)}, which vit does not support; supported: "
                              f"{', '.join(POOLS)}, with the norm before the pooling")
         stated["pool"] = POOLS[pool]
     else:

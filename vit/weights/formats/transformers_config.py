@@ -33,12 +33,12 @@ def check_model_type(source_config: Mapping[str, Any], supported: Sequence[str])
     """Checks that the config is of one of these model types: several models of transformers share parameter names.
 
     Raises:
-        ValueError: it is of another one.
+        ValueError: it is of another type.
     """
     kind = source_config.get("model_type", supported[0])
     if kind not in supported:
-        raise ValueError(f"the source's config has model_type={kind}, a network whose tensors are named like those of "
-                         f"{supported[0]} but which is another one; supported are {', '.join(supported)}")
+        raise ValueError(f"the source's config has model_type={kind}, a different network whose tensors have the names "
+                         f"of {supported[0]}; supported are {', '.join(supported)}")
 
 
 def saved_class(source_config: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ Names and parts changed over the years, and much code copies an old release:
 - the patch embedding `patch_to_embedding` until 0.6, `to_patch_embedding.1` until 0.40, between two norms since 1.0;
 - the last norm in `mlp_head.0` or `linear_head.0` until 1.5, in `transformer.norm` since 1.6;
 - scores divided by sqrt(dim) until 0.6.7, as those with `patch_to_embedding` are here, by sqrt(head width) since;
-- a head of two layers until 0.2, which no model of vit has.
+- a head of two layers until 0.2, which vit does not support.
 
 Attention has no bias for queries, keys and values; projections without a bias get zeros.
 """
@@ -139,7 +139,7 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
         heads = {"num_heads": next(part.heads for part in module.modules() if hasattr(part, "heads"))}
         if getattr(module, "pool", "cls") == "mean" and has_class_token(state):
             raise ValueError("the model averages its class token with the patches (pool='mean' of vit-pytorch before "
-                             "1.26), which no model of vit does")
+                             "1.26), which vit does not support")
     positions = {} if "pos_embedding" in state else {"positions": "sincos_simple"}
     pool = "class" if has_class_token(state) else "mean"
     return {"norm_eps": 1e-5, "activation": "gelu", "pool": pool, **heads, **positions}

@@ -48,8 +48,8 @@ def to_timm_leaves(state: State, config: Any) -> dict[str, Tensor]:
     eva = is_eva(config)
     split = config.mlp == "swiglu" and (config.patch_norm or (eva and config.mlp_norm))
     for name, tensor in state.items():
-        found = BLOCK.fullmatch(name)
-        block, leaf = found.groups() if found else ("", name)
+        match = BLOCK.fullmatch(name)
+        block, leaf = match.groups() if match else ("", name)
         if split and leaf in ("mlp.fc1.weight", "mlp.fc1.bias"):
             gate, value = tensor.chunk(2)
             foreign[block + leaf.replace("fc1", "fc1_g")] = gate

@@ -46,7 +46,7 @@ def build_meta_model(config: Mapping[str, Any]) -> Any:
 
 
 def check_numbers(arguments: Mapping[str, Any]) -> None:
-    """Checks that no number would make timm build for hours.
+    """Checks that no number is so large that timm would take hours to build the model.
 
     Raises:
         ValueError: one is too large.

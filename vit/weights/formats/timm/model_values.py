@@ -25,7 +25,7 @@ def model_values(module: Any) -> dict[str, Any]:
         ValueError: the model has a part that vit does not support.
     """
     if reason := unsupported_part(module):
-        raise ValueError(f"this timm model has {reason}, which no vit model has")
+        raise ValueError(f"this timm model has {reason}, which vit does not support")
     kind, block = type(module.blocks[0]).__name__, as_serial(module.blocks[0])
     pool = getattr(module, "attn_pool", None)
     return {

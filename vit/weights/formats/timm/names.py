@@ -54,8 +54,8 @@ def to_timm(state: State, config: Any = None) -> dict[str, Tensor]:
     """The state under timm's names.
 
     Args:
-        config: of the model; with it, parts that timm stores differently are converted as well: fixed sin-cos positions
-            become a table (1,N,D), and parallel blocks and those of an Eva get timm's matrices.
+        config: config of the model; with it, parts that timm stores differently are converted as well: fixed sin-cos
+            positions become a table (1,N,D), and parallel blocks and those of an Eva get timm's matrices.
     """
     renamed = {replace_prefix(name, PREFIXES.items()): tensor for name, tensor in state.items()}
     renamed = {name.replace(RELATIVE, TIMM_RELATIVE): tensor for name, tensor in renamed.items()}
@@ -70,7 +70,7 @@ def from_timm(state: State, config: Any = None) -> RenamedState:
     """The state under vit's names.
 
     Args:
-        config: of the model; with it, a table of fixed positions that `to_timm` added is removed.
+        config: config of the model; with it, a table of fixed positions that `to_timm` added is removed.
 
     Raises:
         ValueError: tensors that belong together are incomplete.

@@ -23,7 +23,7 @@ REQUIRED = {
 def copy_shared_positions(converted: RenamedState) -> None:
     """Copy positions that all blocks share into each block: the function is the same, but training no longer ties them.
     """
-    blocks = sorted({found[0] for name in converted if (found := re.match(r"encoder\.blocks\.\d+\.", name))})
+    blocks = sorted({match[0] for name in converted if (match := re.match(r"encoder\.blocks\.\d+\.", name))})
     for name in [name for name in converted if name.startswith(SHARED)]:
         tensor, source = converted.pop(name), converted.sources.pop(name)
         for block in blocks:
