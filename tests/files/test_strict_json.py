@@ -14,7 +14,7 @@ from vit.run.multirun.sweeping import SweptRun, conclude
 from vit.run.records.folder import RunFolder
 
 ROOT = Path(__file__).parents[2] / "vit"
-WRITERS = {  # json.dumps elsewhere: between our own processes, or text that is no file
+WRITERS = {  # json.dumps elsewhere: between our own processes, or text that is not a file
     "files/strict_json.py", "data/formats/delimited.py", "training/fault_tolerance/watchdog.py", "files/manifest.py",
     "run/processes/rank.py", "weights/formats/timm/meta_model.py", "bundle/saving.py",
 }

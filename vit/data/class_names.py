@@ -27,8 +27,8 @@ def parse_class_names(classes: Sequence[Any] | None) -> list[str] | None:
     """The class names of the option `classes` as text; None if it is empty.
 
     Raises:
-        DataError: it is one name instead of a list, or a name is true, false or null, which YAML also makes of yes, no,
-            on, off and ~.
+        DataError: it is one name instead of a list, or a name is true, false or null, as YAML also reads yes, no, on,
+            off and ~.
     """
     if isinstance(classes, str) and classes:
         raise DataError(f"data.classes={classes} is one text; write a list, such as "

@@ -1,4 +1,4 @@
-"""The callback by which long work on data reports how far it is."""
+"""The progress callback of long work on data."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -71,7 +71,7 @@ def locate(ends: np.ndarray, i: int) -> tuple[int, int]:
 
 
 def has_names(names: Sequence[str]) -> bool:
-    """Whether names identify samples, as file names do, in contrast to positions such as "x.csv line 17"."""
+    """Whether names identify samples, as file names do, unlike positions such as "x.csv line 17"."""
     if isinstance(names, ConcatSequence):
         return all(map(has_names, names.parts))
     return has_names(names.names) if isinstance(names, SelectedStrings) else not isinstance(names, RowNames)

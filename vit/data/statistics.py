@@ -113,25 +113,25 @@ def resolve_range(
     """The preprocessing with the range that `rule` (auto, full or percentile) finds, and a line for the log if there
     are images of more than 8 bits.
 
-    The full range of arrays of integers wider than 16 bits is stated as (0, 65535), by which dark images are mapped as
-    well: without a stated range they could be of 8 bits.
+    The full range of arrays of integers wider than 16 bits is stored as (0, 65535), so that dark images are mapped in
+    the same way: without a stored range they could be of 8 bits.
 
     Raises:
         DataError: the rule is full, and such arrays have values up to 255.
     """
-    found = find_range(split, preprocessing, rule)
-    if found is None:
+    measured = find_range(split, preprocessing, rule)
+    if measured is None:
         return preprocessing.replace(range=FULL), None
     dtype = array_type(split)
-    found = found._replace(dtype="" if dtype is None else str(dtype))
-    if found.range == FULL and dtype is not None and has_unknown_depth(dtype):
-        if found.low >= 0 and found.high <= 255:
+    measured = measured._replace(dtype="" if dtype is None else str(dtype))
+    if measured.range == FULL and dtype is not None and has_unknown_depth(dtype):
+        if measured.low >= 0 and measured.high <= 255:
             raise DataError(
                 f"data.preprocessing.range=full: the training images are {dtype} arrays with values "
-                f"{found.low:g}..{found.high:g}, which may be of 8 or of 16 bits; set "
+                f"{measured.low:g}..{measured.high:g}, which may be of 8 or of 16 bits; set "
                 f"{override_for_shell('data.preprocessing.range', [0, 255])} or [0,65535]")
-        found = found._replace(range=(0.0, float(found.whole)))
-    return preprocessing.replace(range=found.range), found.text(rule)
+        measured = measured._replace(range=(0.0, float(measured.whole)))
+    return preprocessing.replace(range=measured.range), measured.text(rule)
 
 
 def array_type(split: Split | PairSplit) -> np.dtype | None:

@@ -129,8 +129,8 @@ def remove_stale_files(folder: str | Path) -> list[Path]:
     """Remove the temporary files of processes of this machine that have ended; returns their paths."""
     removed = []
     for path in Path(folder).glob(".*.tmp"):
-        found = TEMPORARY.match(path.name)
-        if found and found["host"] == host_name() and not is_alive(int(found["pid"])):
+        match = TEMPORARY.match(path.name)
+        if match and match["host"] == host_name() and not is_alive(int(match["pid"])):
             path.unlink(missing_ok=True)
             removed.append(path)
     return removed

@@ -35,7 +35,7 @@ def record(manifest: Manifest, name: str) -> tuple[dict | None, str | None]:
 
 
 def verify(path: str | Path) -> str | None:
-    """Why a checkpoint cannot be used, or None when it is, byte for byte, as it was written."""
+    """Why a checkpoint cannot be used, or None if it is byte for byte the file that was saved."""
     path = Path(path)
     if not path.is_file():
         return "there is no such file"
@@ -82,5 +82,5 @@ def damage(path: Path) -> str | None:
     try:
         torch.load(path, map_location="meta", weights_only=True, mmap=True)
     except Exception as error:
-        return f"its weights cannot be read without running code or it is no checkpoint ({first_line(error)})"
+        return f"its weights cannot be read without running code or it is not a checkpoint ({first_line(error)})"
     return None

@@ -41,7 +41,7 @@ def limit_threads() -> None:
 
 
 def threads_per_process(processes: int) -> dict[str, str]:
-    """The environment variable by which `processes` on this machine share its cores; none where the user has set it."""
+    """The environment variable that divides the cores among `processes` of this machine; none if the user set it."""
     stated, cores = os.environ.get(THREADS), available_cores()
     by_user = stated is not None and not (cores < bound_cores() and stated == str(cores))  # else by `limit_threads`
     return {} if by_user else {THREADS: str(max(1, cores // processes))}
@@ -55,22 +55,22 @@ def bound_cores() -> int:
 @cache
 def cpu_limit(groups: Path = GROUPS, mount: Path = MOUNT) -> float | None:
     """The processor time that the container may use, in cores; None without a limit."""
-    found = []
+    limits = []
     for folder in group_folders("cpu", groups, mount):
         quota, *period = read_words(folder / "cpu.max") or read_words(folder / "cpu.cfs_quota_us") or ["max"]
         period = period or read_words(folder / "cpu.cfs_period_us")
         if quota.isdecimal() and period and int(period[0]):
-            found.append(int(quota) / int(period[0]))
-    return min(found, default=None)
+            limits.append(int(quota) / int(period[0]))
+    return min(limits, default=None)
 
 
 @cache
 def memory_limit(groups: Path = GROUPS, mount: Path = MOUNT) -> int | None:
     """The bytes of memory that the container may use; None without a limit."""
-    found = []
+    limits = []
     for folder in group_folders("memory", groups, mount):
-        found += read_words(folder / "memory.max") or read_words(folder / "memory.limit_in_bytes")
-    return min((int(each) for each in found if each.isdecimal()), default=None)
+        limits += read_words(folder / "memory.max") or read_words(folder / "memory.limit_in_bytes")
+    return min((int(each) for each in limits if each.isdecimal()), default=None)
 
 
 def group_folders(controller: str, groups: Path, mount: Path) -> Iterator[Path]:
@@ -99,7 +99,7 @@ def leading_parts(path: str) -> Iterator[tuple[str, ...]]:
 
 
 def read_words(path: Path) -> list[str]:
-    """The words of a file; none if it cannot be read."""
+    """The white-space-separated words of a file; none if it cannot be read."""
     try:
         return path.read_text(encoding="ascii").split()
     except (OSError, ValueError):

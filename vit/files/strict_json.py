@@ -26,10 +26,10 @@ def replace_nonfinite(value: Any, name: str = "", replaced: Replaced | None = No
     """The same plain values with None instead of NaN and infinity, which are logged with their names; values of lists
     whose names differ by the index in one line. `replaced` as for `json_text`.
     """
-    found = {} if replaced is None else replaced
-    plain = _replace(value, name, found)
+    nonfinite = {} if replaced is None else replaced
+    plain = _replace(value, name, nonfinite)
     if replaced is None:
-        log_replaced(found)
+        log_replaced(nonfinite)
     return plain
 
 

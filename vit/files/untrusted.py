@@ -52,11 +52,11 @@ def check_regular(path: str | PathLike[str]) -> os.stat_result:
         NotRegularFileError: the path is a FIFO, a device, a socket or a folder.
         OSError: the path does not exist or is not accessible.
     """
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
-        what = KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        what = KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise NotRegularFileError(None, f"it is {what} and not a regular file", str(path))
-    return found
+    return status
 
 
 def open_regular(path: str | PathLike[str]) -> BinaryIO:

@@ -203,7 +203,7 @@ def test_grey_with_alpha_uses_the_lower_bytes():
     seen = P8.replace(range=(0, 4095)).image(png(pixels)).numpy()
     assert (seen[:, 0, 0] == 255).all() and (seen[:, 1:] == expected(values, 0, 4095)[1:]).all()
     stored = P8.high_bit_depth_values(png(pixels))
-    assert (stored[..., 0] == values).all() and stored.max() == 4095  # alpha is no value
+    assert (stored[..., 0] == values).all() and stored.max() == 4095  # alpha is not a value
 
 
 @pytest.mark.parametrize("channels", [3, 4])

@@ -201,7 +201,7 @@ def test_a_corpus_is_split_by_documents_and_splits_are_stable(tmp_path, document
         firsts = [split.texts[i] for i in split.followed_sentences()]
         follows = [split.texts[i + 1] for i in split.followed_sentences()]
         both = [(a.split()[1], b.split()[1]) for a, b in zip(firsts, follows, strict=True) if "new" not in a]
-        assert all(int(b) == int(a) + 1 for a, b in both), "sentences of different blocks are no neighbours"
+        assert all(int(b) == int(a) + 1 for a, b in both), "sentences of different blocks are not neighbours"
 
 
 @pytest.mark.parametrize(

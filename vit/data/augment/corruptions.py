@@ -90,7 +90,7 @@ def shot_noise(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
 
 
 def impulse_noise(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
-    """Values of single pixels that are 0 or 1, of bit errors."""
+    """Single values set to 0 or 1, as by bit errors."""
     hit = drawn(randoms, lambda random: random.random(x.shape[1:])) < (0.03, 0.06, 0.09, 0.17, 0.27)[level]
     return np.where(hit, drawn(randoms, lambda random: random.integers(0, 2, x.shape[1:])), x)
 
@@ -199,10 +199,10 @@ def elastic_transform(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray
                              (0, smooth * side, smooth * side), mode="reflect", truncate=3) * strength * side
              for _ in range(2)]
     where = points.swapaxes(1, 2).reshape(-1, 2, height, width) + np.stack(shift, 1)
-    found = np.empty_like(x)
+    result = np.empty_like(x)
     for image, channel in np.ndindex(len(x), x.shape[3]):
-        map_coordinates(x[image, ..., channel], where[image], found[image, ..., channel], order=1, mode="reflect")
-    return found
+        map_coordinates(x[image, ..., channel], where[image], result[image, ..., channel], order=1, mode="reflect")
+    return result
 
 
 def pixelate(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:

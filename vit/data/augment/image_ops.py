@@ -14,8 +14,8 @@ _VALUES_AT_ONCE = 2**19  # values of the images that are processed at once
 
 
 def at_once(images: Tensor) -> int:
-    """How many images of a batch (B,C,H,W) to change at once: all, but on a CPU so few that intermediate results stay
-    in its cache.
+    """Number of images of a batch (B,C,H,W) to process at once: all of them, on a CPU only so many that intermediate
+    results stay in its cache.
     """
     count = _VALUES_AT_ONCE // max(1, images.shape[1:].numel()) if images.device.type == "cpu" else len(images)
     return max(1, count)
@@ -187,11 +187,11 @@ def displace(images: Tensor, field: Tensor, fill: int | Tensor) -> Tensor:
 def erode(images: Tensor) -> Tensor:
     """Erosion, the minimum over 3x3 neighbourhoods, which makes dark strokes thicker."""
     for dim in (2, 3):
-        n, found = images.shape[dim] - 1, images.clone()
+        n, eroded = images.shape[dim] - 1, images.clone()
         for here, there in ((1, 0), (0, 1)):
-            region = found.narrow(dim, here, n)
+            region = eroded.narrow(dim, here, n)
             torch.minimum(region, images.narrow(dim, there, n), out=region)
-        images = found
+        images = eroded
     return images
 
 
@@ -202,7 +202,7 @@ def _centres(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _overlap(offset: int, side: int) -> tuple[slice, slice]:
-    """The part of a side that stays inside the image when it is moved by `offset`: where it is, and where it goes."""
+    """The slice of a side that stays inside the image when it is moved by `offset`, before and after the move."""
     offset = max(-side, min(side, offset))
     return slice(max(0, -offset), side - max(0, offset)), slice(max(0, offset), side - max(0, -offset))
 
@@ -272,5 +272,5 @@ def _counts(values: Tensor, length: int) -> Tensor:
     """How often each number below `length` occurs, int64; without waiting for a GPU, which `bincount` does."""
     if values.device.type == "cpu":
         return torch.bincount(values, minlength=length)
-    found = torch.zeros(length, dtype=torch.int64, device=values.device)
-    return found.scatter_add_(0, values.long(), found.new_ones(1).expand_as(values))
+    counts = torch.zeros(length, dtype=torch.int64, device=values.device)
+    return counts.scatter_add_(0, values.long(), counts.new_ones(1).expand_as(values))

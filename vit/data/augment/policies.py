@@ -133,9 +133,9 @@ class _Ranges:
     Args:
         shear: tangent of the angle.
         shift: maps a side of the image to a translation, both in pixels.
-        degrees: of rotation.
+        degrees: angle of rotation.
         factor: largest change of the factor of brightness, contrast, saturation and sharpness.
-        bits: that posterization removes.
+        bits: number of bits that posterization removes.
     """
 
     def __init__(self, shear: float, shift: Callable[[int], float], degrees: float, factor: float, bits: int):

@@ -28,7 +28,7 @@ class Draw:
     Args:
         samples: (B,) hashes of the counters of the samples, on the host or on `device`.
         first: the first of the step's slots.
-        device: of the images.
+        device: the device of the images.
     """
 
     def __init__(self, samples: Tensor, first: int, device: torch.device):

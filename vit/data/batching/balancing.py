@@ -1,4 +1,7 @@
-"""Class-balanced sampling: every class equally often in an epoch."""
+"""Class-balanced sampling: every class equally often in an epoch.
+
+Weights of the classes in the loss are `vit.data.Source.class_weights`.
+"""
 
 import numpy as np
 

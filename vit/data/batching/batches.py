@@ -1,7 +1,8 @@
 """The order of samples: batches as a function of (seed, epoch, batch), for any number of ranks and workers.
 
-All classes are plain iterables for Lightning, a script or a notebook. Their iterators are generators: `iter()` alone,
-which Lightning calls early and repeatedly, has no effect before the first batch is requested.
+They need no DistributedSampler. All classes are plain iterables for Lightning, a script or a notebook. Their iterators
+are generators: `iter()` alone, which Lightning calls early and repeatedly, has no effect before the first batch is
+requested.
 """
 
 import itertools
@@ -13,18 +14,18 @@ import torch
 
 from vit.counters import permutation
 from vit.data.batching.balancing import balance_classes
-from vit.data.batching.loading import Fetching, Samples
+from vit.data.batching.loading import BatchLoader, Samples
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
 from vit.messages import number_of
 
 
-class Epochs(Fetching, ABC):
+class EndlessEpochs(BatchLoader, ABC):
     """Endless epochs, one per pass, whose keys are a function of (seed, epoch).
 
     Set `epoch` and `start` (finished batches of that epoch) before the first batch to continue there; each later pass
     is the next epoch. The samples of an optimizer step are the same for every `world` and `accumulate`: a step is
-    divided into `accumulate` consecutive micro-batches, and each of those among the ranks.
+    divided into `accumulate` consecutive micro-batches (gradient accumulation), and each of those among the ranks.
 
     Raises:
         ValueError: `accumulate` is below 1.
@@ -72,7 +73,7 @@ class Epochs(Fetching, ABC):
         """Nothing to load; see state_dict."""
 
 
-class TrainBatches(Epochs):
+class TrainBatches(EndlessEpochs):
     """Endless epochs of shuffled batches; with `drop_last` the incomplete last step is left out.
 
     `batch_size` counts the samples of an optimizer step over all ranks and micro-batches. Each batch contains it as
@@ -153,7 +154,7 @@ class TrainBatches(Epochs):
         return balance_classes(self.dataset.labels.numpy(), self.seed, epoch)[shuffled]
 
 
-class EvalBatches(Fetching):
+class EvalBatches(BatchLoader):
     """Every sample once, in order; all ranks get the same number of batches of the same size.
 
     `weight` (B,) is 1, or 0 for the few repeated samples (fewer than `world`) that make the last batch divisible.

@@ -50,7 +50,7 @@ class Samples(Protocol):
         """One row without a loss, with 1 as its epoch; requested only if samples can be unreadable."""
 
 
-class Fetching:
+class BatchLoader:
     """Base class of all batches: loads batches by the keys of this rank, in this process or in workers.
 
     Raises:
@@ -81,7 +81,7 @@ class Fetching:
         try:
             with stop_signals_blocked():  # in new workers until they ignore them
                 batches = iter(self._workers_loader())
-            with WaitLimit(batches, self.timeout) as in_time:
+            with BatchTimeout(batches, self.timeout) as in_time:
                 for batch in in_time:
                     yield self._checked(batch)
         except Exception as error:
@@ -134,7 +134,7 @@ class Fetching:
         return [str(self.dataset.split.names[int(i)]) for i in index]
 
 
-class WaitLimit:
+class BatchTimeout:
     """Iterates over a DataLoader's batches, and kills its workers when a batch takes longer than `seconds`.
 
     DataLoader's timeout ends the wait for a message. The shared memory that a message names is then requested from the
@@ -154,7 +154,7 @@ class WaitLimit:
         self._since: float | None = None  # start of the current wait
         self._over = threading.Event()
 
-    def __enter__(self) -> "WaitLimit":
+    def __enter__(self) -> "BatchTimeout":
         if self._seconds:
             threading.Thread(target=self._watch, name="loading timeout", daemon=True).start()
         return self

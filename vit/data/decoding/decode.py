@@ -149,9 +149,9 @@ def _over_limit(size: str, count: int, max_pixels: int) -> str:
 
 def _refused_by_pillow(error: Image.DecompressionBombError, max_pixels: int) -> str:
     """Why Pillow does not open an image; its message states the number of pixels, which the header may not."""
-    found = re.search(r"\((\d+) pixels\)", str(error))
-    if found and int(found[1]) > max_pixels:
-        return _over_limit(found[1], int(found[1]), max_pixels)
+    match = re.search(r"\((\d+) pixels\)", str(error))
+    if match and int(match[1]) > max_pixels:
+        return _over_limit(match[1], int(match[1]), max_pixels)
     return f"is refused by Pillow, whatever max_pixels is ({_reason(error)}); shrink the file"
 
 

@@ -26,7 +26,8 @@ def decode(raw: bytes, header: Image.Image, min_size: Size | None = None, decode
     """(H,W) or (H,W,3) uint8 pixels of a plain JPEG; None if it must be decoded by Pillow.
 
     Plain is a file of one grey or three colour components whose header Pillow has read and which another decoder
-    accepts without a warning. `min_size` permits to scale by 1/2, 1/4 or 1/8 while decoding, as Pillow's `draft` does.
+    accepts without a warning. With `min_size` the image may be scaled by 1/2, 1/4 or 1/8 while it is decoded, as by
+    Pillow's `draft`.
 
     Raises:
         DataError: the decoder is not installed, or its pixels differ from Pillow's.
@@ -62,14 +63,14 @@ def select(decoder: str) -> Decoder | None:
         return None
     name = "simplejpeg" if decoder == "auto" else decoder
     try:
-        found = {"simplejpeg": _simplejpeg, "torchcodec": _torchcodec}[name]()
+        function = {"simplejpeg": _simplejpeg, "torchcodec": _torchcodec}[name]()
     except (ImportError, OSError, RuntimeError) as error:  # torchcodec raises the latter where libraries are missing
         if decoder == "auto":
             return None
         raise DataError(f"data.decoder={name}: {name} cannot be imported ({str(error).splitlines()[0]}); install it "
                         f"with pip install 'vitwright[{EXTRAS[name]}]', or set data.decoder=auto") from None
-    if equals_pillow(found):
-        return found
+    if equals_pillow(function):
+        return function
     if decoder == "auto":
         return None
     raise DataError(f"data.decoder={name}: its pixels differ from those of Pillow {Image.__version__} on this machine, "
@@ -89,10 +90,10 @@ def equals_pillow(decoder: Decoder) -> bool:
                 expected.draft(None, size)
             expected = np.asarray(load_image(expected, "test image", False, FULL))
             try:
-                found = decoder(buffer.getvalue(), image.mode == "L", size)
-            except NotImplementedError:  # it cannot scale, so Pillow will
+                decoded = decoder(buffer.getvalue(), image.mode == "L", size)
+            except NotImplementedError:  # this decoder cannot scale; Pillow decodes these images
                 continue
-            if found.shape != expected.shape or not np.array_equal(found, expected):
+            if decoded.shape != expected.shape or not np.array_equal(decoded, expected):
                 return False
     return True
 

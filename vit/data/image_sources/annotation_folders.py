@@ -16,7 +16,7 @@ from vit.files.untrusted import LimitError, parse_json
 from vit.messages import override_for_shell
 
 MOST = 20  # JSON files that are read
-HEAD = 2**16  # bytes by which a file is recognized that is too large to be parsed
+HEAD = 2**16  # bytes at the start of a file too large to be parsed, by which its format is recognized
 COCO = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
 FILE_NAME = re.compile(rb'"file_name"\s*:\s*"([^"\\]+)"')
 
@@ -25,8 +25,8 @@ def check_no_annotations(root: Path | Archive, files: ImageFiles, directory: str
     """Checks that no file among the images states their labels, so that folders are classes.
 
     Args:
-        directory: the folder below the root, "" for the root itself, of which `folders` would be the classes. They are,
-            if files with labels have these names.
+        directory: the folder below the root, "" for the root itself.
+        folders: its subfolders, which would be the classes; they are, if the labels in the files have these names.
 
     Raises:
         DataError: there is such a file, in the format of COCO, Label Studio, YOLO or Pascal VOC.
@@ -48,7 +48,7 @@ def check_no_annotations(root: Path | Archive, files: ImageFiles, directory: str
 
 
 def _stated(root: Path | Archive, name: str) -> tuple[str, set[str], str]:
-    """The format of a JSON file, "" for any other, its labels, none if they are unknown, and its first image."""
+    """The format of a JSON file ("" for any other file), its labels (none if they are unknown), and its first image."""
     try:
         data = read_entry(root / name)
         content = parse_json(data.decode("utf-8-sig"))
@@ -68,7 +68,7 @@ def _stated(root: Path | Archive, name: str) -> tuple[str, set[str], str]:
 
 
 def _table(root: Path | Archive, name: str, image: str, files: ImageFiles) -> str:
-    """The overrides that read the file, with the folder of its images where this is another one."""
+    """The overrides that read the file, with the folder of its images if that is not the folder of the file."""
     if isinstance(root, Archive):
         return "data=table after extracting the archive"
     images, known = set(files.images), [os.path.dirname(name), *files.folders]

@@ -72,8 +72,7 @@ def _resolve(root: Path, names: Sequence[str], search: "_SimilarNames") -> tuple
 
 
 def _stale_folders(root: Path, names: Sequence[str], search: "_SimilarNames") -> list[str]:
-    """The fewest of the folders with which all names begin without which the first one is a file; [] if there are none.
-    """
+    """The shortest list of shared leading folders whose removal makes the first name a file; [] if there is none."""
     shared = os.path.commonprefix([_parts(name)[:-1] for name in names])
     for count in range(1, len(shared) + 1):
         rest = "/".join(_parts(names[0])[count:])

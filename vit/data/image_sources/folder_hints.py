@@ -1,4 +1,4 @@
-"""Parts of messages about folders without class folders: where the classes are, by the files that are there."""
+"""Hints in messages about folders without class folders: where the classes may be, judged by the files found."""
 
 import os
 import re
@@ -25,7 +25,7 @@ NUMBER = re.compile(r"[\W_]*\d+\)?$")  # cat.17, cat_17, cat (17)
 
 
 def inner_classes(root: Path | Archive, files: ImageFiles) -> str:
-    """The only folder with images, if they are in two or more folders in it, which may be the classes."""
+    """The hint that the only folder with images has two or more folders, which may be the classes; else ""."""
     outer, inner = _folders_of_images(files, "")
     if isinstance(root, Archive) or not inner:
         return ""
@@ -34,7 +34,7 @@ def inner_classes(root: Path | Archive, files: ImageFiles) -> str:
 
 
 def deeper_classes(directory: str, files: ImageFiles) -> str:
-    """For the folder of a split, out of whose only folder with images the classes must be moved; "" otherwise."""
+    """The hint that the classes of a split are one folder too deep, all in its only folder with images; else ""."""
     outer, inner = _folders_of_images(files, directory)
     inside = os.path.join(directory, outer)
     if not inner:
@@ -44,10 +44,10 @@ def deeper_classes(directory: str, files: ImageFiles) -> str:
 
 
 def other_source(root: Path | Archive, files: ImageFiles) -> str:
-    """The data set that reads a folder without class folders."""
+    """The hint which data set reads a folder without class folders; "" if none does."""
     names = sorted({name for name, _ in files.left_out}, key=_likeliness)
     suffixes = {os.path.splitext(name)[1].lower() for name in names}
-    archive = isinstance(root, Archive)  # of which only a folder of classes is read
+    archive = isinstance(root, Archive)  # from archives only class folders are read
 
     def data(kind: str, key: str, path: object) -> str:
         return f"data={kind} {'after extracting the archive' if archive else override_for_shell(key, path)}"
@@ -84,7 +84,7 @@ def with_its_splits(table: Path) -> Path:
 
 
 def classes_in_names(files: ImageFiles, directory: str) -> str:
-    """The classes that the names of the images in a folder seem to state, such as cat.0.jpg; "" if there are none."""
+    """The hint that names of images such as cat.0.jpg seem to contain the classes; "" if they do not."""
     names = [os.path.basename(name) for name in files.images if os.path.dirname(name) == directory]
     found = {NUMBER.sub("", os.path.splitext(name)[0]) for name in names}
     if "" in found or not 2 <= len(found) <= len(names) / 2:
@@ -168,5 +168,5 @@ def _first_rows(file: Path, count: int = 50) -> list[list[str]]:
 
 
 def _likeliness(name: str) -> tuple[bool, bool, bool, str]:
-    """Sort key: files that may state labels first, those that may not last."""
+    """Sort key: files whose names suggest labels first, other files last."""
     return bool(NOT_LABELS.search(name)), not LABELS.search(name), name.lower().endswith(".json"), name

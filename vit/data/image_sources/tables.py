@@ -235,7 +235,7 @@ def _folder_of_images(path: Path, content: Content, root: Path, key: str, option
 
 
 def _warn_about_unused_splits(path: Path, columns: dict[Column, Any]) -> None:
-    """A warning if one of the columns, none of which is read, has the names of splits."""
+    """A warning if one of the columns, which are not read, contains only names of splits."""
     unused = UnusedSplits(columns)
     for name, values in columns.items():
         unused.add(name, distinct(values))
@@ -358,7 +358,7 @@ def _check_encoded(path: Path, kind: Any) -> None:
 def _by_column(
     path: Path, whole: Split, column: Column, values: Sequence[Any], rows: np.ndarray
 ) -> dict[str, Split]:
-    """The samples, those of the `rows` of the table, by the split that the values of a column state for them."""
+    """The samples by split: the values of a column at the `rows` of the samples name their splits."""
     found = [split_of(clean_label(values[row]), column) for row in rows]
     if None in found:
         row = rows[found.index(None)]

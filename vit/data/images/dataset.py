@@ -130,8 +130,8 @@ class ImageDataset(Dataset):
         return batch | {"bad": bad} if bad else batch
 
     def cached_split(self) -> Split:
-        """The split, read from the cache if evaluation makes the same images of what that holds: of whole images, and
-        of those of the final size if they are not resized again.
+        """The split, read from the cache if evaluation gets the same images from it: from whole images, and from images
+        of the final size if they are not resized again.
         """
         final = self.images is not None or (self.store is not None and self.sizing is None)
         same = self.preprocessing.leaves_unchanged(*self.preprocessing.size) if final else (
@@ -147,7 +147,7 @@ class ImageDataset(Dataset):
         return self.store.get(i) if self.decoded is None else self.decoded[i]
 
     def filler(self) -> Batch:
-        """A blank image, marked by epoch 1 as the padding of evaluation is."""
+        """A blank image, marked with epoch 1 like the padding of evaluation batches."""
         image = torch.zeros((self.preprocessing.channels, *self.preprocessing.size), dtype=torch.uint8)
         first = torch.zeros(1, dtype=torch.int64)
         images = self.preprocessing.batch([image])

@@ -51,9 +51,9 @@ class DeviceImages(ImageDataset):
     def add_images(self, batch: Batch) -> Batch:
         """The batch with "image" (B,C,H,W) uint8, on the device of its "index" (B,), in place of "images"."""
         self.images = self.images.to(batch["index"].device)  # a copy for the first batch only
-        found = {**batch, "image": self.images.index_select(0, batch["index"])}
-        del found["images"]
-        return found
+        result = {**batch, "image": self.images.index_select(0, batch["index"])}
+        del result["images"]
+        return result
 
     def _select(self, index: Tensor) -> None:
         """Nothing on the host; see `add_images`."""

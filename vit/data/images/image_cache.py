@@ -36,7 +36,7 @@ MAGIC = b"VITIMAG1"
 SUFFIX = ".images"
 ROWS = 256  # fewest samples of a file
 FILES = 256  # most files of a split: each is open while it is used
-IN_USE = 24 * 3600  # seconds after its last use in which a file is not deleted to make room
+IN_USE = 24 * 3600  # a file is not deleted to make room within so many seconds of its last use
 SAMPLED = 8  # images from which the size is estimated
 
 

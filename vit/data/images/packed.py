@@ -121,8 +121,8 @@ def nearest_grid(height: int, width: int, patch_size: tuple[int, int], max_patch
     """(rows, columns) of at most `max_patches` patches for an image of this size.
 
     At the largest scale at which the area of the image fits, one side is rounded down or up, and the other side is the
-    nearest to the aspect ratio. Of these grids the one with the smallest distortion is chosen, of which 4 % count as
-    much as 16 % fewer patches.
+    nearest to the aspect ratio. The grid with the lowest cost is chosen: a distortion of 4 % costs as much as 16 %
+    fewer patches.
     """
     tall, wide = height * patch_size[1], width * patch_size[0]  # their ratio is that of rows to columns
     row, column = (min(max(1, math.isqrt(max_patches * a // b)), max_patches) for a, b in ((tall, wide), (wide, tall)))

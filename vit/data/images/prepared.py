@@ -21,7 +21,7 @@ from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import resize_box
 from vit.data.splits.split import Raw, Split
 
-VERSION = 1  # increased when the pixels change
+VERSION = 1  # increase it when the pixels change
 
 
 @dataclass(frozen=True)

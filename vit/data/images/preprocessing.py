@@ -1,4 +1,7 @@
-"""The preprocessing of images for a model, identical in training and inference."""
+"""The preprocessing of images for a model, identical in training and inference.
+
+The mean and std of ImageNet and CLIP are in `vit.exchange.preprocessing`.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -165,11 +168,11 @@ class Preprocessing(StoredPreprocessing):
         if isinstance(raw, bytes):
             header = open_image(raw, name, self.max_pixels)
             if not self.exif or _orientation(header) == 1:
-                found = jpeg_decoders.decode(raw, header, self._draft_size(header, min_scale), decoder)
-                if found is not None and header.mode == self.mode:
-                    return found
-                if found is not None:
-                    return np.array(Image.fromarray(found).convert(self.mode))
+                pixels = jpeg_decoders.decode(raw, header, self._draft_size(header, min_scale), decoder)
+                if pixels is not None and header.mode == self.mode:
+                    return pixels
+                if pixels is not None:
+                    return np.array(Image.fromarray(pixels).convert(self.mode))
         return np.array(self.decode(raw, name, min_scale))
 
     def high_bit_depth_values(self, raw: ImageLike, name: str = "") -> np.ndarray | None:

@@ -108,7 +108,7 @@ class PairDataset(Dataset):
         return batch | {"bad": bad} if unread else batch
 
     def filler(self) -> Batch:
-        """A pair without tokens to predict, marked by epoch 1 as the padding of evaluation is."""
+        """A pair without tokens to predict, marked with epoch 1 like the padding of evaluation batches."""
         return self.__getitems__(np.array([(1, ~0)]))
 
 

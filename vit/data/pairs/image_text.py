@@ -37,7 +37,7 @@ def image_text(
 
     Args:
         root: the folder that paths in the table are relative to; by default that of the table.
-        fractions: of train, val and test in a table without splits.
+        fractions: shares of train, val and test in a table without splits.
         on_empty: an image without text is an "error" or left out ("skip").
         on_bad_sample, on_unknown_split: the same for missing files, and for rows of other splits than train, val, test.
         strip: remove white space around the texts; runs of earlier versions, whose config lacks the key, did not.

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from vit.counters import hash_counters, permutation
-from vit.data.batching.batches import Epochs
-from vit.data.batching.loading import Fetching
+from vit.data.batching.batches import EndlessEpochs
+from vit.data.batching.loading import BatchLoader
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
 from vit.data.pairs.dataset import PairDataset
 
 
-class PairTrainBatches(Epochs):
+class PairTrainBatches(EndlessEpochs):
     """Endless epochs of batches of similar lengths, with every row once and the same number of batches in each epoch.
 
     Rows are shuffled, sorted by rounded lengths (a stable sort, so that each epoch has other batches), split where
@@ -65,7 +65,7 @@ class PairTrainBatches(Epochs):
         return np.stack([np.full(len(share), epoch), share], axis=1)
 
 
-class PairEvalBatches(Fetching):
+class PairEvalBatches(BatchLoader):
     """Every row once, sorted by length (`index` are the row numbers); all ranks get the same number of batches of the
     same size.
 

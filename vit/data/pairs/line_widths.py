@@ -33,6 +33,6 @@ def fitting_width(split: PairSplit, preprocessing: LinePreprocessing, limit: int
             widths.append(preprocessing.full_width(*line_size(split, i, preprocessing)))
         except BadImage:
             continue  # reported when the data set is built
-    found = min(max(widths), OUTLIER * float(np.percentile(widths, 99))) if widths else 0
+    widest = min(max(widths), OUTLIER * float(np.percentile(widths, 99))) if widths else 0
     edge = preprocessing.patch_size[1]
-    return -(-int(np.ceil(max(found, USUAL_ASPECT * preprocessing.height))) // edge) * edge
+    return -(-int(np.ceil(max(widest, USUAL_ASPECT * preprocessing.height))) // edge) * edge

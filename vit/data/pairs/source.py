@@ -146,7 +146,7 @@ def rows_by_split(
     Args:
         on_unknown: rows of other splits are an "error", or left out ("skip") and added to `left_out`.
         need_train: whether there must be rows of the split train.
-        column: of the values, see `split_of`.
+        column: the column of the values, see `split_of`.
 
     Raises:
         DataError: a value is unknown, or no row is of the split train.
@@ -155,15 +155,15 @@ def rows_by_split(
     if on_unknown not in ("error", "skip"):
         raise ValueError(f"on_unknown_split={on_unknown!r} is not one of error, skip")
     values = [value.strip().lower() for value in values]
-    found = np.array([split_of(value, column) or "" for value in values])
-    wrong = np.flatnonzero(found == "").tolist()
+    splits = np.array([split_of(value, column) or "" for value in values])
+    wrong = np.flatnonzero(splits == "").tolist()
     if wrong and on_unknown == "error":
         listed = ", ".join(name for names in SPLIT_NAMES.values() for name in names)
         raise DataError(f"{names[wrong[0]]}: split {values[wrong[0]]!r} is not one of {listed}; {len(wrong)} "
                         f"of {number_of(len(values), 'line')} have such splits")
     if left_out is not None:
         left_out += [(names[i], f"is of the split {values[i]!r}") for i in wrong]
-    parts = {key: np.flatnonzero(found == key) for key in SPLIT_NAMES if (found == key).any()}
+    parts = {key: np.flatnonzero(splits == key) for key in SPLIT_NAMES if (splits == key).any()}
     if "train" not in parts and need_train:
         raise DataError(
             f"{names[0]}: none of the {number_of(len(values), 'line')} is of the split train; splits found: "

@@ -58,7 +58,7 @@ def audit(
         seconds: limits decoding and hashing (None: no limit); all headers are read in any case.
         statistics: whether mean and std are computed, for which training images are resized: for photos, this takes
             longer than everything else. Not with `caches`.
-        caches: splits whose images, once decoded, are kept for training.
+        caches: splits whose decoded images are cached for training.
     """
     begun = time.monotonic()
     counts = {s: dict(zip(source.classes, source.counts(s).tolist(), strict=True)) for s in source.splits}
@@ -168,7 +168,7 @@ def _decode(
     caches: Mapping[str, Cache],
 ) -> None:
     """Decodes and hashes in a fixed random order over all splits; images with bad headers count as decoded. Training
-    images are added to the histogram, if there is one, or kept in the cache of their split.
+    images are added to the histogram, if there is one, or stored in the cache of their split.
     """
     end = math.inf if seconds is None else time.monotonic() + seconds
     headers = set(bad)
@@ -178,7 +178,7 @@ def _decode(
         decoders["train"] = preprocessing.image
 
     def load(sample: tuple[str, int]) -> tuple[str, int, Content | BadImage | None] | None:
-        """Split, row and content of a sample, without the content after a bad header; None after the time limit."""
+        """Split, row and content of a sample; no content if its header is bad. None after the time limit."""
         key, i = sample
         if time.monotonic() > end:
             return None

@@ -125,7 +125,7 @@ def _rows(key: str, path: Path, columns: Sequence[str]) -> list[tuple[int, tuple
     """Line and cells of each row of a file.
 
     Args:
-        key: of the configuration, which names the file.
+        key: the config key that names the file.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{key}: the file {path} does not exist; vit audit --labels writes one")
@@ -167,10 +167,11 @@ def _find(path: Path, line: int, name: str, positions: dict[str, list[tuple[str,
 def _encoded(
     path: Path, line: int, text: str, source: Source, index: dict[str, int], separator: str | None
 ) -> np.ndarray | int:
-    """The label of one class name, or of several names joined by the source's separator, which alone is no label.
+    """The label of one class name, or of several names joined by the source's separator; the separator alone means no
+    label.
 
     Args:
-        index: of each class by its name.
+        index: class name -> index.
         separator: None if an image has one label.
     """
     names = [text]

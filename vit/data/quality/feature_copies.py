@@ -100,8 +100,8 @@ def crop_pairs(
     space = Space(pixels, FINE)
     similarity = np.maximum(compare_windows(pixels, rows, columns, space, progress, CROPS),
                             compare_windows(pixels, columns, rows, space, progress, CROPS))
-    found = np.flatnonzero(similarity >= CROP_LIMIT)
-    return [(int(rows[k]), int(columns[k]), float(min(similarity[k], 1))) for k in found]
+    crops = np.flatnonzero(similarity >= CROP_LIMIT)
+    return [(int(rows[k]), int(columns[k]), float(min(similarity[k], 1))) for k in crops]
 
 
 def whitened(features: np.ndarray) -> Tensor:
@@ -121,7 +121,7 @@ def similar_pairs(
     """
     count, limit = len(vectors), FEATURE_LIMIT
     nearest, cosines = torch.zeros(count, dtype=torch.long), torch.full((count,), -1.0)
-    found: list[tuple[int, int, float]] = []
+    pairs: list[tuple[int, int, float]] = []
     for start in range(0, count, BLOCK):
         if progress:
             progress("compares features", start, count)
@@ -135,13 +135,13 @@ def similar_pairs(
             cosines[rows[better]], nearest[rows[better]] = best[better], position[better] + other
             similar[rows[:, None] > columns] = -1
             i, j = (similar >= limit).nonzero(as_tuple=True)
-            found += zip((i + start).tolist(), (j + other).tolist(), similar[i, j].tolist(), strict=True)
-            if len(found) > MAX_PAIRS:
-                found = sorted(found, key=lambda pair: -pair[2])[:MAX_PAIRS]
-                limit = found[-1][2]
+            pairs += zip((i + start).tolist(), (j + other).tolist(), similar[i, j].tolist(), strict=True)
+            if len(pairs) > MAX_PAIRS:
+                pairs = sorted(pairs, key=lambda pair: -pair[2])[:MAX_PAIRS]
+                limit = pairs[-1][2]
     if progress:
         progress("compares features", count, count)
     if limit > FEATURE_LIMIT:
         log.warning("more than %s pairs have similar features: those with a cosine of %.3f or more are listed",
                     f"{MAX_PAIRS:,}", limit)
-    return [(i, j, min(value, 1.0)) for i, j, value in found], nearest.numpy(), cosines.numpy()
+    return [(i, j, min(value, 1.0)) for i, j, value in pairs], nearest.numpy(), cosines.numpy()

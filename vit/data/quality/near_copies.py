@@ -131,11 +131,11 @@ def read_thumbnails(
         return thumbnail(image), min(image.size)
 
     results = zip(every, map_in_threads(read, every), strict=True)
-    for position, found in reported(results, "reads", len(every), progress):
-        if found is not None and found[0].std() >= FLAT:
-            pixels.append(found[0])
+    for position, result in reported(results, "reads", len(every), progress):
+        if result is not None and result[0].std() >= FLAT:
+            pixels.append(result[0])
             positions.append(position)
-            sides.append(found[1])
+            sides.append(result[1])
     stacked = np.stack(pixels) if pixels else np.zeros((0, GRID, GRID), np.uint8)
     return Thumbnails(stacked, positions, np.array(sides, np.int64))
 
@@ -208,26 +208,26 @@ def _unit(values: np.ndarray) -> np.ndarray:
 
 
 def _candidates(pixels: np.ndarray, progress: StageProgress | None) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs i < j of which a variant of one (whole or cropped, mirrored or not) is similar to the other."""
+    """The pairs i < j in which a variant of one image (whole or cropped, mirrored or not) is similar to the other."""
     space = Space(pixels, COARSE)
     windows = _windows(WINDOW, COARSE_OFFSETS, COARSE)
     pairs = [(space.whole, space.whole), *((rows, columns) for rows in windows for columns in windows)]
     starts = range(0, len(pixels), BLOCK)
     whole = _stacked(space.normalized(space.raw(pixels[s : s + BLOCK], *pairs[0])) for s in starts)
-    found = _MostSimilar(len(pixels))
+    similar = _MostSimilar(len(pixels))
     for number, (rows, columns) in enumerate(pairs):
         for start in starts:
             if progress:
                 progress("compares", number * len(pixels) + start, len(pairs) * len(pixels))
             raw = space.raw(pixels[start : start + BLOCK], rows, columns)
             for variant in (raw, raw * space.mirror):
-                found.add(torch.from_numpy(space.normalized(variant).astype(np.float32)), whole, start)
+                similar.add(torch.from_numpy(space.normalized(variant).astype(np.float32)), whole, start)
     if progress:
         progress("compares", len(pairs) * len(pixels), len(pairs) * len(pixels))
-    if found.limit > COARSE_LIMIT:
+    if similar.limit > COARSE_LIMIT:
         log.warning("more than %s pairs of images are similar: only those with a similarity of %.3f or more are "
-                    "compared again, so near copies may be missing", f"{MAX_CANDIDATES:,}", found.limit)
-    return np.divmod(found.codes, len(pixels))
+                    "compared again, so near copies may be missing", f"{MAX_CANDIDATES:,}", similar.limit)
+    return np.divmod(similar.codes, len(pixels))
 
 
 def _stacked(parts: Iterator[np.ndarray]) -> torch.Tensor:
@@ -288,8 +288,8 @@ def compare_windows(
         target = space.normalized(space.raw(pixels[columns[part]], space.whole, space.whole))
         for variants in (space.raw(image, space.whole, space.whole)[:, None], *(_cut(image, each) for each in stacks)):
             for each in (variants, variants * space.mirror):
-                found = np.einsum("nvd,nd->nv", space.normalized(each), target).max(1)
-                best[part] = np.maximum(best[part], found)
+                similarity = np.einsum("nvd,nd->nv", space.normalized(each), target).max(1)
+                best[part] = np.maximum(best[part], similarity)
     if progress:
         progress("verifies", len(rows), len(rows))
     return best

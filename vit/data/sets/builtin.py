@@ -35,8 +35,8 @@ def digits_of_scikit_learn() -> tuple[np.ndarray, np.ndarray]:
 
     The file is read directly, because the import of scikit-learn takes a second.
     """
-    found = importlib.util.find_spec("sklearn")
-    folders = [] if found is None else found.submodule_search_locations or []
+    spec = importlib.util.find_spec("sklearn")
+    folders = [] if spec is None else spec.submodule_search_locations or []
     file = next((path for path in (Path(each, DIGITS_FILE) for each in folders) if path.is_file()), None)
     if file is None:  # another release of scikit-learn
         from sklearn.datasets import load_digits
@@ -78,8 +78,8 @@ def imagenet(root: str | Path, val: float = 0.02, split_seed: int = 0) -> Source
     if not 0 <= val < 1:
         raise DataError(f"data.val={val} must be a fraction of the training images, at least 0 and below 1")
     root = _existing(root, "imagenet")
-    found = parquet_splits(root, None)
-    source = Source("imagenet", *found) if found else _class_folders(root, val, split_seed)
+    parquet = parquet_splits(root, None)
+    source = Source("imagenet", *parquet) if parquet else _class_folders(root, val, split_seed)
     splits = dict(source.splits)
     if "val" in splits and "test" not in splits:
         splits["test"] = splits.pop("val")
@@ -100,9 +100,9 @@ def _named(
     """Reads Parquet, IDX or torchvision's layout, whichever exists."""
     folder_name, torchvision_name = layout
     root = _fetched(root, torchvision_name) if download else _existing(root, name)
-    found = parquet_splits(root, classes)
-    if found:
-        classes, splits = found
+    parquet = parquet_splits(root, classes)
+    if parquet:
+        classes, splits = parquet
     elif "MNIST" in folder_name:
         splits = _idx_splits(name, root, folder_name)
     else:

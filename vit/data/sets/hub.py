@@ -78,7 +78,7 @@ def hub(
     pinned = {} if root else {"revision": _resolve_commit(found, repo, revision)}
     title = repo.split("/")[-1] if repo else Path(root).expanduser().resolve().name
     parts, left_out = _select_splits(name, found, splits)
-    classes, made = None, {}
+    classes, splits_of_source = None, {}
     for key, rows in parts.items():
         columns = _find_image_column(name, rows, image), _find_label_column(name, rows, label)
         labels = rows[columns[1]][:]
@@ -89,11 +89,11 @@ def hub(
         # val and test are matched with the classes of train, in their order
         stored = _class_names(rows.features[columns[1]])
         classes, numbers = encode_labels(f"{name} {key}", labels, label_separator, stored, classes)
-        made[key] = _make_split(rows, columns[0], numbers, key, Path(root).expanduser() if root else None)
-    if list(made) == ["train"]:
-        return Source(title, classes, three_ways(made["train"], fractions, split_seed), left_out, pinned)
+        splits_of_source[key] = _make_split(rows, columns[0], numbers, key, Path(root).expanduser() if root else None)
+    if list(splits_of_source) == ["train"]:
+        return Source(title, classes, three_ways(splits_of_source["train"], fractions, split_seed), left_out, pinned)
     fraction = validation_fraction(fractions)
-    return Source(title, classes, with_validation(made, None, fraction, split_seed), left_out, pinned)
+    return Source(title, classes, with_validation(splits_of_source, None, fraction, split_seed), left_out, pinned)
 
 
 def _import_datasets() -> Any:
@@ -160,7 +160,7 @@ def _hub_responds(repo: str, revision: str | None) -> bool:
 
 @contextlib.contextmanager
 def _offline(datasets: Any) -> Iterator[None]:
-    """The library reads its cache, as with HF_HUB_OFFLINE=1, which it looks up when it is imported."""
+    """Within the context the library reads its cache only, as if HF_HUB_OFFLINE=1 had been set before its import."""
     before, datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE, True
     try:
         yield

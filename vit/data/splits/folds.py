@@ -11,7 +11,7 @@ from vit.data.identity import hash_positions
 from vit.messages import number_of
 
 ROUNDS = 4  # rounds of moving samples between folds; one or two suffice unless there are few groups
-CLASS_SLACK, TOTAL_SLACK = 0.5, 0.25  # by which a fold may differ from its share of a class, and of all samples
+CLASS_SLACK, TOTAL_SLACK = 0.5, 0.25  # maximum deviation of a fold from its share of a class, and of all samples
 GROUP_LIMIT = 1.5  # largest group relative to a fold; a larger one would be most of two folds
 
 
@@ -21,10 +21,10 @@ def parse_fold(text: str) -> tuple[int, int]:
     Raises:
         DataError: it is not of this form, or k or n is out of range.
     """
-    found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(text))
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(text))
+    if match is None:
         raise DataError(f"data.fold={text} is not k/n, such as 1/5 for the first of 5 folds")
-    k, n = map(int, found.groups())
+    k, n = map(int, match.groups())
     if n < 2:
         raise DataError(f"data.fold={text}: {number_of(n, 'fold')}; there must be 2 or more")
     if not 1 <= k <= n:
@@ -69,14 +69,14 @@ class _Balance:
         self.folds = folds
         self.fold = np.minimum((self.hashes * folds).astype(np.int64), folds - 1)
         self.width = (labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1) + 1
-        rows, owners = np.nonzero(labels) if labels.ndim == 2 else (np.arange(len(labels)), labels)
+        rows, indices = np.nonzero(labels) if labels.ndim == 2 else (np.arange(len(labels)), labels)
         units = np.concatenate([self.unit[rows], self.unit])
-        owners = np.concatenate([owners, np.full(len(labels), self.width - 1)])
-        codes, self.entry_count = np.unique(units * self.width + owners, return_counts=True)
+        indices = np.concatenate([indices, np.full(len(labels), self.width - 1)])
+        codes, self.entry_count = np.unique(units * self.width + indices, return_counts=True)
         self.entry_unit, self.entry_class = np.divmod(codes, self.width)  # an entry per class of each unit
         self.starts = np.searchsorted(self.entry_unit, np.arange(len(self.hashes) + 1))
         classes, entries = rows_by_class(self.entry_class)
-        self.members = {owner: self.entry_unit[each] for owner, each in zip(classes.tolist(), entries, strict=True)}
+        self.members = {c: self.entry_unit[each] for c, each in zip(classes.tolist(), entries, strict=True)}
         self.counts = self._count()
         totals = self.counts.sum(0)
         self.present, share = totals > 0, totals / folds
@@ -116,45 +116,45 @@ class _Balance:
         """Moves units until all counts are within their bounds, as far as single moves achieve it."""
         for _ in range(ROUNDS):
             before = self.fold.copy()
-            for owner in np.argsort(self.counts.sum(0), kind="stable"):  # rare classes have the least choice
-                for fold in np.flatnonzero(self.counts[:, owner] < self.lower[owner]):
-                    self._fill(fold, owner)
-                for fold in np.flatnonzero(self.counts[:, owner] > self.upper[owner]):
-                    self._reduce(fold, owner)
+            for class_index in np.argsort(self.counts.sum(0), kind="stable"):  # rare classes have the least choice
+                for fold in np.flatnonzero(self.counts[:, class_index] < self.lower[class_index]):
+                    self._fill(fold, class_index)
+                for fold in np.flatnonzero(self.counts[:, class_index] > self.upper[class_index]):
+                    self._reduce(fold, class_index)
             if np.array_equal(before, self.fold):
                 return
 
-    def _fill(self, fold: int, owner: int) -> None:
-        units = self.members[owner]
+    def _fill(self, fold: int, class_index: int) -> None:
+        units = self.members[class_index]
         units = units[self.fold[units] != fold]
         for unit in units[np.argsort(self._distance(units, fold), kind="stable")]:
-            if self.counts[fold, owner] >= self.lower[owner]:
+            if self.counts[fold, class_index] >= self.lower[class_index]:
                 return
-            self._move(unit, fold, owner)
+            self._move(unit, fold, class_index)
 
-    def _reduce(self, fold: int, owner: int) -> None:
-        units = self.members[owner]
+    def _reduce(self, fold: int, class_index: int) -> None:
+        units = self.members[class_index]
         units = units[self.fold[units] == fold]
         for unit in units[np.argsort(self.hashes[units], kind="stable")]:
-            if self.counts[fold, owner] <= self.upper[owner]:
+            if self.counts[fold, class_index] <= self.upper[class_index]:
                 return
-            self._move(unit, int(self.counts[:, owner].argmin()), owner)
+            self._move(unit, int(self.counts[:, class_index].argmin()), class_index)
 
     def _distance(self, units: np.ndarray, fold: int) -> np.ndarray:
         """The distance of the units' hashes from the middle of the fold's interval, on a circle."""
         away = np.abs(self.hashes[units] - (fold + 0.5) / self.folds)
         return np.minimum(away, 1 - away)
 
-    def _move(self, unit: int, fold: int, owner: int) -> None:
-        """Moves a unit for the sake of a class `owner`, unless another class of it would fall below its lower bound, or
-        rise above its upper one. The total comes last, so it does not prevent a move for a class.
+    def _move(self, unit: int, fold: int, class_index: int) -> None:
+        """Moves a unit to correct the count of one class, unless another class of the unit would fall below its lower
+        bound or rise above its upper one. The total is corrected last, so it does not prevent a move for a class.
         """
         entries = slice(self.starts[unit], self.starts[unit + 1])
-        owners, number, origin = self.entry_class[entries], self.entry_count[entries], self.fold[unit]
-        left, joined = self.counts[origin, owners] - number, self.counts[fold, owners] + number
-        worse = (left < self.lower[owners]) | (joined > np.maximum(self.upper[owners], left + number))
-        if (worse & ((owners < self.width - 1) | (owner == self.width - 1))).any():
+        indices, number, origin = self.entry_class[entries], self.entry_count[entries], self.fold[unit]
+        left, joined = self.counts[origin, indices] - number, self.counts[fold, indices] + number
+        worse = (left < self.lower[indices]) | (joined > np.maximum(self.upper[indices], left + number))
+        if (worse & ((indices < self.width - 1) | (class_index == self.width - 1))).any():
             return
         self.fold[unit] = fold
-        self.counts[origin, owners] -= number
-        self.counts[fold, owners] += number
+        self.counts[origin, indices] -= number
+        self.counts[fold, indices] += number

@@ -60,8 +60,8 @@ class Grouping:
         if pattern.groups == 0:
             raise DataError(f"data.group={self.group} has no capture group, a part in parentheses that finds the group "
                             "of a file; write one, such as '(patient[0-9]+)_'")
-        found = (pattern.search(name.replace("\\", "/")) for name in names)
-        return [(match[1] or "") if match else "" for match in found]
+        matches = (pattern.search(name.replace("\\", "/")) for name in names)
+        return [(match[1] or "") if match else "" for match in matches]
 
 
 def has_column(samples: Split) -> bool:
@@ -76,9 +76,9 @@ def group_keys(source: Source, group: str | int) -> dict[str, list[str]]:
         DataError: as `Grouping.keys`; or no sample has a group, or all have the same one.
     """
     grouping = Grouping(group)
-    found = {split: grouping.keys(source, split) for split in source.splits}
-    _check_and_log_groups(source, group, [key for each in found.values() for key in each], found)
-    return found
+    keys = {split: grouping.keys(source, split) for split in source.splits}
+    _check_and_log_groups(source, group, [key for each in keys.values() for key in each], keys)
+    return keys
 
 
 def _check_and_log_groups(source: Source, group: str | int, every: Sequence[str], found: dict[str, list[str]]) -> None:
@@ -110,8 +110,8 @@ def _check_and_log_groups(source: Source, group: str | int, every: Sequence[str]
 
 
 def check_apart(source: Source, found: dict[str, list[str]], group: str | int) -> None:
-    """Checks that no group is in two splits that the data itself states. Samples without a group are not compared; the
-    run counts equal ones.
+    """Checks that no group is in two of the predefined splits of the data. Samples without a group are not compared;
+    the run counts equal ones.
 
     Raises:
         DataError: names the first such group and its splits.

@@ -46,14 +46,14 @@ def match_splits(where: object, names: Iterable[str]) -> dict[str, str]:
     Raises:
         DataError: two names denote the same split.
     """
-    found: dict[str, str] = {}
+    matched: dict[str, str] = {}
     for name in names:
         key = next((key for key, conventional in SPLIT_NAMES.items() if name.lower() in conventional), None)
-        if key in found:
-            raise DataError(f"{where}: both {found[key]} and {name} exist; keep one of them for {key}")
+        if key in matched:
+            raise DataError(f"{where}: both {matched[key]} and {name} exist; keep one of them for {key}")
         if key is not None:
-            found[key] = name
-    return {key: found[key] for key in SPLIT_NAMES if key in found}
+            matched[key] = name
+    return {key: matched[key] for key in SPLIT_NAMES if key in matched}
 
 
 def warn_without_effect(options: Mapping[str, object], reason: str) -> None:
@@ -64,13 +64,13 @@ def warn_without_effect(options: Mapping[str, object], reason: str) -> None:
 
 def similar_splits(names: Iterable[str]) -> dict[str, str]:
     """Split → the first of `names` that contains one of its names as a word: seg_train, testset, TrainImages."""
-    found: dict[str, str] = {}
+    similar: dict[str, str] = {}
     for name in names:
         parts = [part.lower().removesuffix("set") for part in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)]
         for key, conventional in SPLIT_NAMES.items():
             if any(part in conventional for part in parts):
-                found.setdefault(key, name)
-    return found
+                similar.setdefault(key, name)
+    return similar
 
 
 class UnusedSplits:

@@ -72,33 +72,35 @@ def restore_splits(
     Raises:
         DataError: compared samples are missing or have another label or content; names the first and the `fix`.
     """
-    found = _Search(source, recorded)
-    rows = {key: found.rows(key, compared is None or key in compared) for key in recorded}
-    if found.problems:
-        raise DataError(_problem(source.name, found.problems, sum(map(len, recorded.values())), fix))
-    splits = {key: found.take(key, selected) for key, selected in rows.items() if len(selected)}
-    rest = [found.names[i] for i in np.setdiff1d(np.arange(len(found.names)), np.concatenate(list(rows.values())))]
+    search = _Search(source, recorded)
+    rows = {key: search.rows(key, compared is None or key in compared) for key in recorded}
+    if search.problems:
+        raise DataError(_problem(source.name, search.problems, sum(map(len, recorded.values())), fix))
+    splits = {key: search.take(key, selected) for key, selected in rows.items() if len(selected)}
+    rest = [search.names[i] for i in np.setdiff1d(np.arange(len(search.names)), np.concatenate(list(rows.values())))]
     known = {to_nfc(name): reason for name, reason in (left_out or {}).items()}
     new = [(name, NEW) for name in rest if to_nfc(name) not in known]
-    made = replace(source, **_without_new_classes(source, splits), left_out=[*source.left_out, *new])
+    restored = replace(source, **_without_new_classes(source, splits), left_out=[*source.left_out, *new])
     again = [(name, known[to_nfc(name)]) for name in rest if to_nfc(name) in known]
-    return replace(made, unreadable=[*made.unreadable, *again]) if again and isinstance(made, Source) else made
+    if again and isinstance(restored, Source):
+        return replace(restored, unreadable=[*restored.unreadable, *again])
+    return restored
 
 
 def _without_new_classes(source: AnySource, splits: dict) -> dict:
     """The fields `splits` and `classes` of a source, without the classes that no sample of the splits has."""
     if not isinstance(source, Source):
         return {"splits": splits}
-    kept = np.zeros(len(source.classes), bool)
+    remaining = np.zeros(len(source.classes), bool)
     for split in splits.values():
         several = split.labels.ndim == 2
-        kept |= split.labels.any(axis=0) if several else np.bincount(split.labels, minlength=len(kept)) > 0
-    if kept.all():
+        remaining |= split.labels.any(axis=0) if several else np.bincount(split.labels, minlength=len(remaining)) > 0
+    if remaining.all():
         return {"splits": splits}
-    numbers = np.cumsum(kept) - 1
-    labels = {key: split.labels[:, kept] if split.labels.ndim == 2 else numbers[split.labels]
+    numbers = np.cumsum(remaining) - 1
+    labels = {key: split.labels[:, remaining] if split.labels.ndim == 2 else numbers[split.labels]
               for key, split in splits.items()}
-    return {"classes": [name for name, is_kept in zip(source.classes, kept, strict=True) if is_kept],
+    return {"classes": [name for name, is_kept in zip(source.classes, remaining, strict=True) if is_kept],
             "splits": {key: replace(split, labels=labels[key]) for key, split in splits.items()}}
 
 
@@ -123,13 +125,13 @@ class _Search:
         """Indices of the recorded samples of a split; with `strict`, samples that are not found are added to
         `problems`.
         """
-        found = [self._by_name(entry, strict) for entry in self.recorded[key]]
+        indices = [self._by_name(entry, strict) for entry in self.recorded[key]]
         for position, entry in enumerate(self.recorded[key]):
-            if found[position] is None and not self.named and entry.fingerprint:
-                found[position] = self._by_content(entry)
-            if found[position] is None and strict:
+            if indices[position] is None and not self.named and entry.fingerprint:
+                indices[position] = self._by_content(entry)
+            if indices[position] is None and strict:
                 self.problems.append((entry.name, self._reason(entry)))
-        return np.array([i for i in found if i is not None], dtype=np.int64)
+        return np.array([i for i in indices if i is not None], dtype=np.int64)
 
     def take(self, key: str, rows: np.ndarray):
         """The samples as a split; the existing split if it has the same samples."""
@@ -219,8 +221,8 @@ def _escaped(cell: str) -> str:
 def _unescaped(cell: str) -> str:
     if "\\" not in cell:
         return cell
-    found, escaped = [], False
+    characters, escaped = [], False
     for char in cell:
-        found.append(UNESCAPES.get(char, char) if escaped else "" if char == "\\" else char)
+        characters.append(UNESCAPES.get(char, char) if escaped else "" if char == "\\" else char)
         escaped = char == "\\" and not escaped
-    return "".join(found)
+    return "".join(characters)

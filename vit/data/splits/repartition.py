@@ -1,4 +1,4 @@
-"""The splits of a source made anew: one of n folds as test split, or groups that stay together."""
+"""New splits of a source: one of n folds as the test split, or splits that keep groups together."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from vit.data.splits.groups import check_apart, group_keys
 from vit.data.splits.split import keys
 from vit.data.splits.splitting import assign_splits, validation_fraction
 
-POOL = ("train", "val")  # splits of which folds are made
+POOL = ("train", "val")  # splits that are divided into folds
 
 
 class Partition(NamedTuple):
@@ -32,9 +32,9 @@ class Partition(NamedTuple):
 def repartition(source: Source, partition: Partition) -> Source:
     """The source with new splits.
 
-    With a fold k/n, all samples of train and val (of all data where it states no splits) are divided into n folds; the
-    k-th is "test", and "val" is held out of the others. A test split that the data states is left out. Without a fold,
-    splits that were made by `fractions` are made again from whole groups; splits that the data states are only checked.
+    With a fold k/n, all samples of train and val (of all data if it has no predefined splits) are divided into n folds;
+    the k-th is "test", and "val" is held out of the others. A predefined test split is left out. Without a fold, splits
+    that were made by `fractions` are made again from whole groups; predefined splits are only checked.
 
     Raises:
         DataError: as `parse_fold`, `assign_folds`, `group_keys` and `check_apart`.
@@ -42,14 +42,14 @@ def repartition(source: Source, partition: Partition) -> Source:
     fold = None if partition.fold is None else parse_fold(partition.fold)
     if fold is not None:
         return _with_fold(source, fold, partition)
-    found = group_keys(source, partition.group)
+    groups = group_keys(source, partition.group)
     if partition.undivided and set(source.splits) == {"train"}:
-        return _divided(source, found["train"], partition.fractions, partition.seed)
+        return _divided(source, groups["train"], partition.fractions, partition.seed)
     if partition.undivided and "val" in source.splits:  # stated by the data
-        check_apart(source, found, partition.group)
+        check_apart(source, groups, partition.group)
         return source
-    pool, pooled = _pool(source, found)
-    stated = {key: each for key, each in found.items() if key not in POOL}
+    pool, pooled = _pool(source, groups)
+    stated = {key: each for key, each in groups.items() if key not in POOL}
     check_apart(source, {"train": pooled, **stated}, partition.group)
     share = _val_share(source, partition)
     divided = _divided(pool, pooled, (1 - share, share, 0.0), partition.seed)

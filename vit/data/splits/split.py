@@ -18,7 +18,7 @@ class Split:
     """Samples of one split: `labels` (N,) int64, `names`, and `read(i)` → encoded bytes or a pixel array (H,W[,C]).
 
     If samples may have several labels or none, `labels` is (N,classes) bool. `pixels` (N,H,W[,C]) is set if all
-    samples are decoded in memory with one size. `groups`: the group of each sample, where the data states one.
+    samples are decoded in memory with one size. `groups`: the group of each sample, if the data has groups.
     """
 
     labels: np.ndarray

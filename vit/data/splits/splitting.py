@@ -76,14 +76,14 @@ class _Rebalancer:
     def __init__(self, part: np.ndarray, hashes: np.ndarray, labels: np.ndarray, fractions: Sequence[float]):
         self.part, self.hashes, self.fractions = part, hashes, fractions
         self.classes = labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
-        rows, owners = np.nonzero(labels) if labels.ndim == 2 else (np.arange(len(labels)), labels)
+        rows, indices = np.nonzero(labels) if labels.ndim == 2 else (np.arange(len(labels)), labels)
         # one entry for each label of each sample, and one entry per sample for the extra class "all"
         self.rows = np.concatenate([rows, np.arange(len(labels))])
-        self.owners = np.concatenate([owners, np.full(len(labels), self.classes)])
-        self.first = np.searchsorted(rows, np.arange(len(labels) + 1))  # of the entries of a row, besides that of "all"
-        classes, entries = rows_by_class(self.owners)
-        found = {owner: self.rows[each] for owner, each in zip(classes.tolist(), entries, strict=True)}
-        self.members = defaultdict(lambda: np.zeros(0, np.int64), found)
+        self.entry_classes = np.concatenate([indices, np.full(len(labels), self.classes)])
+        self.first = np.searchsorted(rows, np.arange(len(labels) + 1))  # first entry of each row, without "all"
+        classes, entries = rows_by_class(self.entry_classes)
+        members = {c: self.rows[each] for c, each in zip(classes.tolist(), entries, strict=True)}
+        self.members = defaultdict(lambda: np.zeros(0, np.int64), members)
         self.by_hash = np.argsort(hashes, kind="stable")
         self.sorted_hashes = hashes[self.by_hash]
         self.counts = self._count()  # (3,classes+1)
@@ -92,22 +92,22 @@ class _Rebalancer:
     def ensure(self) -> None:
         self._fill(TRAIN)  # first, since a class without training samples cannot be learned
         for number in (TEST, VAL):
-            for owner in np.flatnonzero(self.counts[number] > self.upper[number]):
-                rows = self.members[owner]
+            for class_index in np.flatnonzero(self.counts[number] > self.upper[number]):
+                rows = self.members[class_index]
                 rows = rows[self.part[rows] == number]
-                self._move(rows, TRAIN, lambda n=number, c=owner: self.counts[n, c] <= self.upper[n, c])
+                self._move(rows, TRAIN, lambda n=number, c=class_index: self.counts[n, c] <= self.upper[n, c])
         for number in (TEST, VAL):
             self._fill(number)
 
     def _fill(self, number: int) -> None:
-        for owner in np.flatnonzero(self.counts[number] < self.lower[number]):
-            rows = self.members[owner]
+        for class_index in np.flatnonzero(self.counts[number] < self.lower[number]):
+            rows = self.members[class_index]
             rows = rows[self.part[rows] != number]
-            self._move(rows, number, lambda c=owner: self.counts[number, c] >= self.lower[number, c])
+            self._move(rows, number, lambda c=class_index: self.counts[number, c] >= self.lower[number, c])
 
     def _count(self) -> np.ndarray:
         width = self.classes + 1
-        codes = self.part[self.rows] * width + self.owners
+        codes = self.part[self.rows] * width + self.entry_classes
         return np.bincount(codes, minlength=3 * width).reshape(3, width)
 
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -146,15 +146,15 @@ class _Rebalancer:
         """
         labels = [np.arange(self.first[row], self.first[row + 1]) for row in together]
         entries = np.concatenate([*labels, len(self.rows) - len(self.part) + together])
-        owners, column = np.unique(self.owners[entries], return_inverse=True)
-        parts, moved = self.part[self.rows[entries]], np.zeros((3, len(owners)), np.int64)
+        indices, column = np.unique(self.entry_classes[entries], return_inverse=True)
+        parts, moved = self.part[self.rows[entries]], np.zeros((3, len(indices)), np.int64)
         np.add.at(moved, (parts, column), 1)
-        short = (self.counts[:, owners] - moved < self.lower[:, owners]) & (moved > 0)
+        short = (self.counts[:, indices] - moved < self.lower[:, indices]) & (moved > 0)
         if short[TRAIN].any() or number != TRAIN and short.any():
             return
         self.part[together] = number
-        self.counts[:, owners] -= moved
-        self.counts[number, owners] += moved.sum(0)
+        self.counts[:, indices] -= moved
+        self.counts[number, indices] += moved.sum(0)
 
 
 def hold_out(labels: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -43,10 +43,10 @@ def corpus(
     splits = {}
     for key, name in (("train", train), ("val", val), ("test", test)):
         names = [name] if name else [f"{conventional}.txt" for conventional in SPLIT_NAMES[key]]
-        found = [path for path in (find_file(root / n) for n in names) if path]
-        check_single(root, key, [path.name for path in found])
-        if found:
-            splits[key] = _read(found[0])
+        files = [path for path in (find_file(root / n) for n in names) if path]
+        check_single(root, key, [path.name for path in files])
+        if files:
+            splits[key] = _read(files[0])
         elif name or key == "train":
             raise FileNotFoundError(f"data.{key}: {root} has no {names[0]}[.gz]; name the file with data.{key}=NAME")
     splits = _split(root, splits["train"], fractions, split_seed) if set(splits) == {"train"} else splits
@@ -55,11 +55,11 @@ def corpus(
 
 def _read(path: Path) -> CorpusSplit:
     lines = read_lines(path)
-    full = np.array([bool(line.strip()) for line in lines], dtype=bool)
-    if not full.any():
+    nonempty = np.array([bool(line.strip()) for line in lines], dtype=bool)
+    if not nonempty.any():
         raise DataError(f"{path}: has 0 sentences; expected one per line")
-    rows = np.flatnonzero(full)
-    return CorpusSplit(PackedStrings([lines[i] for i in rows]), line_names(path, rows + 1), np.cumsum(~full)[rows])
+    rows = np.flatnonzero(nonempty)
+    return CorpusSplit(PackedStrings([lines[i] for i in rows]), line_names(path, rows + 1), np.cumsum(~nonempty)[rows])
 
 
 def _split(path: Path, whole: CorpusSplit, fractions: Sequence[float], seed: int) -> dict[str, CorpusSplit]:

@@ -24,7 +24,7 @@ class TextSplit:
     Args:
         labels: (N,) int64.
         texts: one column of N texts, or two for pairs.
-        groups: the group of each sample, if the data states groups.
+        groups: the group of each sample, if the data has groups.
     """
 
     labels: np.ndarray

@@ -58,11 +58,11 @@ def tokenize(
     check_several("texts", texts)
     parts, lengths = [np.zeros(0, np.int32)], [0]
     for start in range(0, len(texts), _CHUNK):
-        found = tokenizer.encode_batch([texts[i] for i in range(start, min(start + _CHUNK, len(texts)))])
+        encoded = tokenizer.encode_batch([texts[i] for i in range(start, min(start + _CHUNK, len(texts)))])
         if max_len is not None:
-            found = [ids[: max(0, max_len - len(prefix) - len(suffix))] for ids in found]
-        parts.append(np.fromiter(chain.from_iterable(chain(prefix, ids, suffix) for ids in found), np.int32))
-        lengths += [len(prefix) + len(ids) + len(suffix) for ids in found]
+            encoded = [ids[: max(0, max_len - len(prefix) - len(suffix))] for ids in encoded]
+        parts.append(np.fromiter(chain.from_iterable(chain(prefix, ids, suffix) for ids in encoded), np.int32))
+        lengths += [len(prefix) + len(ids) + len(suffix) for ids in encoded]
     return Tokens(np.concatenate(parts), np.cumsum(lengths, dtype=np.int64))
 
 

@@ -128,8 +128,8 @@ class BPETokenizer(_BaseTokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         check_several("texts", texts)
-        found = self._hf_tokenizer.encode_batch_fast([_plain(text, self.lower) for text in texts])
-        return [encoding.ids for encoding in found]
+        encodings = self._hf_tokenizer.encode_batch_fast([_plain(text, self.lower) for text in texts])
+        return [encoding.ids for encoding in encodings]
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "lower": self.lower, "merges": [list(merge) for merge in self.merges]}
