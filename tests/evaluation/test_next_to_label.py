@@ -20,7 +20,7 @@ from vit.cli import main
 from vit.cli.data.next import earlier_choice
 from vit.counters import hash_counters, to_unit_interval
 from vit.data import Preprocessing
-from vit.evaluation.labelling.next_to_label import NextToLabel, ToLabel, next_to_label
+from vit.evaluation.labelling.next_to_label import ChosenSample, NextToLabel, next_to_label
 from vit.evaluation.labelling.selection import (
     SEED,
     choose_diverse,
@@ -118,7 +118,7 @@ def test_images(photos, tmp_path, capfd, thresholds):
 
 def test_file_names_that_are_not_utf8(tmp_path):
     path = tmp_path / "photos" / os.fsdecode(b"caf\xe9.png")
-    found = NextToLabel([ToLabel(str(path), ("a",), (0.5,), 0.5, 1)], 1, 0, [])
+    found = NextToLabel([ChosenSample(str(path), ("a",), (0.5,), 0.5, 1)], 1, 0, [])
     save_next(tmp_path / "out", found, ["a", "b"], "model", False, path.parent, lambda path: Image.new("L", (8, 8)))
     table = tmp_path / "out" / "next.csv"
     assert earlier_choice(table) == [str(path)]

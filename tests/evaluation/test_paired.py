@@ -233,7 +233,7 @@ def test_label_sets_are_matched_by_image_and_class(tmp_path, capsys):
     for lines, message in ((rows[:-1], "1 sample is in only one of"), (changed, "'3.png' has other labels in"),
                            ([row.replace("p(d)", "p(e)") for row in rows], "2 classes are in only one of"),
                            ([rows[0], *(row.rpartition(",")[0] for row in rows[1:])], "is damaged"),
-                           ([*rows[:3], f"{rows[3].rpartition(',')[0]},nan"], "a probability that is no finite number"),
+                           ([*rows[:3], f"{rows[3].rpartition(',')[0]},nan"], "that is not a finite number"),
                            ([*rows, rows[1]], "has 61 rows for 60 files")):
         (second / "predictions.csv").write_text("\n".join(lines))
         assert main(["compare", first, str(second)]) == 1

@@ -1,4 +1,4 @@
-"""The film of a training: its frames against predictions, a run with and without it, resuming, and its GIF."""
+"""The film of a training run: its frames against predictions, a run with and without it, resuming, and its GIF."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from vit.data import Preprocessing, Split
 from vit.data.sets.spelled_numbers import spell_out
 from vit.data.text.tokenizers import BOS, EOS
 from vit.report.attention.recording import image_attention, teacher_forced_attention
-from vit.report.figures.film import GAP, SIDE, TOP, WIDEST, Shot, film_frame, stacked_frame, write_film
+from vit.report.figures.film import GAP, SIDE, TOP, WIDEST, FilmSample, film_frame, stacked_frame, write_film
 from vit.run.config.composing import ConfigError
 from vit.run.film import Film, ImageFilm, MultiLabelFilm, Seq2SeqFilm, TextFilm
 from vit.run.jobs.seq2seq import Seq2SeqJob
@@ -102,7 +102,7 @@ def test_a_model_without_attention_between_patches_is_filmed_without_a_rollout(n
 
 def test_the_bar_of_a_frame_is_as_long_as_the_probability_and_orange_where_it_is_wrong():
     picture = np.full((8, 8, 1), 90, np.uint8)
-    right, wrong = Shot(picture, None, "a", "a", 0.75), Shot(picture, np.eye(2), "a", "b" * 40, 0.25)
+    right, wrong = FilmSample(picture, None, "a", "a", 0.75), FilmSample(picture, np.eye(2), "a", "b" * 40, 0.25)
     pixels = np.asarray(film_frame([right, wrong], "epoch 1")).astype(int)
     bar = pixels[TOP + SIDE + 7]
     blue, orange = (bar[:, 2] > bar[:, 0] + 60).sum(), (bar[:, 0] > bar[:, 2] + 60).sum()

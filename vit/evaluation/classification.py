@@ -82,8 +82,8 @@ class Evaluation:
 
     def class_scores(self) -> list[ClassScore]:
         """Metrics per class."""
-        found = self.confusion_counts
-        counts = (found.diagonal(), found.sum(axis=1), found.sum(axis=0))
+        confusions = self.confusion_counts
+        counts = (confusions.diagonal(), confusions.sum(axis=1), confusions.sum(axis=0))
         rows = zip(self.classes, *(each.tolist() for each in counts), strict=True)
         return [ClassScore(name, true, ratio(correct, true), ratio(correct, predicted),
                            ratio(2 * correct, true + predicted)) for name, correct, true, predicted in rows]
@@ -136,7 +136,7 @@ def evaluate(
 
     Args:
         on_bad_sample: "error" stops at the first unreadable image, "skip" lists such images in `.unreadable`.
-        calibration: of the bundle; adds metrics and calibrates the probabilities of samples.
+        calibration: calibration of the bundle; adds metrics and calibrates the probabilities of samples.
 
     Raises:
         BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.

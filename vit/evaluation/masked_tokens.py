@@ -35,7 +35,7 @@ def evaluate_masked_tokens(
     Args:
         limit: evaluate the first `limit` pairs of the split; all by default.
         progress: called with the number of pairs of each finished batch.
-        weights: of the token loss and the pair loss.
+        weights: weights of the token loss and the pair loss.
 
     Raises:
         ValueError: an unknown `precision`, or `batch_size` or the number of pairs is below 1.

@@ -100,7 +100,7 @@ def evaluate_multi_label(
     """Classify a whole split in order; further arguments as in `evaluate`.
 
     Args:
-        thresholds: of the probabilities, which are calibrated with `calibration`.
+        thresholds: thresholds of the probabilities, after calibration if there is a `calibration`.
 
     Raises:
         BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
@@ -187,10 +187,10 @@ def average_precisions(truth: np.ndarray, probabilities: np.ndarray) -> np.ndarr
     """
     from sklearn.metrics import average_precision_score
 
-    found = np.full(truth.shape[1], np.nan)
+    precisions = np.full(truth.shape[1], np.nan)
     for c in np.flatnonzero(truth.any(axis=0)):
-        found[c] = average_precision_score(truth[:, c], probabilities[:, c])
-    return found
+        precisions[c] = average_precision_score(truth[:, c], probabilities[:, c])
+    return precisions
 
 
 def average_scores(

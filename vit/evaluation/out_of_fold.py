@@ -1,4 +1,4 @@
-"""Predictions for samples that a model was not trained on: of the test splits of several folds, as one table."""
+"""Predictions for samples that a model was not trained on: the test splits of several folds as one table."""
 
 import csv
 from collections.abc import Sequence

@@ -98,8 +98,8 @@ def corrupted(task: tuple[Level, Tensor, Tensor, Tensor]) -> CorruptedBatch:
 
     def corrupt(images: Tensor, rows: Tensor) -> Tensor:
         counters = [(SEED, row) for row in rows.tolist()]
-        found = corrupt_batch(images.permute(0, 2, 3, 1).numpy(), *level, counters)
-        return torch.from_numpy(found).permute(0, 3, 1, 2).contiguous()
+        result = corrupt_batch(images.permute(0, 2, 3, 1).numpy(), *level, counters)
+        return torch.from_numpy(result).permute(0, 3, 1, 2).contiguous()
 
     if isinstance(images, PackedImages):
         return CorruptedBatch(level, images.apply_by_grid(lambda group, index: corrupt(group, rows[index])), labels)

@@ -30,7 +30,7 @@ class Table(Protocol):
     def close(self) -> None: ...
 
 
-class UnixLines:
+class UnixLineEndings:
     """Replaces the "\\r\\n" of a csv writer by "\\n".
 
     With lineterminator="\\n" Python before 3.13 does not quote a "\\r" in a cell.
@@ -48,7 +48,7 @@ class CsvTable:
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
         self.text = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
-        self.rows = csv.DictWriter(UnixLines(self.text), list(columns), lineterminator="\r\n")
+        self.rows = csv.DictWriter(UnixLineEndings(self.text), list(columns), lineterminator="\r\n")
         self.rows.writeheader()
 
     def write(self, row: Row) -> None:
@@ -92,8 +92,8 @@ class JsonLinesTable:
 
 
 class ExcelTable:
-    """The first sheet of an .xlsx file. A text that begins with = is no formula; control characters, and bytes of file
-    names that are not UTF-8, are escaped as in messages: \\x1b, \\udce9.
+    """The first sheet of an .xlsx file. A text that begins with = is not a formula; control characters, and bytes of
+    file names that are not UTF-8, are escaped as in messages: \\x1b, \\udce9.
 
     Raises:
         ValueError: there are more rows than a sheet has, or a longer text than a cell has.

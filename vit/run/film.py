@@ -1,4 +1,4 @@
-"""A film of training (`callbacks.film=8`): one picture per epoch of the same samples, joined to film.gif."""
+"""The film of a training run (`callbacks.film=8`): a frame of the same samples per epoch, joined to an animated GIF."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from vit.report.attention.recording import (
     text_maps,
 )
 from vit.report.attention.report import write_seq2seq
-from vit.report.figures.film import Shot, film_frame, stacked_frame, write_film
+from vit.report.figures.film import FilmSample, film_frame, stacked_frame, write_film
 from vit.report.figures.reconstructions import reconstructions_picture
 from vit.run.reconstructions import reconstruct, select_images
 from vit.tasks import Seq2Seq
@@ -37,13 +37,13 @@ from vit.tasks import Seq2Seq
 class Film(pl.Callback, ABC):
     """After each epoch a frame `film/epoch_NNNN.png` of the same validation samples, and at the end `film.gif`.
 
-    A resumed run keeps the frames of earlier epochs, unless it films another number of samples. Computed with the
-    weights that validation uses; every process records, because gathering sharded weights needs all of them, and the
-    first one draws and writes.
+    A resumed run keeps the frames of earlier epochs, unless it films another number of samples. The frames show the
+    weights that validation uses. Every process records, because gathering sharded weights needs all of them; the first
+    process draws and writes.
 
     Args:
-        folder: of the run.
-        metric: shown with each epoch, such as val/accuracy.
+        folder: the run folder.
+        metric: name of the metric shown with each epoch, such as val/accuracy.
     """
 
     def __init__(self, folder: Path, metric: str) -> None:
@@ -75,15 +75,16 @@ class Film(pl.Callback, ABC):
             write_film(self.folder / "film.gif", frames)
 
     def frames(self) -> list[Path]:
-        """The frames up to the last one of this session that have its size; all of the folder if it has none.
+        """The frames of the same size up to the last frame of this session; all frames of the folder if this session
+        has none.
 
-        Others are of a number of samples before a stop, or of later epochs than the checkpoint that was resumed.
+        Other frames show a different number of samples, or epochs after the checkpoint from which the run was resumed.
         """
-        found = sorted((self.folder / "film").glob("epoch_*.png"), key=epoch_of)
+        paths = sorted((self.folder / "film").glob("epoch_*.png"), key=epoch_of)
         if self.last is None:
-            return found
+            return paths
         size = picture_size(self.last)
-        return [path for path in found if epoch_of(path) <= epoch_of(self.last) and picture_size(path) == size]
+        return [path for path in paths if epoch_of(path) <= epoch_of(self.last) and picture_size(path) == size]
 
 
 class ImageFilm(Film):
@@ -109,7 +110,7 @@ class ImageFilm(Film):
         best = logits.softmax(-1).max(-1)
         return self.classes[int(best.indices)], float(best.values)
 
-    def record(self, task: pl.LightningModule) -> list[Shot]:
+    def record(self, task: pl.LightningModule) -> list[FilmSample]:
         """The images with the predictions of the model."""
         model, found = task.model, []
         attends = hasattr(model, "embed") and has_attention(model)
@@ -120,10 +121,10 @@ class ImageFilm(Film):
                 rollout = maps.pooled_rollout()
             else:
                 logits = forward(model, self.preprocessing, self.preprocessing.batch([pixels]), "32-true")
-            found.append(Shot(picture, rollout, label, *self.prediction(logits[0])))
+            found.append(FilmSample(picture, rollout, label, *self.prediction(logits[0])))
         return found
 
-    def draw(self, recorded: Sequence[Shot], title: str) -> Image.Image:
+    def draw(self, recorded: Sequence[FilmSample], title: str) -> Image.Image:
         return film_frame(recorded, title)
 
 
@@ -195,7 +196,7 @@ class Seq2SeqFilm(AttentionFilm):
 
     Args:
         count: number of pairs, evenly spaced in the data set.
-        tokenizer: of the source; None for images of text.
+        tokenizer: tokenizer of the source; None for images of text.
     """
 
     def __init__(self, folder: Path, metric: str, dataset: PairDataset, tokenizer: Tokenizer | None,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from vit.evaluation.intervals.bootstrap import Interval
-    from vit.evaluation.intervals.paired import Paired
+    from vit.evaluation.intervals.paired import PairedComparison
 
 
 def compare(
@@ -25,8 +25,8 @@ def compare(
 ) -> None:
     """Compare models on the same samples: difference of the accuracy with an interval, and McNemar's test.
 
-    Of models with several labels per image, differences of mAP and F1 by a paired bootstrap, and of exact match; of
-    translators and OCR models those of BLEU, character errors and exact match.
+    Models with several labels per image are compared by mAP and F1 (paired bootstrap) and exact match; translators and
+    OCR models by BLEU, character errors and exact match.
 
     Reads the predictions.csv of each folder. The p-values are not corrected for several comparisons.
     """
@@ -45,10 +45,11 @@ def compare(
     if all(map(has_label_sets, runs)):
         return compare_labels(runs, json_file)
     first, *others = [read_predictions(run) for run in runs]
-    found = {str(run): compare_paired(*matched(first, other, (runs[0], run)))
-             for run, other in zip(runs[1:], others, strict=True)}
-    Console().print(paired_table(str(runs[0]), found))
-    write_json({"first": str(runs[0]), "compared": {name: asdict(each) for name, each in found.items()}}, json_file)
+    comparisons = {str(run): compare_paired(*matched(first, other, (runs[0], run)))
+                   for run, other in zip(runs[1:], others, strict=True)}
+    Console().print(paired_table(str(runs[0]), comparisons))
+    compared = {name: asdict(each) for name, each in comparisons.items()}
+    write_json({"first": str(runs[0]), "compared": compared}, json_file)
 
 
 def compare_texts(runs: list[Path], json_file: Path | None) -> None:
@@ -145,7 +146,7 @@ def show_metrics(first: str, samples: tuple[int, str, int],
     Console().print(table)
 
 
-def paired_table(first: str, found: "dict[str, Paired]") -> "Table":
+def paired_table(first: str, found: "dict[str, PairedComparison]") -> "Table":
     """A row per compared run."""
     from rich import markup
     from rich.box import SIMPLE_HEAD

@@ -25,8 +25,8 @@ def check_captum() -> None:
 
 
 class PatchChannels(nn.Module):
-    """The identity, in which the patch tokens pass `maps` as channels (B,D,patches), the layout that captum expects of
-    a layer.
+    """The identity; the patch tokens pass through `maps` as channels (B,D,patches), the layout that captum expects of a
+    layer.
     """
 
     def __init__(self, prefix: int) -> None:
@@ -41,9 +41,9 @@ class PatchChannels(nn.Module):
 
 @contextmanager
 def patch_channels(model: nn.Module) -> Iterator[nn.Module]:
-    """The layer whose output are the patch tokens (B,D,patches) that the last attention reads: those after the first
-    norm of the last block, or where norms follow the attention, those that enter the block. Later tokens of patches
-    do not reach a class token.
+    """The layer whose output is the patch tokens (B,D,patches) that the last attention reads: those after the first
+    norm of the last block, or where norms follow the attention, those that enter the block. Later tokens of patches do
+    not reach a class token.
     """
     block, channels = model.encoder.blocks[-1], PatchChannels(model.embed.prefix)
     if block.pre_norm and not isinstance(block, ResPostNormBlock):
@@ -68,5 +68,6 @@ def grad_cam(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor:
     from captum.attr import LayerGradCam
 
     with torch.enable_grad(), patch_channels(model) as layer:
-        found = LayerGradCam(model, layer).attribute(inputs.clone().requires_grad_(), classes, relu_attributions=True)
-    return found.detach().float().reshape(len(inputs), *model.embed.size(inputs))
+        leaf = inputs.clone().requires_grad_()
+        relevance = LayerGradCam(model, layer).attribute(leaf, classes, relu_attributions=True)
+    return relevance.detach().float().reshape(len(inputs), *model.embed.size(inputs))

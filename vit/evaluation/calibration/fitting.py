@@ -43,7 +43,8 @@ def fit_calibration(
     """The calibration from the outputs on validation samples.
 
     Args:
-        train: of samples of training, for the class means of the unknown score; without them it is the energy.
+        train: outputs on training samples, for the class means of the unknown score; without them that score is the
+            energy.
         choice: one of `CHOICES`.
 
     Raises:
@@ -60,9 +61,9 @@ def fit_calibration(
     ece = tuple(calibration_error(*certainty(each.softmax(-1), val.labels)) for each in (before, after))
     counts = np.bincount(val.labels, minlength=len(classes))
     absent = tuple(name for name, count in zip(classes, counts, strict=True) if not count)
-    found = Calibration(len(val.labels), temperature, loss, ece, absent=absent)
-    report(found)
-    return found if choice == TEMPERATURE else with_prediction_sets(found, classes, val, train)
+    calibration = Calibration(len(val.labels), temperature, loss, ece, absent=absent)
+    report(calibration)
+    return calibration if choice == TEMPERATURE else with_prediction_sets(calibration, classes, val, train)
 
 
 def with_prediction_sets(

@@ -26,15 +26,15 @@ def fit_label_calibration(classes: Sequence[str], logits: Tensor, truth: Tensor)
     two = torch.stack([torch.zeros_like(logits), logits], dim=-1)  # (N,classes,2)
     temperatures = tuple(fit_temperature(two[:, c], truth[:, c].long()) if known[c] else 1.0
                          for c in range(len(classes)))
-    found = LabelCalibration(count, temperatures, (0.0, 0.0), (0.0, 0.0))
+    calibration = LabelCalibration(count, temperatures, (0.0, 0.0), (0.0, 0.0))
     loss = tuple(float(F.binary_cross_entropy_with_logits(scaled_logits(logits, each), targets))
-                 for each in (None, found))
+                 for each in (None, calibration))
     ece = tuple(label_calibration_error(label_probabilities(logits, each).numpy(), truth.numpy())
-                for each in (None, found))
+                for each in (None, calibration))
     absent = tuple(name for name, is_known in zip(classes, known, strict=True) if not is_known)
-    found = LabelCalibration(count, temperatures, loss, ece, absent)
-    report(found)
-    return found
+    calibration = LabelCalibration(count, temperatures, loss, ece, absent)
+    report(calibration)
+    return calibration
 
 
 def report(found: LabelCalibration) -> None:

@@ -146,8 +146,8 @@ def choose_c(x: np.ndarray, labels: np.ndarray, c_values: Sequence[float]) -> tu
 
 
 def class_balanced_order(labels: np.ndarray) -> np.ndarray:
-    """labels (N,) -> (N,): all indices in a fixed random order, of which any first ones are equally many of each class,
-    as far as a class has so many.
+    """labels (N,) -> (N,): all indices in a fixed random order such that every prefix has equally many of each class,
+    as far as the class has enough.
     """
     order = permutation(0, 0, len(labels)).numpy()
     _, classes, counts = np.unique(labels[order], return_inverse=True, return_counts=True)

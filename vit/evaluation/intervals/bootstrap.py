@@ -48,7 +48,7 @@ class Accuracies:
 def accuracies(evaluation: Evaluation, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0) -> Accuracies:
     """The accuracies of an evaluation with confidence intervals over the draw of its samples.
 
-    The intervals do not cover the variation between trainings of the same model. Accuracies with less than `FEWEST`
+    The intervals do not cover the variation between training runs of the same model. Accuracies with less than `FEWEST`
     correct or wrong samples have the exact binomial interval (Clopper and Pearson 1934).
     """
     hits = evaluation.predictions == evaluation.labels[:, None]  # (N,K)

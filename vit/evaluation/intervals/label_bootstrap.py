@@ -79,6 +79,6 @@ def weighted_f1(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -
     """truth, predicted (N,) bool, integer weights of the images (R,N) -> F1 (R,); nan where no image with the label has
     a weight
     """
-    both, true, found = (weights.T[chosen].sum(axis=0, dtype=np.int64)
-                         for chosen in (truth & predicted, truth, predicted))
-    return np.where(true, 2 * both / np.maximum(true + found, 1), np.nan)
+    both, true, predictions = (weights.T[chosen].sum(axis=0, dtype=np.int64)
+                               for chosen in (truth & predicted, truth, predicted))
+    return np.where(true, 2 * both / np.maximum(true + predictions, 1), np.nan)

@@ -28,7 +28,7 @@ Predictions = Mapping[str, tuple[str, bool]]  # file -> (true class, whether the
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedComparison:
     """The comparison of a second classifier with a first one.
 
     `only_first` and `only_second`: samples that only one of them classifies correctly. `difference`: accuracy of the
@@ -44,7 +44,9 @@ class Paired:
     p_value: float
 
 
-def compare_paired(first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Paired:
+def compare_paired(
+    first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
+) -> PairedComparison:
     """The comparison of two classifiers by whether their predictions for the same samples are right, bool (N,) each."""
     cells = first.astype(np.int64) + 2 * second
     counts = np.bincount(cells, minlength=4)
@@ -52,8 +54,10 @@ def compare_paired(first: np.ndarray, second: np.ndarray, resamples: int = RESAM
     drawn = resampled_counts(cells, 4, resamples, seed)
     low, high = percentiles((drawn[:, 2] - drawn[:, 1]) / len(cells), LEVEL)
     difference = Interval((only_second - only_first) / len(cells), low, high, BOOTSTRAP)
-    return Paired(len(cells), float(first.mean()), float(second.mean()), only_first, only_second, difference,
-                  mcnemar(only_first, only_second))
+    p_value = mcnemar(only_first, only_second)
+    return PairedComparison(
+        len(cells), float(first.mean()), float(second.mean()), only_first, only_second, difference, p_value
+    )
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -84,14 +88,14 @@ def paired_metrics(
     """
     if drawn is None:
         return {name: (Interval(value, None, None, NONE), exact.get(name)) for name, value in observed.items()}
-    found = {}
+    metrics = {}
     for name, value in observed.items():
         differences = drawn[1][name] - drawn[0][name]
         differences = differences[np.isfinite(differences)]
         beyond = np.abs(differences - differences.mean()) >= abs(value)
         p_value = exact.get(name, float((beyond.sum() + 1) / (len(differences) + 1)))
-        found[name] = Interval(value, *percentiles(differences, LEVEL), BOOTSTRAP), p_value
-    return found
+        metrics[name] = Interval(value, *percentiles(differences, LEVEL), BOOTSTRAP), p_value
+    return metrics
 
 
 def read_predictions(run: str | PathLike[str]) -> Predictions:
@@ -154,11 +158,11 @@ def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
     with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = csv.DictReader(file)
         column = next((name for name in GENERATED if name in (rows.fieldnames or ())), GENERATED[0])
-        found = list(rows)
-    if not found:
+        texts = list(rows)
+    if not texts:
         raise DataError(f"{path} {NO_ROWS}")
-    check_complete(path, found, ("reference", column))
-    return [(row["reference"], row[column]) for row in found]
+    check_complete(path, texts, ("reference", column))
+    return [(row["reference"], row[column]) for row in texts]
 
 
 def check_same_references(first: list[tuple[str, str]], second: list[tuple[str, str]], names: tuple) -> None:
@@ -179,7 +183,7 @@ def matched(first: Predictions, second: Predictions, names: tuple[object, object
     """Whether both are right, for each sample: bool (N,) each.
 
     Args:
-        names: of the two runs, for the message.
+        names: names of the two runs, for the message.
 
     Raises:
         DataError: the samples or their labels differ.

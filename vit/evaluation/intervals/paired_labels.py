@@ -75,7 +75,7 @@ def read_label_sets(run: str | PathLike[str]) -> LabelAnswers:
         raise DataError(f"{path} is damaged ({error}); evaluate the model again with vit evaluate MODEL --output "
                         "FOLDER") from error
     if not np.isfinite(probabilities).all():
-        raise DataError(f"{path} has a probability that is no finite number; evaluate the model again with vit "
+        raise DataError(f"{path} has a probability that is not a finite number; evaluate the model again with vit "
                         "evaluate MODEL --output FOLDER")
     if not truth.any():
         raise DataError(f"{path}: none of its {number_of(len(rows), 'image')} has a label, so there is nothing to "
@@ -91,7 +91,7 @@ def matched_label_sets(first: LabelAnswers, second: LabelAnswers, names: tuple[o
     """The second one in the order of the images and classes of the first one.
 
     Args:
-        names: of the two runs, for the message.
+        names: names of the two runs, for the message.
 
     Raises:
         DataError: the images, their labels or the classes differ.
@@ -103,12 +103,12 @@ def matched_label_sets(first: LabelAnswers, second: LabelAnswers, names: tuple[o
                             f"{min(alone)!r}; {fix}")
     row_of, column_of = ({name: i for i, name in enumerate(each)} for each in (second.names, second.classes))
     rows, columns = [row_of[name] for name in first.names], [column_of[name] for name in first.classes]
-    found = LabelAnswers(first.names, first.classes, *(
+    matched = LabelAnswers(first.names, first.classes, *(
         each[rows][:, columns] for each in (second.truth, second.predicted, second.probabilities)))
-    if (other := (found.truth != first.truth).any(axis=1)).any():
+    if (other := (matched.truth != first.truth).any(axis=1)).any():
         raise DataError(f"{first.names[int(other.argmax())]!r} has other labels in {names[0]} than in {names[1]}; "
                         "evaluate both on the same data")
-    return found
+    return matched
 
 
 def compare_label_sets(

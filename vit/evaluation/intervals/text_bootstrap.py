@@ -41,9 +41,9 @@ class TextStatistics:
 
         metric, rows = BLEU(effective_order=True), []  # effective_order only changes the score of a sentence
         for text, reference in zip(predictions, references, strict=True):
-            found = metric.sentence_score(text, [reference])
+            score = metric.sentence_score(text, [reference])
             rows.append([text == reference, character_errors(text, reference), len(reference),
-                         found.sys_len, found.ref_len, *found.counts, *found.totals])
+                         score.sys_len, score.ref_len, *score.counts, *score.totals])
         self.rows = np.array(rows, np.float64)
 
     def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -63,12 +63,12 @@ class TextStatistics:
         """
         observed = self.metrics(np.ones((1, len(self.rows)), np.int64))
         drawn = self.resampled(resamples)
-        found = {name: Interval(float(value[0]), *percentiles(drawn[name], level), BOOTSTRAP)
-                 for name, value in observed.items()}
+        result = {name: Interval(float(value[0]), *percentiles(drawn[name], level), BOOTSTRAP)
+                  for name, value in observed.items()}
         texts, matches = len(self.rows), int(self.rows[:, 0].sum())
         if min(matches, texts - matches) < FEWEST:
-            found[MATCH] = Interval(matches / texts, *exact_interval(matches, texts, level), EXACT)
-        return found
+            result[MATCH] = Interval(matches / texts, *exact_interval(matches, texts, level), EXACT)
+        return result
 
 
 def corpus_bleu(sums: np.ndarray) -> float:

@@ -59,8 +59,8 @@ def held_out_by_features(
                 model = new_regression(c).fit(x[fitted], labels[fitted])
                 probabilities[np.ix_(inside, model.classes_)] += model.predict_proba(x[inside]) / REPEATS
                 advance(stage, r * FOLDS + fold + 1, fits)
-        found = HeldOut(names, [f"{fold + 1}/{FOLDS}" for fold in repeats[0]], labels, probabilities, classes)
+        held_out = HeldOut(names, [f"{fold + 1}/{FOLDS}" for fold in repeats[0]], labels, probabilities, classes)
         if number < rounds:
-            suspicious = {error.name for error in find_label_errors(found)}
+            suspicious = {error.name for error in find_label_errors(held_out)}
             used = np.array([name not in suspicious for name in names])
-    return found
+    return held_out

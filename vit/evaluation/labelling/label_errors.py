@@ -181,6 +181,6 @@ def _varying_columns(predictions: HeldOut) -> np.ndarray:
 
 def _most_certain(classes: list[str], probabilities: np.ndarray, changed: np.ndarray) -> dict[str, float]:
     """The changed labels (classes,) bool with their probabilities, those that differ most from 0.5 first."""
-    found = np.flatnonzero(changed)
-    order = np.argsort(-np.abs(probabilities[found] - 0.5), kind="stable")
-    return {classes[c]: float(probabilities[c]) for c in found[order]}
+    indices = np.flatnonzero(changed)
+    order = np.argsort(-np.abs(probabilities[indices] - 0.5), kind="stable")
+    return {classes[c]: float(probabilities[c]) for c in indices[order]}

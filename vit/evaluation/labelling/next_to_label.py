@@ -21,7 +21,7 @@ MIN_POOL = 200
 
 
 @dataclass(frozen=True)
-class ToLabel:
+class ChosenSample:
     """A chosen sample: the path of an image or the text itself; the predicted labels and their probabilities, none
     where no label of a multi-label model reaches its threshold; the uncertainty in [0,1]; the rank from 1.
     """
@@ -39,7 +39,7 @@ class NextToLabel:
     as near copies, and the inputs that cannot be read.
     """
 
-    chosen: list[ToLabel]
+    chosen: list[ChosenSample]
     samples: int
     near_copies: int
     unreadable: list[BadInput]
@@ -74,20 +74,20 @@ def next_to_label(
         raise ValueError(f"count={count} must be at least 1")
     texts = isinstance(predictor, TextPredictor)
     left = remaining(list(inputs) if texts else [file for _, file in named_images(inputs)], exclude)
-    found = predict_all(predictor, left, batch_size, progress)
-    if not found.sources:
-        raise ValueError(f"none of the {len(left)} inputs can be read: {found.unreadable[0]}")
+    outputs = predict_all(predictor, left, batch_size, progress)
+    if not outputs.sources:
+        raise ValueError(f"none of the {len(left)} inputs can be read: {outputs.unreadable[0]}")
     bundle = predictor.bundle
     thresholds = np.array(bundle.thresholds) if bundle.thresholds else None
-    scores = uncertainty(found.probabilities, thresholds)
+    scores = uncertainty(outputs.probabilities, thresholds)
     candidates = most_uncertain(scores, max(POOL * count, MIN_POOL))
     copies = set() if texts else \
-        repeated([found.sources[i] for i in candidates], predictor.preprocessing.decode)
+        repeated([outputs.sources[i] for i in candidates], predictor.preprocessing.decode)
     distinct = np.delete(candidates, sorted(copies))
-    chosen = distinct[choose_diverse(directions(found.features)[distinct],
-                                     residuals(found.probabilities[distinct], thresholds), count, seed)]
-    return NextToLabel([described(found, int(i), float(scores[i]), rank, bundle.classes, thresholds)
-                        for rank, i in enumerate(chosen, 1)], len(found.sources), len(copies), found.unreadable)
+    chosen = distinct[choose_diverse(directions(outputs.features)[distinct],
+                                     residuals(outputs.probabilities[distinct], thresholds), count, seed)]
+    return NextToLabel([described(outputs, int(i), float(scores[i]), rank, bundle.classes, thresholds)
+                        for rank, i in enumerate(chosen, 1)], len(outputs.sources), len(copies), outputs.unreadable)
 
 
 def remaining(inputs: Sequence, exclude: Collection[str]) -> list:
@@ -153,9 +153,10 @@ def repeated(paths: Sequence[str], decode: Callable[[Path, str], Image.Image]) -
 
 def described(
     found: UnlabelledOutputs, i: int, score: float, rank: int, classes: Sequence[str], thresholds: np.ndarray | None
-) -> ToLabel:
+) -> ChosenSample:
     """A chosen sample with its predicted labels, most probable first."""
     row = found.probabilities[i]
     order = np.argsort(-row, kind="stable")
     best = order[:1] if thresholds is None else [c for c in order if row[c] >= thresholds[c]]
-    return ToLabel(found.sources[i], tuple(classes[c] for c in best), tuple(float(row[c]) for c in best), score, rank)
+    names, probabilities = tuple(classes[c] for c in best), tuple(float(row[c]) for c in best)
+    return ChosenSample(found.sources[i], names, probabilities, score, rank)

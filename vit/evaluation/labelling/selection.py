@@ -45,7 +45,7 @@ def residuals(probabilities: np.ndarray, thresholds: np.ndarray | None = None) -
 
 
 def directions(features: np.ndarray) -> np.ndarray:
-    """features (N,D) -> (N,D) relative to their mean, of length 1, so that no few large ones decide the choice."""
+    """features (N,D) -> (N,D) relative to their mean, of length 1, so that large vectors do not dominate the choice."""
     centred = features - features.mean(0)
     return centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
 

@@ -18,8 +18,8 @@ def heat_picture(image: np.ndarray, values: np.ndarray) -> np.ndarray:
     colours = np.stack([np.interp(relative, STOPS, COLOURS[:, i]) for i in range(4)], axis=-1)
     height, width = grey.shape
     rows, columns = (np.arange(size) * cells // size for size, cells in zip((height, width), values.shape, strict=True))
-    found = colours[rows][:, columns]
-    mixed = grey[..., None] * (1 - found[..., 3:]) + found[..., :3] * found[..., 3:]
+    heat = colours[rows][:, columns]
+    mixed = grey[..., None] * (1 - heat[..., 3:]) + heat[..., :3] * heat[..., 3:]
     return mixed.round().clip(0, 255).astype(np.uint8)
 
 

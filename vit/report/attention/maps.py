@@ -17,7 +17,7 @@ class TokenMaps:
     """Attention from tokens to tokens: row i of a layer's weights (H,N,S) is the attention of `queries[i]` to `keys`.
 
     Args:
-        pooling: of a classifier, the share (N,) of each token after the last layer in the pooled vector.
+        pooling: for classifiers, the share (N,) of each token after the last layer in the pooled vector.
         is_cross: whether queries and keys are tokens of two texts, which may have the same names.
 
     Raises:

@@ -36,7 +36,7 @@ def image_attention(predictor: Predictor, image: ImageLike, name: str = "", side
     """Attention of an image classifier.
 
     Args:
-        name: of an image in memory, for errors.
+        name: name of an image in memory, for errors.
         side: the image is shown at its own resolution up to this number of pixels.
 
     Raises:
@@ -74,10 +74,10 @@ def pooled_tokens(model: nn.Module) -> Iterator[list[Tensor | None]]:
     """Within the context, a forward pass of a classifier fills the list with the input of its pooling: tokens (B,N,D)
     and their mask (B,N) or None.
     """
-    found: list[Tensor | None] = []
-    handle = model.pool.register_forward_pre_hook(lambda _, inputs: found.__setitem__(slice(None), inputs))
+    tokens: list[Tensor | None] = []
+    handle = model.pool.register_forward_pre_hook(lambda _, inputs: tokens.__setitem__(slice(None), inputs))
     try:
-        yield found
+        yield tokens
     finally:
         handle.remove()
 
@@ -134,10 +134,10 @@ def masked_text_attention(predictor: MaskedTextPredictor, text: str) -> TokenMap
     Raises:
         BadText: the text is longer than the model's limit.
     """
-    found = predictor.encode(text)
+    encoded = predictor.encode(text)
     with torch.inference_mode(), attention_maps(predictor.model) as recorded:
-        predictor.model(*predictor.batch([found]))
-    tokens = predictor.tokenizer.tokens(found.ids)
+        predictor.model(*predictor.batch([encoded]))
+    tokens = predictor.tokenizer.tokens(encoded.ids)
     return TokenMaps(recorded_layers(recorded), tokens, tokens)
 
 
@@ -166,7 +166,7 @@ class Seq2SeqAttention:
     """A generated text with its attention; for an image source also the pixels (H,W,C) and the patch grid.
 
     Args:
-        probability: that of the text, eos included; None if its score combines it with that of CTC.
+        probability: probability of the text, eos included; None if its score is combined with a CTC score.
         prefix: number of tokens before the patches.
     """
 
@@ -196,9 +196,9 @@ def seq2seq_attention(predictor: Seq2SeqPredictor, source: str) -> Seq2SeqAttent
     probability = None if settings.ctc else math.exp(best.score * length**settings.length_penalty)
     target = [BOS, *best.ids, *([EOS] if best.ended else [])]
     sources = None if predictor.is_image_to_text else predictor.bundle.tokenizers["source"]
-    found = pair_attention(predictor.model, inputs, mask, torch.tensor([target], device=predictor.device), encoded,
-                           predictor.tokenizer.decode(best.ids), sources, predictor.tokenizer)
-    return replace(found, probability=probability)
+    attention = pair_attention(predictor.model, inputs, mask, torch.tensor([target], device=predictor.device), encoded,
+                               predictor.tokenizer.decode(best.ids), sources, predictor.tokenizer)
+    return replace(attention, probability=probability)
 
 
 def pair_attention(
@@ -209,7 +209,7 @@ def pair_attention(
 
     Args:
         encoded: the source as it was read: ids (S,), or uint8 pixels (C,H,W).
-        text: that of the result.
+        text: the text of the result.
         source_tokenizer: None for images of text.
     """
     names, embed = target_tokenizer.tokens(target[0].tolist()), model.embed

@@ -55,17 +55,17 @@ def recorded_blocks(model: nn.Module) -> Iterator[Recorded]:
     """Within the context, a forward pass records the tokens of its first sample before and after each block; a further
     pass replaces them.
     """
-    found: Recorded = {}
+    recorded: Recorded = {}
     blocks = {f"{part}.{i}": block for part in ("encoder", "decoder") if hasattr(model, part)
               for i, block in enumerate(getattr(model, part).blocks)}
 
     def record(name: str, inputs: tuple, output: Tensor) -> None:
-        found[name] = inputs[0][0].float().cpu().numpy().copy(), output[0].float().cpu().numpy().copy()
+        recorded[name] = inputs[0][0].float().cpu().numpy().copy(), output[0].float().cpu().numpy().copy()
 
     handles = [block.register_forward_hook(lambda _, inputs, output, name=name: record(name, inputs, output))
                for name, block in blocks.items()]
     try:
-        yield found
+        yield recorded
     finally:
         for handle in handles:
             handle.remove()

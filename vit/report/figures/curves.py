@@ -55,13 +55,13 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
 
 def _pair(curves: dict[str, Curve], name: str) -> dict[str, Curve]:
     """The training and validation curves of one metric, under any of Lightning's names for it."""
-    found = {}
+    pair = {}
     for stage, _, _ in LINES:
         for key in (f"{stage}/{name}", f"{stage}/{name}_step", f"{stage}/{name}_epoch"):
             if key in curves:
-                found[stage] = curves[key]
+                pair[stage] = curves[key]
                 break
-    return found
+    return pair
 
 
 def _draw_pair(axes: Axes, pair: dict[str, Curve], name: str) -> None:

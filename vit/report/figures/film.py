@@ -1,4 +1,4 @@
-"""A film of a training: the attention and the predictions of a few samples after each epoch, as an animated GIF."""
+"""The film of a training run: attention and predictions of a few samples after each epoch, as an animated GIF."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ COLOURS = 96  # number of colours of a frame
 
 
 @dataclass(frozen=True)
-class Shot:
-    """One image after an epoch.
+class FilmSample:
+    """An image and its prediction after an epoch.
 
     Args:
         image: uint8 (height,width,C), the input of the model.
         rollout: (rows,columns), the share of each patch in the pooled output; None of a model without attention.
         label, predicted: the true and the predicted class.
-        probability: of the predicted class, in [0,1].
+        probability: probability of the predicted class, in [0,1].
     """
 
     image: np.ndarray
@@ -38,18 +38,18 @@ class Shot:
     probability: float
 
 
-def film_frame(shots: Sequence[Shot], title: str) -> Image.Image:
+def film_frame(samples: Sequence[FilmSample], title: str) -> Image.Image:
     """The images in rows of four, each with its predicted class and a bar of its probability: blue if it is right, else
     orange.
     """
-    columns = min(len(shots), 4)
-    rows = -(-len(shots) // columns)
+    columns = min(len(samples), 4)
+    rows = -(-len(samples) // columns)
     frame = Image.new("RGB", (GAP + columns * (SIDE + GAP), TOP + rows * (SIDE + TEXT)), "white")
     draw = ImageDraw.Draw(frame)
     draw.text((GAP, 12), title, INK, font(22, True))
-    for index, shot in enumerate(shots):
+    for index, sample in enumerate(samples):
         row, column = divmod(index, columns)
-        draw_shot(frame, draw, shot, GAP + column * (SIDE + GAP), TOP + row * (SIDE + TEXT))
+        draw_sample(frame, draw, sample, GAP + column * (SIDE + GAP), TOP + row * (SIDE + TEXT))
     return frame
 
 
@@ -66,21 +66,22 @@ def stacked_frame(pictures: Sequence[Image.Image], title: str) -> Image.Image:
     return frame
 
 
-def draw_shot(frame: Image.Image, draw: ImageDraw.ImageDraw, shot: Shot, x: int, y: int) -> None:
+def draw_sample(frame: Image.Image, draw: ImageDraw.ImageDraw, sample: FilmSample, x: int, y: int) -> None:
     """The image with its rollout at (x, y), and its prediction below."""
-    picture = enlarged(shot.image) if shot.rollout is None else Image.fromarray(heat_picture(shot.image, shot.rollout))
+    image, rollout = sample.image, sample.rollout
+    picture = enlarged(image) if rollout is None else Image.fromarray(heat_picture(image, rollout))
     picture = picture.convert("RGB")
     scale = SIDE / max(picture.size)
     size = max(round(picture.width * scale), 1), max(round(picture.height * scale), 1)
     frame.paste(picture.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BILINEAR), (x, y))
-    right = shot.predicted == shot.label
+    right = sample.predicted == sample.label
     draw.rectangle((x, y + SIDE + 5, x + SIDE - 1, y + SIDE + 9), RULE)
-    if (length := round(SIDE * shot.probability)) > 0:
+    if (length := round(SIDE * sample.probability)) > 0:
         draw.rectangle((x, y + SIDE + 5, x + length - 1, y + SIDE + 9), BLUE if right else ORANGE)
-    text = f"{fitting(draw, shot.predicted)} {shot.probability:.0%}"
+    text = f"{fitting(draw, sample.predicted)} {sample.probability:.0%}"
     draw.text((x, y + SIDE + 13), text, INK if right else ORANGE, font(16, right))
     if not right:
-        draw.text((x + draw.textlength(text, font(16)) + 8, y + SIDE + 15), f"not {fitting(draw, shot.label)}", MUTED,
+        draw.text((x + draw.textlength(text, font(16)) + 8, y + SIDE + 15), f"not {fitting(draw, sample.label)}", MUTED,
                   font(13))
 
 

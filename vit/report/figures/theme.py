@@ -15,7 +15,7 @@ class Theme:
         paper: the background.
         ink, muted, rule: text, secondary text, and frames.
         blue, orange: the two colours of data.
-        weights: from 0, the background, to the maximum of a map.
+        weights: colours from 0, the background, to the maximum of a map.
     """
 
     paper: str

@@ -90,10 +90,10 @@ def sections_of(subject: Subject) -> Sections:
 def is_report(path: Path) -> bool:
     """Whether a JSON file is that of a report."""
     try:
-        found = read_json(path)
+        values = read_json(path)
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and {"header", "accuracy", "data"} <= found.keys()
+    return isinstance(values, dict) and {"header", "accuracy", "data"} <= values.keys()
 
 
 def report_page(heading: str, sections: Sequence[Section]) -> str:

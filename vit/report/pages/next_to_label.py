@@ -9,7 +9,7 @@ from xml.sax.saxutils import quoteattr
 
 from PIL import Image
 
-from vit.evaluation.labelling.next_to_label import NextToLabel, ToLabel
+from vit.evaluation.labelling.next_to_label import ChosenSample, NextToLabel
 from vit.files.strict_json import json_text
 from vit.messages import number_of
 from vit.report.pages.embedded import thumbnail_url
@@ -46,7 +46,7 @@ def save_next(
     (folder / PAGE).write_text(page(found, picture), encoding="utf-8")
 
 
-def row(each: ToLabel, classes: Sequence[str]) -> list:
+def row(each: ChosenSample, classes: Sequence[str]) -> list:
     """The cells of the table."""
     return [each.source, join_cell(each.labels, classes),
             join_cell([f"{p:.6f}" for p in each.probabilities], classes), f"{each.score:.6f}", each.rank]
@@ -62,7 +62,7 @@ def address(source: str, inputs: Path | None) -> str:
     return SERVED + quote(os.fsencode(Path(os.path.abspath(source)).relative_to(root).as_posix()))
 
 
-def task(each: ToLabel, kind: str, model: str, value: str) -> dict:
+def task(each: ChosenSample, kind: str, model: str, value: str) -> dict:
     """A task with its prediction, in the basic JSON format of Label Studio.
 
     https://labelstud.io/guide/predictions
@@ -95,11 +95,11 @@ def page(found: NextToLabel, picture: Callable[[str], Image.Image] | None) -> st
     return html_page("What to label next", paragraph(text) + body)
 
 
-def lines(each: ToLabel) -> list[str]:
+def lines(each: ChosenSample) -> list[str]:
     return [f"{each.rank}. {caption(each)}", f"uncertainty {each.score:.3f}", each.source]
 
 
-def caption(each: ToLabel) -> str:
+def caption(each: ChosenSample) -> str:
     """The predicted labels with their probabilities."""
     pairs = zip(each.labels, each.probabilities, strict=True)
     return ", ".join(f"{name} ({p:.3f})" for name, p in pairs) or "no label"

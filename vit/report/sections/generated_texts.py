@@ -37,10 +37,10 @@ def texts(subject: Subject) -> Section:
     generated = [each.text for each in evaluation.predictions]
     count = len(generated)
     chosen = np.linspace(0, count - 1, min(count, BOOTSTRAPPED)).astype(int)
-    found = TextStatistics([generated[i] for i in chosen], [evaluation.references[i] for i in chosen]).intervals()
+    intervals = TextStatistics([generated[i] for i in chosen], [evaluation.references[i] for i in chosen]).intervals()
     rows = []
     for name, shown in NAMES.items():
-        interval = found.get(name)
+        interval = intervals.get(name)
         rows.append((shown, f"{evaluation.metrics[name]:.2%}",
                      "" if interval is None else f"{interval.low:.2%} to {interval.high:.2%}"))
     html = table(("measure", "value", f"{LEVEL:.0%} interval"), rows, "Generated texts", (1, 2))
@@ -51,7 +51,7 @@ def texts(subject: Subject) -> Section:
                       "binomial interval of Clopper and Pearson. An interval shows how much the number depends on the "
                       "draw of these pairs, not how much another training would change it.", muted=True)
     values = {**evaluation.metrics, "level": LEVEL, "resamples": RESAMPLES,
-              "intervals": {name: asdict(each) for name, each in found.items()}}
+              "intervals": {name: asdict(each) for name, each in intervals.items()}}
     return Section("accuracy", "Generated texts", html, values)
 
 
@@ -94,10 +94,10 @@ def buckets(measured: np.ndarray) -> list[np.ndarray]:
 def characters(subject: Subject) -> Section:
     """Which characters an image-to-text model confuses, leaves out and adds."""
     evaluation = subject.evaluation
-    found = confused_characters([each.text for each in evaluation.predictions], evaluation.references)
+    confused = confused_characters([each.text for each in evaluation.predictions], evaluation.references)
     occurring = Counter("".join(evaluation.references))
     rows = [{"reference": true, "generated": generated, "count": count, "occurrences": occurring.get(true, 0)}
-            for (true, generated), count in found.most_common()]
+            for (true, generated), count in confused.most_common()]
     shown = [(visible(row["reference"]), visible(row["generated"]), f"{row['count']:,}",
               f"{row['count'] / row['occurrences']:.2%}" if row["occurrences"] else "") for row in rows[:LISTED]]
     if not rows:
@@ -111,12 +111,12 @@ def confused_characters(generated: Sequence[str], references: Sequence[str]) -> 
     """(reference, generated) character -> how often, by the fewest edits (Levenshtein)."""
     from rapidfuzz.distance import Levenshtein
 
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for text, reference in zip(generated, references, strict=True):
         for edit in Levenshtein.editops(reference, text):
             true = ADDED if edit.tag == "insert" else reference[edit.src_pos]
-            found[true, MISSING if edit.tag == "delete" else text[edit.dest_pos]] += 1
-    return found
+            counts[true, MISSING if edit.tag == "delete" else text[edit.dest_pos]] += 1
+    return counts
 
 
 def visible(character: str) -> str:
@@ -154,15 +154,15 @@ def error_rates(predictions: Sequence, references: Sequence[str]) -> np.ndarray:
 
 def picture_cards(subject: Subject, chosen: Sequence[int]) -> str:
     """The images of text lines with their texts."""
-    found = []
+    pictures = []
     for i in chosen:
         row, reference = subject.evaluation.rows[i], subject.evaluation.references[i]
         generated, name = subject.evaluation.predictions[i].text, subject.samples.names[row]
         picture = subject.predictor.preprocessing.preview(subject.samples.image(row), name)
-        found.append(card(thumbnail_url(picture, WIDE), f"{name}: {shortened(reference)}",
-                          [shortened(marked_differences(reference, generated)), f"reference {shortened(reference)}",
-                           f"generated {shortened(generated)}", name]))
-    return cards(found)
+        pictures.append(card(thumbnail_url(picture, WIDE), f"{name}: {shortened(reference)}",
+                             [shortened(marked_differences(reference, generated)), f"reference {shortened(reference)}",
+                              f"generated {shortened(generated)}", name]))
+    return cards(pictures)
 
 
 def source_attention(subject: Subject) -> Section:
@@ -202,7 +202,7 @@ def matrix_url(maps: TokenMaps, heading: str) -> str:
 
 
 def matrix_picture(path: str, maps: TokenMaps, heading: str) -> str:
-    """Queries by column and keys by row, so that long texts run from left to right; white is no attention."""
+    """Queries by column and keys by row, so that long texts run from left to right; white means no attention."""
     names, cell = (maps.keys, maps.queries), 0.17  # inches
     wide, tall = min(max(cell * len(names[1]), 3.0), 16.0), min(max(cell * len(names[0]), 0.8), 8.0)
     figure = new_figure(wide + 1.0, tall + 1.2)

@@ -124,9 +124,9 @@ def calibration(subject: Subject) -> Section:
 def risk_at(probabilities: np.ndarray, right: np.ndarray) -> list[dict[str, float]]:
     """The error rate of the most certain predictions, for each coverage of `SHARES`; probabilities, right (N,)."""
     ordered, wrong = np.sort(probabilities)[::-1], risks(probabilities, right)
-    found = []
+    rates = []
     for share in SHARES:
         count = max(round(share * len(ordered)), 1)
-        found.append({"coverage": share, "images": count, "probability": float(ordered[count - 1]),
+        rates.append({"coverage": share, "images": count, "probability": float(ordered[count - 1]),
                       "wrong": float(wrong[count - 1])})
-    return found
+    return rates

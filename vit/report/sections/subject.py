@@ -39,13 +39,13 @@ class Subject:
         title: names data and split.
         facts: further lines of the header: date, command, versions.
         run: the run that the model is from, if there is one.
-        batch_size: of further evaluations.
+        batch_size: batch size of further evaluations.
         audit_seconds: time limit of decoding in the audit of the data, including the one in `audit`.
         attention_images: how many images have attention maps.
-        severities: of the corruptions that the model is evaluated on, from 1 to 5; none by default.
+        severities: severities of the corruptions that the model is evaluated on, from 1 to 5; none by default.
         grad_cam: whether images also have Grad-CAM, which needs captum.
         drawn: a folder with figures of this evaluation, which are not drawn again.
-        audit: of the data, if there is one already; else images are audited within `audit_seconds`.
+        audit: the audit of the data, if there is one already; else images are audited within `audit_seconds`.
         progress: called by sections that take long.
     """
 
