@@ -69,7 +69,7 @@ def test_weighted_labels_are_positive_as_often_as_negative(smoothing):
 
 
 def test_a_row_of_padding_has_no_loss():
-    """Such rows fill the batch of a rank; an empty text, which is EOS alone, is no padding."""
+    """Such rows fill the batch of a rank; an empty text, which is EOS alone, is not padding."""
     generator = torch.Generator().manual_seed(0)
     logits, patches = (torch.randn(3, 4, 8, generator=generator, requires_grad=True) for _ in range(2))
     labels = torch.tensor([[5, 6, EOS, PAD], [PAD] * 4, [EOS, PAD, PAD, PAD]])

@@ -360,7 +360,7 @@ def test_an_option_that_excludes_the_fused_implementation_is_used(option):
     ("adamw", {"foreach": True, "fused": True}, "cannot be `True` together"),
     ("sgd", {"momentum": 0.9, "nesterov": "no"}, "nesterov=no of optimizer 'sgd' must be true or false"),
     ("lion", {"betas": [0.9]}, "'lion' does not accept its options"),
-    ("lion", {"weight_decay": 0.5}, "weight_decay is no option of optimizer 'lion'"),
+    ("lion", {"weight_decay": 0.5}, "weight_decay is not an option of optimizer 'lion'"),
 ])
 def test_options_that_an_optimizer_rejects_are_value_errors(name, options, message):
     with pytest.raises(ValueError, match=message):

@@ -110,7 +110,7 @@ class Calibration:
 
     Args:
         samples: number of validation samples.
-        temperature: by which logits are divided.
+        temperature: the divisor of the logits.
         loss, ece: log loss and expected calibration error on these samples, without and with the temperature.
         sets: quantiles of the scores of `METHODS`; empty where only the temperature was fitted.
         unknown: None where only the temperature was fitted.
@@ -187,7 +187,7 @@ def read_errors(values: Mapping[str, Any], needed: Set[str]) -> tuple[int, tuple
 
 
 def read_temperature(value: Any) -> float:
-    """A number by which logits are divided.
+    """A temperature, the divisor of the logits.
 
     Raises:
         ValueError: it is not above 0.

@@ -55,7 +55,7 @@ def save_ensemble(
 
 
 def _temperature(bundle: Bundle) -> float | tuple[float, ...]:
-    """By which logits are divided: one number, or one per label of a multi-label classifier."""
+    """The divisor of the logits: one number, or one per label of a multi-label classifier."""
     if bundle.calibration is None:
         return 1.0
     return bundle.calibration.temperatures if bundle.thresholds else bundle.calibration.temperature

@@ -204,15 +204,15 @@ def refusal(text: str) -> str:
     """Why a pickle is not loaded: it names something other than tensors, or is not from PyTorch.
 
     Args:
-        text: of the unpickler's error.
+        text: message of the unpickler's error.
     """
-    found = GLOBAL.search(text)
+    match = GLOBAL.search(text)
     if "Unsupported operand" in text or "Unsupported protocol" in text:
         return ("the file is a Python pickle that PyTorch did not write, which could be any program; only files of "
                 f"tensors are read: {ACCEPTED}")
-    if found is None:
+    if match is None:
         return f"the file is cut off, damaged or not a file of PyTorch ({first_line(text)}); accepted: {ACCEPTED}"
-    return (f"the file holds more than tensors: reading it would call {found[1] or found[2]}, which could be any "
+    return (f"the file holds more than tensors: reading it would call {match[1] or match[2]}, which could be any "
             "program. Refused; only tensors, numbers and strings are loaded. If you trust it, save only its state "
             "dict, or as .safetensors")
 
@@ -251,7 +251,7 @@ def read_shards(path: Path) -> dict[str, Tensor]:
     """The tensors of a sharded checkpoint.
 
     Args:
-        path: of the index, whose `weight_map` has the file of each tensor.
+        path: path of the index, whose `weight_map` has the file of each tensor.
 
     Raises:
         SourceError: the index is invalid, a shard is missing, or lacks a tensor that the index states for it.

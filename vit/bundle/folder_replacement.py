@@ -36,7 +36,7 @@ def replace_folder(path: Path, own: tuple[str, ...]) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     recover_folder(path)
-    if path.exists() and not os.access(path, os.W_OK):  # it could be replaced, but not removed afterwards
+    if path.exists() and not os.access(path, os.W_OK):  # it could be exchanged, but not removed
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     remove_leftovers(path)
     part = temporary_sibling(path, "part")
@@ -151,8 +151,8 @@ def leftovers(path: Path) -> Iterator[tuple[Path, str, int]]:
     """(folder, "part" or "old", process) of every unfinished replacement of `path` on this machine."""
     pattern = re.compile(LEFTOVER.format(name=re.escape(path.name), host=re.escape(host_name())))
     for item in path.parent.iterdir() if path.parent.is_dir() else ():
-        if found := pattern.fullmatch(item.name):
-            yield item, found["kind"], int(found["pid"])
+        if match := pattern.fullmatch(item.name):
+            yield item, match["kind"], int(match["pid"])
 
 
 def temporary_sibling(path: Path, kind: str) -> Path:

@@ -18,7 +18,7 @@ class LabelCalibration:
 
     Args:
         samples: number of validation images.
-        temperatures: by which the logit of each label is divided (classes,).
+        temperatures: (classes,), the divisor of the logit of each label.
         loss, ece: log loss and expected calibration error of these images, means over the labels, without and with the
             temperatures.
         absent: labels that no validation image has, or all have; their temperature is 1.

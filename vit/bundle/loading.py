@@ -50,13 +50,13 @@ class Bundle:
 
     Args:
         classes: empty for models that generate text.
-        preprocessing: of images; None for models without image input.
-        tokenizers: of "source" and "target", for models of text.
+        preprocessing: preprocessing of images; None for models without image input.
+        tokenizers: tokenizers by side, "source" and "target", for models of text.
         extra: the JSON-able values that the caller of `save_bundle` added.
         record: everything under the key `vit` of config.json.
         thresholds: one per class for models that assign several labels, else empty.
-        calibration: of the probabilities of a classifier, a `LabelCalibration` if it assigns several labels; None if
-            it was not calibrated.
+        calibration: calibration of the probabilities of a classifier, a `LabelCalibration` if it assigns several
+            labels; None if it was not calibrated.
     """
 
     path: Path
@@ -73,8 +73,8 @@ class Bundle:
     @property
     def calibrated_on(self) -> dict[str, Any]:
         """`data` and `split` of the samples of `vit calibrate`; empty for those of a run, its validation samples."""
-        found = self.extra.get(CALIBRATED_ON)
-        return found if isinstance(found, dict) else {}
+        recorded = self.extra.get(CALIBRATED_ON)
+        return recorded if isinstance(recorded, dict) else {}
 
     def tokenizer(self, side: str) -> Tokenizer:
         """The tokenizer of "source" or "target".
@@ -85,12 +85,12 @@ class Bundle:
         if side not in self.tokenizers:
             raise BundleError(f"{self.path / CONFIG} has no {side} tokenizer, which texts need; save the model again "
                               f"with tokenizers={{{side!r}: ...}}")
-        found, config = self.tokenizers[side], self.model.config
+        tokenizer, config = self.tokenizers[side], self.model.config
         vocab_size = (side == "source" and getattr(config, "source_vocab", None)) or config.vocab_size
-        if found.vocab_size > vocab_size:
-            raise BundleError(f"{self.path / CONFIG}: the {side} tokenizer has {found.vocab_size} tokens, the model "
-                              f"only {vocab_size}; it belongs to another model")
-        return found
+        if tokenizer.vocab_size > vocab_size:
+            raise BundleError(f"{self.path / CONFIG}: the {side} tokenizer has {tokenizer.vocab_size} tokens, the "
+                              f"model only {vocab_size}; it belongs to another model")
+        return tokenizer
 
 
 def load_bundle(path: str | PathLike[str]) -> Bundle:
@@ -150,13 +150,13 @@ def _load(folder: Path) -> Bundle:
 
 
 def _check_weights(folder: Path, record: Mapping[str, Any]) -> None:
-    found = file_sha256(folder / WEIGHTS)
-    if found != record["sha256"]:
+    actual = file_sha256(folder / WEIGHTS)
+    if actual != record["sha256"]:
         with open_regular(folder / WEIGHTS) as file:
             if file.read(len(LFS)) == LFS:
                 raise BundleError(f"{folder / WEIGHTS} is a Git LFS pointer and not the weights; fetch them with git "
                                   "lfs pull")
-        raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {found[:16]}…, "
+        raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {actual[:16]}…, "
                           f"but {CONFIG} expects {str(record['sha256'])[:16]}…; copy the folder again")
 
 
@@ -245,7 +245,7 @@ def find_bundle(path: str | PathLike[str]) -> Path:
         BundleError: there is no bundle.
     """
     path = Path(path).expanduser()
-    real = Path(os.path.realpath(path))  # the name of a folder that is being replaced, of which `path` may be a link
+    real = Path(os.path.realpath(path))  # the name of a folder that is being replaced; `path` may be a link to it
     if not path.exists() and not recover_folder(real):
         raise FileNotFoundError(f"{path}: there is no such model; give a run folder or one with {CONFIG} and {WEIGHTS}")
     if path.is_file():

@@ -61,9 +61,9 @@ def check_record(record: Mapping[str, Any], file: Path) -> None:
     Raises:
         BundleError: it does not.
     """
-    if (found := record.get("format")) != FORMAT:
-        fix = "update vit" if isinstance(found, int) and found > FORMAT else "copy the folder again"
-        raise BundleError(f"{file} has bundle format {found!r}, but vit {vit.__version__} reads {FORMAT}; {fix}")
+    if (version := record.get("format")) != FORMAT:
+        fix = "update vit" if isinstance(version, int) and version > FORMAT else "copy the folder again"
+        raise BundleError(f"{file} has bundle format {version!r}, but vit {vit.__version__} reads {FORMAT}; {fix}")
     if missing := REQUIRED - set(record):
         raise BundleError(f"{file} is incomplete: vit.{sorted(missing)[0]} is missing")
     if CHECKSUM not in record and (unknown := set(record) - KEYS):
@@ -108,7 +108,7 @@ def check_classes(classes: Sequence[str], outputs: int) -> None:
 
     Raises:
         TypeError: the classes are one name instead of several.
-        BundleError: there is not.
+        BundleError: their number differs, or a name occurs twice.
     """
     check_several("classes", classes)
     if len(classes) != outputs:
@@ -124,7 +124,7 @@ def check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> Non
     """Checks that there is no threshold, or one probability per class.
 
     Raises:
-        BundleError: the number is another one, or a value is outside 0..1.
+        BundleError: their number differs, or a value is outside 0..1.
     """
     if thresholds and len(thresholds) != len(classes):
         raise BundleError(f"{len(thresholds)} thresholds were given for {number_of(len(classes), 'class')}")
@@ -160,9 +160,9 @@ def check_checksum(text: str, record: Mapping[str, Any], file: Path) -> None:
     if expected is None:
         log.info("%s has no SHA-256 of its own (%s): changes in it are not detected", file, CHECKSUM)
         return
-    found = text_sha256(text.replace("\r\n", "\n").replace(str(expected), NO_CHECKSUM, 1))
-    if found != expected:
-        raise BundleError(f"{file} was changed after it was saved: its SHA-256 is {found[:16]}…, but {CHECKSUM} is "
+    actual = text_sha256(text.replace("\r\n", "\n").replace(str(expected), NO_CHECKSUM, 1))
+    if actual != expected:
+        raise BundleError(f"{file} was changed after it was saved: its SHA-256 is {actual[:16]}…, but {CHECKSUM} is "
                           f"{str(expected)[:16]}…; copy the folder again, or, if you edited it, remove the key "
                           f"{CHECKSUM}")
 

@@ -61,10 +61,10 @@ def save_bundle(
         metrics: final numbers by name, such as `{"val/accuracy": 0.98}`.
         extra: JSON-able values, such as `{"data": ["data=digits"]}`, the overrides of the data of `vit evaluate`.
         state: the weights to save, under the model's names; the model's own by default.
-        tokenizers: of "source" and "target", for models of text.
+        tokenizers: tokenizers by side, "source" and "target", for models of text.
         thresholds: a probability per class from which its label is assigned, for several labels per image.
-        calibration: of the probabilities, measured on validation samples; `thresholds` are those of the calibrated
-            probabilities.
+        calibration: calibration of the probabilities, measured on validation samples; `thresholds` are those of the
+            calibrated probabilities.
 
     Raises:
         TypeError: `classes` is one text.
@@ -157,7 +157,7 @@ def _check_target(path: Path) -> None:
 
 
 def _is_of_another_program(file: Path) -> bool:
-    """Whether a config.json is readable and lacks the key vit; a damaged one is taken for that of a bundle."""
+    """Whether a config.json is readable and lacks the key vit; a damaged one counts as that of a bundle."""
     try:
         config = read_json(file)
     except (OSError, ValueError):

@@ -76,7 +76,8 @@ class Task(LightningModule, ABC):
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         """The contribution of a micro-batch to the loss of its optimizer step: the sum over its samples or tokens,
         divided by their number in the whole step (`samples`, `tokens` of the batch), over all processes and
-        micro-batches: a scalar. The gradient then does not depend on how a step is divided.
+        micro-batches: a scalar. The gradient then does not depend on how a step is divided, by gradient accumulation or
+        among processes.
 
         Args:
             step: optimizer step.

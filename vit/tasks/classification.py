@@ -89,10 +89,10 @@ class Classification(Task):
 
 def accuracies(num_classes: int) -> MetricCollection:
     """`val/accuracy`, and `val/top5` above five classes."""
-    found = {"val/accuracy": MulticlassAccuracy(num_classes, average="micro", ignore_index=PADDING)}
+    metrics = {"val/accuracy": MulticlassAccuracy(num_classes, average="micro", ignore_index=PADDING)}
     if num_classes > 5:
-        found["val/top5"] = MulticlassAccuracy(num_classes, top_k=5, average="micro", ignore_index=PADDING)
-    return MetricCollection(found)
+        metrics["val/top5"] = MulticlassAccuracy(num_classes, top_k=5, average="micro", ignore_index=PADDING)
+    return MetricCollection(metrics)
 
 
 def update_metrics(task: Task, logits: Tensor, batch: dict[str, Tensor]) -> None:

@@ -50,5 +50,5 @@ class DeviceBatches(Batches):
     """Batches of data sets that are on the device (`data.cache=device`)."""
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Select the images of the batch; a row that stands for unreadable samples has its own."""
+        """Select the images of the batch, unless it already has them, as a filler row for unreadable samples has."""
         return batch["images"].add_images(batch) if "images" in batch else batch

@@ -27,8 +27,8 @@ class Stage:
 
     def values(self) -> dict[str, float]:
         """The scheduled values, for the log: `image_size` is the height."""
-        found = {"patch_drop": self.patch_drop, "image_size": self.image_size and self.image_size[0]}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {"patch_drop": self.patch_drop, "image_size": self.image_size and self.image_size[0]}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Progressive:
     so that all processes and a resumed run have the same one.
 
     Args:
-        stages: in their order.
+        stages: the stages in order.
         until: fraction of all steps after which the last stage begins.
     """
 

@@ -57,7 +57,7 @@ def build_strategy(
     if name == "fsdp":
         check_options(name, options, SHARD_OPTIONS)
         offloads = options.get("cpu_offload") and accelerator != "cpu"
-        return Shards(
+        return FSDP2Strategy(
             options,
             data_parallel_size=world,
             tensor_parallel_size=1,
@@ -67,7 +67,7 @@ def build_strategy(
         )
     check_options(name, options, inspect.signature(nn.parallel.DistributedDataParallel).parameters)
     options = {"gradient_as_bucket_view": True, **options}
-    return Replicas(process_group_backend=backend, timeout=limit, **options)
+    return ReproducibleDDPStrategy(process_group_backend=backend, timeout=limit, **options)
 
 
 def check_options(name: str, options: Mapping[str, Any], known: Mapping[str, inspect.Parameter]) -> None:
@@ -84,7 +84,7 @@ def check_options(name: str, options: Mapping[str, Any], known: Mapping[str, ins
             raise ValueError(f"{option}={options[option]} of strategy={name} must be true or false")
 
 
-class Replicas(DDPStrategy):
+class ReproducibleDDPStrategy(DDPStrategy):
     """DDP with the same buckets from the first step on, so that a resumed run sums gradients in the same order.
 
     DDP rebuilds its buckets after the first backward pass, in the order of the gradients. With three or more processes
@@ -108,7 +108,7 @@ def arrange_buckets(replicas: nn.parallel.DistributedDataParallel) -> None:
         parameter.grad = None
 
 
-class Shards(ModelParallelStrategy):
+class FSDP2Strategy(ModelParallelStrategy):
     """FSDP2 that resumes from the checkpoints of all strategies.
 
     Lightning numbers the optimizer's parameters in the order of the model, but checkpoints of one process or of ddp
@@ -116,7 +116,7 @@ class Shards(ModelParallelStrategy):
 
     Args:
         shard_options: keyword arguments of `shard`.
-        options: of Lightning's `ModelParallelStrategy`.
+        options: keyword arguments of Lightning's `ModelParallelStrategy`.
     """
 
     def __init__(self, shard_options: Mapping[str, Any], **options: Any):

@@ -14,7 +14,7 @@ def greedy_soup(states: Sequence[State], score: Callable[[State], float]) -> tup
     Models are tried in the order of their own scores; each stays if the score of the mean does not fall.
 
     Args:
-        score: of a state on validation data, higher is better.
+        score: function from a state to its score on validation data, higher is better.
 
     Raises:
         ValueError: there is no state, or the states have different tensors.
@@ -28,9 +28,9 @@ def greedy_soup(states: Sequence[State], score: Callable[[State], float]) -> tup
     order = sorted(range(len(states)), key=lambda i: -scores[i])
     chosen, best = order[:1], scores[order[0]]
     for i in order[1:]:
-        found = score(mean_state([states[j] for j in (*chosen, i)]))
-        if found >= best:
-            chosen, best = [*chosen, i], found
+        mean_score = score(mean_state([states[j] for j in (*chosen, i)]))
+        if mean_score >= best:
+            chosen, best = [*chosen, i], mean_score
     return mean_state([states[i] for i in chosen]), chosen
 
 

@@ -89,10 +89,10 @@ def settle(folder: str | Path) -> None:
     """Complete a save that a crash interrupted, and rename unusable checkpoints, before a run continues in `folder`."""
     manifest = Manifest.read(folder)
     names = [name for name in (LAST, PREVIOUS, BEST) if (manifest.folder / name).exists()]
-    found = {name: record(manifest, name) for name in names}
+    records = {name: record(manifest, name) for name in names}
     saving = manifest.saving
     manifest.files = {}
-    for name, (entry, reason) in found.items():
+    for name, (entry, reason) in records.items():
         path = manifest.folder / name
         if reason:
             aside = path.with_name(f"{name}.unusable")

@@ -1,1 +1,1 @@
-"""What ends a run before it does harm: numbers that are not finite, signals, processes that hang."""
+"""What stops a run: numbers that are not finite, signals, processes that hang."""

@@ -33,8 +33,8 @@ class Step:
     Args:
         number: counted from 1, as `epoch` is.
         batches: indices (B,) of the samples of each micro-batch, on the device.
-        found: the numbers of each micro-batch in this process, in the order of WATCHED.
-        norm: of the gradient, the same in every process.
+        found: the checked numbers of each micro-batch in this process, in the order of WATCHED.
+        norm: norm of the gradient, the same in every process.
         fine: whether the update is allowed; `copied` is an event after which the host can read it.
     """
 
@@ -94,10 +94,10 @@ class FiniteLoss(pl.Callback):
             return
         if self._weight_norm is None:  # the same for all micro-batches of a step
             self._weight_norm = sum_of_norms(self._weights.select()).to(loss.device)  # without weights it is on the CPU
-        found = torch.stack([loss.detach().float().abs(), self._weight_norm, sum_of_norms([inputs]).to(loss.device)])
-        fine = (found < LIMIT).all()
+        numbers = torch.stack([loss.detach().float().abs(), self._weight_norm, sum_of_norms([inputs]).to(loss.device)])
+        fine = (numbers < LIMIT).all()
         loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
-        self._found.append(found)
+        self._found.append(numbers)
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer

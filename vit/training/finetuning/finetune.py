@@ -117,15 +117,15 @@ class Finetune:
         layers = layer_numbers(model) if self.by_depth else {}
         top = max(layers.values(), default=0)
         first_epochs = self.first_epochs(top, epochs) if self.by_depth else [0]  # by distance from the head
-        found = {}
+        first = {}
         for name, _ in model.named_parameters():
             below = top - layers.get(name, top)
             if is_head(name, model) or name.startswith((*SEQ2SEQ_HEAD, *self.always_trainable)):
-                found[name] = 0
+                first[name] = 0
             elif self.selected(name) and below < len(first_epochs):
-                found[name] = first_epochs[below]
-        self.check_found(model, found)
-        return found
+                first[name] = first_epochs[below]
+        self.check_found(model, first)
+        return first
 
     def selected(self, name: str) -> bool:
         """Whether `trainable` selects the parameter, regardless of its block."""
@@ -171,9 +171,9 @@ class Finetune:
 
 def head_layer(model: nn.Module) -> nn.Linear | None:
     """The head, where it is a single linear layer with a bias; None for any other head."""
-    found = [(name, module) for name, module in model.named_modules() if is_head(f"{name}.weight", model)]
-    single = len(found) == 1 and isinstance(found[0][1], nn.Linear) and found[0][1].bias is not None
-    return found[0][1] if single else None
+    heads = [(name, module) for name, module in model.named_modules() if is_head(f"{name}.weight", model)]
+    single = len(heads) == 1 and isinstance(heads[0][1], nn.Linear) and heads[0][1].bias is not None
+    return heads[0][1] if single else None
 
 
 def train_only(model: nn.Module, names: Collection[str], batch_norm: bool = True) -> None:
@@ -187,7 +187,7 @@ def train_only(model: nn.Module, names: Collection[str], batch_norm: bool = True
 
 
 def set_modes(module: nn.Module, training: bool, batch_norm: bool = True) -> None:
-    """Training mode for modules with a trained parameter; modules without parameters follow the module around them."""
+    """Training mode for modules with a trained parameter; modules without parameters follow their parent."""
     states = [parameter.requires_grad for parameter in module.parameters()]
     module.training = any(states) if states else training
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and not batch_norm:

@@ -22,7 +22,7 @@ class Lora(nn.Module):
 
     Args:
         parts: indices of the adapted parts of the layer, from 0.
-        of: number of parts of the layer, all equally wide.
+        of: total number of parts of the layer, all equally wide.
         dropout: rate on the input of `down`.
     """
 

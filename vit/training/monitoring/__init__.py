@@ -1,1 +1,1 @@
-"""What a run shows and decides by: progress bar, peak memory, direction of a metric, patience."""
+"""Monitoring of a run: progress bar, peak memory, direction of a metric, early stopping."""

@@ -1,4 +1,4 @@
-"""The direction of each metric: whether higher or lower values are better."""
+"""The direction of each metric: whether higher or lower values are better, `max` or `min`."""
 
 MODES = {
     "loss": "min",

@@ -140,7 +140,7 @@ def process_age() -> float | None:
         return None
 
 
-class TwoLines(Progress):
+class TwoLineProgress(Progress):
     """The bar of a task, and below it its metrics, for which many terminals are too narrow in one line."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
@@ -189,7 +189,7 @@ class ProgressBar(LightningProgressBar):
         self._started = self._drawn = time.perf_counter()
         self._rows = 0
         if self.live and trainer.is_global_zero:
-            self.progress = TwoLines(
+            self.progress = TwoLineProgress(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=None),
                 TextColumn("{task.percentage:>3.0f}%"),

@@ -29,7 +29,7 @@ def layer_numbers(model: nn.Module) -> dict[str, int]:
             for name, layer in group_parameters(model, model.group_matcher(coarse=False), reverse=True).items()
         }
     names = [clean_name(name) for name, _ in model.named_parameters()]
-    depth = max((int(found[2]) + 1 for name in names if (found := encoder_block(name))), default=0)
+    depth = max((int(match[2]) + 1 for name in names if (match := encoder_block(name))), default=0)
     if depth == 0:
         raise ValueError(
             f"layer_decay needs numbered blocks (`blocks.N.`) or a timm `group_matcher`, and "
@@ -40,8 +40,8 @@ def layer_numbers(model: nn.Module) -> dict[str, int]:
 
 def layer_number(name: str, depth: int) -> int:
     """The layer of one parameter in a model of `depth` blocks."""
-    if found := encoder_block(name):
-        return int(found[2]) + 1
+    if match := encoder_block(name):
+        return int(match[2]) + 1
     if STEM.search(name):
         return 0
     return depth if re.search(r"(^|\.)encoder\.norm\.", name) else depth + 1

@@ -38,7 +38,7 @@ def parameter_groups(
     as the group's `lr`, the only rate that torch's schedulers read.
 
     Args:
-        orthogonalize: for Muon, which is meant for hidden matrices only: all other parameters are in groups of their
+        orthogonalize: for Muon, which is designed for hidden matrices only: all other parameters are in groups of their
             own, with `use_fallback=True`, which timm's Muon updates with AdamW.
 
     Raises:
@@ -75,7 +75,7 @@ def parameter_groups(
 
 
 def hidden_matrices(model: nn.Module) -> set[str]:
-    """Names of the matrices and kernels between the first layer and the last one, for which Muon is meant
+    """Names of the matrices and kernels between the first layer and the last one, for which Muon is designed
     (https://kellerjordan.github.io/posts/muon/): those of numbered blocks and the later convolutions of a stem.
 
     Raises:
@@ -170,8 +170,8 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
 
         use_suited_precision()
     if "weight_decay" in options:
-        raise ValueError(f"weight_decay is no option of optimizer {name!r}, whose parameter groups have their own; set "
-                         "weight_decay beside options")
+        raise ValueError(f"weight_decay is not an option of optimizer {name!r}: parameter groups have their own; "
+                         "set weight_decay beside options")
     try:
         return create_optimizer_v2(groups, opt=name.lower(), lr=lr, **options)
     except (IndexError, RuntimeError, TypeError) as error:
