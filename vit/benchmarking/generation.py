@@ -1,7 +1,7 @@
 """Beam search of a translation model with a key-value cache, against the same search without a cache and other engines.
 
 All have the same random weights (the last norm is scaled up, so that the token distribution is as uneven as that of a
-trained model) and generate the same number of tokens; the texts are compared. CTranslate2 runs in a process of its own,
+trained model) and generate the same number of tokens; the texts are compared. CTranslate2 runs in a separate process,
 because in one process its OpenMP threads and those of torch would block each other.
 """
 

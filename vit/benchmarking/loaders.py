@@ -80,8 +80,8 @@ def folder_of_photos(photos: Path | None) -> Iterator[Path]:
         FileNotFoundError: there is no such folder.
     """
     if photos is None:
-        with tempfile.TemporaryDirectory() as made:
-            yield make_photos(Path(made))
+        with tempfile.TemporaryDirectory() as folder:
+            yield make_photos(Path(folder))
         return
     if not photos.is_dir():
         raise FileNotFoundError(f"{photos} is not a folder of photos")
@@ -92,15 +92,15 @@ def peers(
     images: str, data: Path | Pixels, kind: str, batch: int, settings: Settings, case: Case
 ) -> dict[str, Callable[[], Iterable]]:
     """Builders of the loaders of the peers; the case records those that are missing."""
-    found = {}
+    builders = {}
     for name in settings.against:
         try:
             build = peer_loader(name, images, str(case.setting["images"]))
         except MissingPeer as error:
             case.missing[name] = str(error)
         else:
-            found[name] = partial(build, data, batch, kind, CROP, (MEAN, STD))
-    return found
+            builders[name] = partial(build, data, batch, kind, CROP, (MEAN, STD))
+    return builders
 
 
 def peer_loader(name: str, images: str, description: str) -> Callable[..., Iterable]:
@@ -130,7 +130,7 @@ def measure(
     in_turns(programs, settings.rounds, settings.read_clock, warmup=0, times=case.times)
 
 
-class OurBatches:
+class VitBatches:
     """Loading in `vit.data` and augmentation of whole batches as in `vit.tasks`."""
 
     def __init__(self, dataset: ImageDataset, augment: Augment, batch: int):
@@ -154,16 +154,16 @@ def photo_dataset(root: Path, cache: str | bool = False, cache_dir: Path | None 
 
 def our_photos(
     root: Path, batch: int, kind: str, cache: str | bool = False, cache_dir: Path | None = None
-) -> OurBatches:
+) -> VitBatches:
     dataset = photo_dataset(root, cache, cache_dir)
-    return OurBatches(dataset, Augment([HorizontalFlip(), *full(kind)]), batch)
+    return VitBatches(dataset, Augment([HorizontalFlip(), *full(kind)]), batch)
 
 
-def our_small(data: Pixels, batch: int, kind: str) -> OurBatches:
+def our_small(data: Pixels, batch: int, kind: str) -> VitBatches:
     pixels, labels = data
     split = Split(labels, RowNames("image", np.arange(len(labels))), ReadArray(pixels), pixels)
     preprocessing = Preprocessing((SMALL, SMALL), mean=MEAN, std=STD)
-    return OurBatches(ImageDataset(split, preprocessing), Augment([PadCrop(4), HorizontalFlip(), *full(kind)]), batch)
+    return VitBatches(ImageDataset(split, preprocessing), Augment([PadCrop(4), HorizontalFlip(), *full(kind)]), batch)
 
 
 def small_images(count: int = SMALL_COUNT) -> Pixels:

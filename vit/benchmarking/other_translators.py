@@ -50,7 +50,7 @@ def by_transformers(model: "MarianMTModel", beam: int, tokens: int, source: Tens
 def translating(
     theirs: "MarianMTModel", beam: int, tokens: int, device: str
 ) -> Iterator[Callable[[Tensor], Texts]]:
-    """CTranslate2 with the same network, in a process of its own that ends with the context."""
+    """CTranslate2 with the same network, in a separate process that ends with the context."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     with tempfile.TemporaryDirectory() as folder:

@@ -30,7 +30,7 @@ class Peer:
     Args:
         has_same_weights: whether it has the weights of the model, so that the outputs are equal.
         extra_parameters: number of its weights minus that of the model.
-        remark: which weights it has in addition, and which it lacks.
+        remark: a note on the weights that it has in addition or lacks.
     """
 
     network: nn.Module
@@ -189,8 +189,8 @@ def build_peer(name: str, model: VisionTransformer) -> Peer:
     except ValueError as error:
         raise MissingPeer(str(error)) from None
     expected = count_parameters(model) + peer.extra_parameters
-    if (found := count_parameters(peer.network)) != expected:
-        raise MissingPeer(f"it has {found:,} parameters instead of {expected:,}, so it is another network")
+    if (parameters := count_parameters(peer.network)) != expected:
+        raise MissingPeer(f"it has {parameters:,} parameters instead of {expected:,}, so it is another network")
     return peer
 
 

@@ -38,10 +38,10 @@ def bench_prediction(
         ValueError: the model cannot be saved for timm and transformers, and peers are named.
     """
     rates = matrix_rates(settings.precisions, settings.device, settings.read_clock)
-    with tempfile.TemporaryDirectory() as made:
-        root = make_photos(Path(made, "photos")) if photos is None else photos
+    with tempfile.TemporaryDirectory() as folder:
+        root = make_photos(Path(folder, "photos")) if photos is None else photos
         count = sum(1 for _ in named_images(root))
-        weights = save(model, Path(made, "model"))
+        weights = save(model, Path(folder, "model"))
         for precision in settings.precisions:
             for batch in settings.batches:
                 setting = {"model": describe(model), "precision": precision, "files": count, "batch": batch}

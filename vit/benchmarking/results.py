@@ -28,7 +28,7 @@ class Settings:
     Args:
         against: names of peers.
         precisions: names of Lightning.
-        modes: of `MODES`.
+        modes: names of modes, keys of `MODES`.
         clock: "wall", or "processor" for the time of all threads on a processor.
 
     Raises:
@@ -98,7 +98,7 @@ class Case:
         return self.flops / statistics.median(self.times[name]) / self.matrix_rate
 
     def floor(self) -> float | None:
-        """The least seconds of one time, at the machine's matrix rate."""
+        """The lower bound of one time in seconds, at the machine's matrix rate."""
         return None if self.flops is None or self.matrix_rate is None else self.flops / self.matrix_rate
 
     def ratio(self, name: str) -> Ratio | None:
@@ -130,12 +130,12 @@ def measured(cases: list[Case]) -> list[Case]:
 
 def ratios(cases: list[Case]) -> dict[str, float]:
     """`CASE against PEER` -> the median ratio: what a baseline compares."""
-    found = {}
+    ratios = {}
     for case in measured(cases):
         for name in case.times:
             if (ratio := case.ratio(name)) is not None and math.isfinite(ratio.median):
-                found[f"{case.key} against {name}"] = ratio.median
-    return found
+                ratios[f"{case.key} against {name}"] = ratio.median
+    return ratios
 
 
 def to_json(cases: list[Case], settings: Settings, machine: dict[str, Any], complete: bool = True) -> dict[str, Any]:

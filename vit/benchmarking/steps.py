@@ -90,7 +90,7 @@ def peers_of(model: VisionTransformer, settings: Settings, case: Case) -> dict[s
     """
     shape = (1, model.config.in_chans, *model.config.image_size)
     case.facts[OURS] = {"parameters": count_parameters(model), "flops_per_image": count_flops(model, shape)}
-    found = {}
+    networks = {}
     for name in settings.against:
         try:
             peer = build_peer(name, model)
@@ -100,8 +100,8 @@ def peers_of(model: VisionTransformer, settings: Settings, case: Case) -> dict[s
         case.facts[name] = check_peer(name, model, peer)
         if case.setting["precision"] == BF16_RESIDUAL:
             case.facts[name]["remark"] = "; ".join(filter(None, [peer.remark, "computes in bf16-mixed"]))
-        found[name] = peer.network
-    return found
+        networks[name] = peer.network
+    return networks
 
 
 def check_peer(name: str, model: VisionTransformer, peer: Peer) -> dict[str, float | int | str | None]:

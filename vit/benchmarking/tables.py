@@ -24,10 +24,10 @@ FACTS = {  # key of Case.facts -> (column, format)
 
 def result_tables(cases: list[Case], settings: Settings, machine: dict[str, object]) -> RenderableType:
     """One table per benchmark, then the reasons of missing peers, and the hardware and conventions."""
-    found = measured(cases)
-    names = list(dict.fromkeys(case.benchmark for case in found))
-    tables = [table(name, [case for case in found if case.benchmark == name]) for name in names]
-    return Group(*tables, *(Text(line) for line in [*remarks(found), *conditions(settings, machine, found)]))
+    complete = measured(cases)
+    names = list(dict.fromkeys(case.benchmark for case in complete))
+    tables = [table(name, [case for case in complete if case.benchmark == name]) for name in names]
+    return Group(*tables, *(Text(line) for line in [*remarks(complete), *conditions(settings, machine, complete)]))
 
 
 def table(title: str, cases: list[Case]) -> Table:
@@ -39,14 +39,14 @@ def table(title: str, cases: list[Case]) -> Table:
     title = ", ".join([title, *(f"{name} {value}" for name, value in shared.items())])
     columns = [name for name in dict.fromkeys(key for row in rows for key in row)
                if name not in shared and any(row.get(name) is not None for row in rows)]
-    made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
+    result = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
     for name in columns:
         is_text = name in cases[0].setting or name == "library"
-        made.add_column(name, no_wrap=True, justify="left" if is_text else "right")
+        result.add_column(name, no_wrap=True, justify="left" if is_text else "right")
     for row in rows:
         style = "bold" if row["library"] == OURS else None
-        made.add_row(*("-" if row.get(name) is None else str(row[name]) for name in columns), style=style)
-    return made
+        result.add_row(*("-" if row.get(name) is None else str(row[name]) for name in columns), style=style)
+    return result
 
 
 def rows_of(case: Case) -> list[dict[str, object]]:

@@ -1,6 +1,6 @@
 """A whole training run with real data, against its bare training step on a fixed batch.
 
-The run is the command `vit train` in a process of its own: loading, augmentation, mixup, averaging, callbacks. Its rate
+The run is the command `vit train` in a separate process: loading, augmentation, mixup, averaging, callbacks. Its rate
 is that of its training batches without the first one. The bare step has the same model, batch size, precision and
 device. It uses AdamW, cross entropy and clipping to norm 1, whatever the recipe.
 """
@@ -74,7 +74,7 @@ def as_bare_step(overrides: list[str], device: str) -> list[str]:
 
 
 def run_command(overrides: list[str], folder: Path) -> dict:
-    """The metrics of a run in a process of its own, and the elapsed seconds of the command.
+    """The metrics of a run in a separate process, and the elapsed seconds of the command.
 
     Raises:
         RuntimeError: it fails.

@@ -41,7 +41,7 @@ class Architecture:
     """The network that a checkpoint's tensors belong to.
 
     Args:
-        config: of our model, with its `kind`; None where it cannot be inferred.
+        config: config of the model of this project, with its `kind`; None where it cannot be inferred.
         notes: assumptions that a report must name.
         error: why there is no config.
     """
@@ -58,9 +58,9 @@ class Checkpoint:
     Args:
         state: tensors under the source's own names.
         source_config: `config.json` of timm, transformers or OpenCLIP; `{"module": model}` for a model in memory; {}.
-        model_config: of our model, where the source is of this project.
+        model_config: config of the model, where the source is of this project.
         stated_preprocessing: None where the source does not state any.
-        calibration: of the probabilities, where the source is a calibrated bundle.
+        calibration: calibration of the probabilities, where the source is a calibrated bundle.
         extra: what a bundle or checkpoint of this project records about the use of its model.
         notes: remarks on the reading for the report.
         shared: a model in memory uses these tensors, so that they must be copied.

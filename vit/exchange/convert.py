@@ -45,7 +45,7 @@ class ExportedModel:
     """A model with everything that is exported beside its weights.
 
     Args:
-        thresholds: of a multi-label model, for its probabilities with `calibration`.
+        thresholds: thresholds of a multi-label model, for its probabilities with `calibration`.
         calibration: only for a program; other libraries do not apply it.
         extra: what a bundle records about the use of its model.
     """
@@ -246,7 +246,7 @@ def export_program(dest: Path, export: ExportedModel, to: str) -> None:
     """One file that maps pixels to probabilities.
 
     Raises:
-        SourceError: the model is no image classifier, or a layer cannot be exported.
+        SourceError: the model is not an image classifier, or a layer cannot be exported.
     """
     program = programs.image_program(export.model, export.preprocessing, export.classes, export.thresholds,
                                      export.calibration)

@@ -72,7 +72,7 @@ def image_program(model: nn.Module, preprocessing: object, classes: Sequence[str
     """The program of a model with its classes, preprocessing and calibration.
 
     Raises:
-        SourceError: the model is no image classifier.
+        SourceError: the model is not an image classifier.
     """
     kind = model.config.kind
     if kind not in KINDS:

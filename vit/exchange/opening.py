@@ -86,7 +86,7 @@ def check_predicts(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> 
         return
     why = ("it needs a tokenizer, which the weights do not include;" if checkpoint.model_config is None else
            "it needs the tokenizers in its run folder; open that folder, or")
-    raise checkpoint.error(f"this is a model of kind {config['kind']}: {why} start a training with "
+    raise checkpoint.error(f"this is a model of kind {config['kind']}: {why} start a run with "
                            f"{override_for_shell('init_from', checkpoint.name)}")
 
 

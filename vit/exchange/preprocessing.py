@@ -92,7 +92,7 @@ def from_transformers(values: Mapping[str, Any], model_type: str | None = None) 
     """The preprocessing of transformers' image processor; a key that is missing or null has the default of its class.
 
     Args:
-        model_type: of config.json, whose image processor is meant if the values name none.
+        model_type: `model_type` of config.json, which determines the image processor if the values name none.
 
     Raises:
         SourceError: a rule that `Preprocessing` does not have, such as no resizing at all.
@@ -167,7 +167,7 @@ def to_transformers(preprocessing: Preprocessing) -> tuple[dict[str, Any], str]:
 
 
 def edges(size: Any, square: bool = True) -> tuple[int, ...]:
-    """(height, width), or (shorter edge,), which one number stands for if it is not `square`."""
+    """(height, width), or (shorter edge,) for a single number that is not `square`."""
     if isinstance(size, int):
         return (size, size) if square else (size,)
     if isinstance(size, Mapping):

@@ -332,7 +332,7 @@ def find_thresholds(config: Mapping[str, Any], count: int) -> tuple[float, ...]:
     """The thresholds of a classifier with several labels per image, by default one half; () for one label.
 
     Args:
-        count: of the class names; 0 if the config has none, but perhaps their number.
+        count: number of class names; 0 if the config has none, although it may have their number.
     """
     if config.get("problem_type") != MULTI_LABEL:
         return ()

@@ -9,7 +9,7 @@ from torch import Tensor
 from vit.bundle.files import SourceError
 from vit.exchange.sources import ACCEPTED_SOURCES
 
-# keys under which programs save weights; averages precede the weights that they are averages of
+# keys under which programs save weights; averaged weights before raw ones
 WRAPPERS = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "state_dict", "model_state_dict", "model",
             "teacher", "student", "target_encoder", "encoder", "module", "network", "net", "weights", "params")
 

@@ -17,12 +17,12 @@ def selective_risks(probabilities: np.ndarray, right: np.ndarray) -> tuple[Selec
 
     The thresholds are order statistics of the probabilities, chosen independently of which predictions are right.
     """
-    ordered, found = np.sort(probabilities)[::-1], {}
+    ordered, risks = np.sort(probabilities)[::-1], {}
     for fraction in FRACTIONS:
         threshold = math.floor(ordered[max(math.ceil(fraction * len(ordered)), 1) - 1] * 1e6) / 1e6
         above = probabilities >= threshold
-        found[threshold] = SelectiveRisk(threshold, int(above.sum()), int((above & ~right).sum()))
-    return tuple(found.values())
+        risks[threshold] = SelectiveRisk(threshold, int(above.sum()), int((above & ~right).sum()))
+    return tuple(risks.values())
 
 
 def may_exceed(rate: float, samples: int, wrong: int, failure: float) -> bool:
@@ -59,7 +59,7 @@ def probability_threshold(risks: Sequence[SelectiveRisk], rate: float, confidenc
 
 
 def fewest_samples(rate: float, failure: float) -> int:
-    """The smallest n of which no error at all shows an error rate of at most `rate`."""
+    """The smallest number of samples for which zero errors show an error rate of at most `rate`."""
     return math.ceil(math.log(failure) / math.log1p(-rate))
 
 

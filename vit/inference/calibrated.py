@@ -80,7 +80,7 @@ class Calibrator:
         """logits (B,classes) -> the calibrated outputs of each of the B inputs.
 
         Args:
-            captured: of this batch's forward pass; emptied.
+            captured: what `captured_features` collected in this batch's forward pass; it is emptied.
             contents: the bytes of each input, which determine the random part of its prediction set.
         """
         if self.record is None or self.record.unknown is None or not len(logits):

@@ -1,7 +1,7 @@
 """Conformal prediction sets: labels that contain the true one with a stated probability, whatever the model.
 
 The probability is marginal: over the draw of the validation samples and of the new one, which must be exchangeable. It
-is no statement about one class or one image.
+is not a statement about one class or one image.
 """
 
 import hashlib

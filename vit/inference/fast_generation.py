@@ -39,11 +39,11 @@ class FastGeneration:
         """The texts of a batch; those of the first batch are generated in both ways, and returned as in eager mode."""
         if self.chosen is not None:
             return search(self.chosen)
-        (expected, eager), (found, compiled) = timed(search, self.models), timed(search, self.compiled)
+        (expected, eager), (texts, compiled) = timed(search, self.models), timed(search, self.compiled)
         for _ in range(ROUNDS - 1):
             compiled = min(compiled, timed(search, self.compiled)[1])
             eager = min(eager, timed(search, self.models)[1])
-        self.compare(expected, found, eager, compiled)
+        self.compare(expected, texts, eager, compiled)
         return expected
 
     def compare(self, expected: Found, found: Found, eager: float, compiled: float) -> None:

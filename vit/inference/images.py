@@ -185,11 +185,11 @@ class Predictor:
         networks = self._networks or Networks(self.model)
         for batch in decode_ahead(named_images(images, left_out), self._decode, size):
             pixels = [image for _, image in batch if isinstance(image, Tensor)]
-            found = iter(())
+            items = iter(())
             if pixels:
-                found = self._classify(self.preprocessing.batch(pixels), networks, top_k, calibrator, tta)
+                items = self._classify(self.preprocessing.batch(pixels), networks, top_k, calibrator, tta)
             for name, image in batch:
-                yield self.prediction_type(name, *next(found)) if isinstance(image, Tensor) else image
+                yield self.prediction_type(name, *next(items)) if isinstance(image, Tensor) else image
 
     def _classify(
         self, images: Tensor, networks: Networks, top_k: int | None, calibrator: Calibrator, tta: int
@@ -243,7 +243,7 @@ def without_preprocessing(model: str) -> ValueError:
 
 
 def check_has_classes(bundle: Bundle) -> None:
-    """Check that a classifier has classes, which one that was saved without its head has not.
+    """Check that a classifier has classes; a model that was saved without its head has none.
 
     Raises:
         ValueError: it has none.

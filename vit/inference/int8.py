@@ -143,7 +143,7 @@ def has_int8() -> bool:
         with torch.inference_mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch announces the removal of its quantized tensors
             expected, x = 64.0 + layer.bias, torch.ones(4, 64)
-            found = Int8Linear(layer, 0.0, 1.0)(x)
-            return bool((found - expected).abs().max() < 0.5)
+            product = Int8Linear(layer, 0.0, 1.0)(x)
+            return bool((product - expected).abs().max() < 0.5)
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return False

@@ -45,14 +45,14 @@ def load(
 
     Args:
         ensemble: more seq2seq models with the same tokenizers and preprocessing; the probabilities of all are averaged.
-        num_heads, activation: of foreign weights, where nothing states them.
+        num_heads, activation: values for foreign weights that do not contain them.
         act: deprecated name of `activation`.
-        fast: of image classifiers: compute in bf16 (on a GPU also float16), with channels last or with linear layers in
-            int8 where this is faster on this machine and predicts the same for 64 of the given images; of models that
-            generate text: use the compiled decoding step where it is faster and generates the same texts for the first
-            batch. `predictor.fast_mode` is what was chosen.
-        prepack: of image classifiers, for many calls with one or a few images each: cast and pack the weights once
-            instead of in every call. It takes up to twice the memory of the linear layers; the weights of
+        fast: for image classifiers: compute in bf16 (on a GPU also float16), with channels last or with linear layers
+            in int8 where this is faster on this machine and predicts the same for 64 of the given images; for models
+            that generate text: use the compiled decoding step where it is faster and generates the same texts for the
+            first batch. `predictor.fast_mode` is what was chosen.
+        prepack: for image classifiers that are called many times with one or a few images: cast and pack the weights
+            once instead of in every call. It takes up to twice the memory of the linear layers; the weights of
             `predictor.model` must not change afterwards.
 
     Raises:
@@ -84,7 +84,7 @@ def options_of(bundle: Bundle, kind: str, fast: bool, prepack: bool) -> dict[str
     """The options of speed that the predictor of a bundle of this kind has.
 
     Raises:
-        ValueError: one that it has not is set.
+        ValueError: an option that it does not have is set.
     """
     if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
         raise ValueError(f"fast=True is for image classifiers and for models that generate text, and {bundle.path} is "

@@ -63,7 +63,7 @@ class MaskedInput:
     """A tokenized text or pair.
 
     Args:
-        ids: with special tokens.
+        ids: token ids, including special tokens.
         second: index of the first token of the second text; the number of ids for a single text.
     """
 

@@ -15,20 +15,20 @@ def captured_features(model: nn.Module) -> Iterator[list[Tensor]]:
     The logits are those of a forward pass without it. For a timm model whose head is not one linear layer the list
     stays empty.
     """
-    found: list[Tensor] = []
+    features: list[Tensor] = []
 
     def append(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None) -> None:
-        found.append((inputs[0] if output is None else output).detach().float().cpu())
+        features.append((inputs[0] if output is None else output).detach().float().cpu())
 
     if isinstance(model, Classifier):
         handle = model.pool.register_forward_hook(append)
     elif isinstance(head := classifier_of(model), nn.Linear):
         handle = head.register_forward_pre_hook(append)
     else:
-        yield found
+        yield features
         return
     try:
-        yield found
+        yield features
     finally:
         handle.remove()
 

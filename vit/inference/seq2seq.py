@@ -249,7 +249,7 @@ class Seq2SeqPredictor:
         As in `stream`, an empty text yields an empty text; the tree then has only its root.
 
         Args:
-            name: of an image in memory, for errors.
+            name: name of an image in memory, for errors.
 
         Raises:
             BadText, BadImage: the source cannot be read.

@@ -42,9 +42,9 @@ def raise_first_error(predictions: Iterable[Prediction | BadInput]) -> list[Pred
     Raises:
         BadText, BadImage: the first input that could not be read.
     """
-    found = []
+    read = []
     for prediction in predictions:
         if isinstance(prediction, BadInput):
             raise prediction
-        found.append(prediction)
-    return found
+        read.append(prediction)
+    return read
