@@ -43,7 +43,7 @@ REFUSED = {  # command -> kind of data -> part of the error
     "audit": {"texts": HOLDS_TEXTS, "translator": HOLDS_TEXTS},
     "audit --near-copies": {"texts": HOLDS_TEXTS, "translator": HOLDS_TEXTS},
     "audit --labels": {"translator": NO_CLASSES, "strips": NO_CLASSES},
-    "next": {"translator": "is no classifier", "strips": "is no classifier"},
+    "next": {"translator": "is not a classifier", "strips": "is not a classifier"},
     "predict --set": {"labels": "--top-k N gives the probabilities", "translator": GENERATES, "strips": GENERATES},
     "predict --abstain": {"labels": "--top-k N gives the probabilities", "translator": GENERATES, "strips": GENERATES},
 }

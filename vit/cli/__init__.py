@@ -78,7 +78,7 @@ def text_of(error: Exception, arguments: list[str]) -> str:
 
 
 def load_help() -> None:
-    """Import what typer renders help with, without the parser of Markdown, which no help of vit contains."""
+    """Import the modules with which typer renders help, without the parser of Markdown, which it does not need."""
     with deferred_packages("attr", "markdown_it"):
         importlib.import_module("typer.rich_utils")
 

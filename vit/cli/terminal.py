@@ -120,7 +120,7 @@ def check_different(files: Mapping[str, Path | None]) -> None:
 
 
 def check_classes(predictor: Any) -> None:
-    """Check that a classifier has classes, which one that was saved without its head has not.
+    """Check that a classifier has classes; a model that was saved without its head has none.
 
     Raises:
         ValueError: it has none.

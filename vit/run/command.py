@@ -36,8 +36,8 @@ from vit.training.fault_tolerance.interrupts import StopSignals
 if TYPE_CHECKING:
     from vit.run.result import Run
 
-GROUPS = ("data", "model", "recipe", "augment", "finetune", "distill", "strategy", "trainer", "logger", "callbacks",
-          "experiment")
+GROUPS = ("data", "task", "model", "recipe", "augment", "finetune", "distill", "strategy", "trainer", "logger",
+          "callbacks", "experiment")
 CONFIGS = ("job", "hydra", "all")  # values of --cfg
 
 
@@ -169,7 +169,7 @@ def with_recorded(overrides: list[str]) -> list[str]:
 
 
 def option_line(options: argparse.Namespace) -> list[str]:
-    """Hydra's options that select something else than a run."""
+    """Hydra's options that select something other than a run."""
     texts = {"cfg": options.cfg, "package": options.package, "info": options.info}
     flags = ("resolve", "shell_completion", "hydra_help")
     return [*(f"--{name}={value}" for name, value in texts.items() if value),
@@ -181,7 +181,7 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
     """Run the task with `hydra.main`, which reads its command from `sys.argv`.
 
     Args:
-        name: of the primary config.
+        name: name of the primary config.
 
     Raises:
         ConfigError: Hydra cannot compose the config.

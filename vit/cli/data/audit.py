@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopyOptions:
-    """How near copies are looked for."""
+    """Options of the search for near copies."""
 
     near: Annotated[bool, typer.Option(
         "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies; --html FILE "
@@ -59,7 +59,7 @@ class LabelOptions:
     html: Annotated[Path | None, typer.Option(
         help="With --labels, --near-copies or --model: the page.", show_default=False)] = None
     limit: Annotated[int | None, typer.Option(
-        min=1, help="With --labels: so many samples; by default those that are likely errors.",
+        min=1, help="With --labels: number of samples to list; by default those that are likely errors.",
         show_default=False)] = None
 
     def check(self, copies: CopyOptions) -> None:
@@ -92,8 +92,8 @@ def audit(
 ) -> None:
     """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
 
-    The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors, with the data of that folder,
-    which data.root=NEW names if it has moved; --labels MODEL with the data that is named.
+    The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors in the data of that run or
+    cross-validation (add data.root=NEW if the data has moved); --labels MODEL in the data of the overrides.
     """
     label_errors.check(copies)
     check_writable(json_file)
@@ -122,11 +122,11 @@ def audit(
         report = audit_source(source, preprocessing, seconds, progress)
         pairs = find_near_copies(source, preprocessing, featurizer, progress) if copies.wanted else []
     typer.echo(report.text() + (f"\npixels: {bit_depth}" if bit_depth else ""))
-    found = report.to_dict()
+    values = report.to_dict()
     if copies.wanted:
         typer.echo(describe_pairs(pairs))
-        found["near_copies"] = [asdict(pair) for pair in pairs]
-    write_json(found, json_file)
+        values["near_copies"] = [asdict(pair) for pair in pairs]
+    write_json(values, json_file)
     if label_errors.html is not None:
         write_copies(label_errors.html, pairs, source, preprocessing)
     raise typer.Exit(1 if report.unreadable else 0)
@@ -219,13 +219,14 @@ def audit_preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | 
     defaults = {"mean": [0.5] * channels, "std": [0.5] * channels}
     if "height" in stated:  # images of text lines
         stated["patch_size"], width = pair("data.patch_size", data["patch_size"]), stated.get("max_width")
-        found = LinePreprocessing.from_dict(defaults | {"max_width": stated["patch_size"][1]} | stated)
-        found = found if width else found.replace(max_width=fitting_width(source.splits["train"], found))
+        preprocessing = LinePreprocessing.from_dict(defaults | {"max_width": stated["patch_size"][1]} | stated)
+        if not width:
+            preprocessing = preprocessing.replace(max_width=fitting_width(source.splits["train"], preprocessing))
     else:
-        found = Preprocessing.from_dict(defaults | {"size": data["image_size"] or 224} | stated)
+        preprocessing = Preprocessing.from_dict(defaults | {"size": data["image_size"] or 224} | stated)
     if rule not in RULES:
-        return found.replace(range=rule), None
-    return resolve_range(source.splits["train"], found, rule)
+        return preprocessing.replace(range=rule), None
+    return resolve_range(source.splits["train"], preprocessing, rule)
 
 
 def as_unlabelled_images(source: "Source | PairSource") -> "Source":

@@ -28,11 +28,11 @@ def choose_next(
     inputs: Annotated[Path, typer.Argument(
         metavar="FOLDER", help="Folder of images; for a model of texts a file with one text per line.",
         show_default=False)],
-    count: Annotated[int, typer.Option(min=1, help="How many are chosen.")] = 50,
+    count: Annotated[int, typer.Option(min=1, help="Number of samples to choose.")] = 50,
     output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for the files.")] = Path("next"),
     exclude: Annotated[list[Path] | None, typer.Option(
         help="next.csv of an earlier choice, whose samples are left out; may be repeated.", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(help="Of the random part of the choice.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     precision: Precision = Precision.full,
     device: Device = None,
@@ -50,7 +50,7 @@ def choose_next(
 
     predictor = load(model, device, str(precision))
     if isinstance(predictor, Seq2SeqPredictor | MaskedTextPredictor):
-        raise ValueError(f"{model} is no classifier, and vit next is for classifiers of images or texts; the least "
+        raise ValueError(f"{model} is not a classifier, and vit next is for classifiers of images or texts; the least "
                          "certain texts of a translator have the lowest score in the table of vit predict -f csv")
     check_classes(predictor)
     texts, left_out = isinstance(predictor, TextPredictor), []
@@ -90,7 +90,7 @@ def listed(predictor: "Predictor | TextPredictor", inputs: Path, left_out: "list
 
 
 def earlier_choice(file: Path) -> list[str]:
-    """The paths or texts of an earlier table.
+    """The paths or texts in the table of an earlier choice.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -31,9 +31,9 @@ def evaluate(
         help="train, val or test, or all for the samples of all splits of data that the model was not trained on; by "
              "default test, or val if there is no test split.", show_default=False)] = None,
     batch_size: Annotated[int | None, typer.Option(
-        min=1, help="By default that of the test after training.", show_default=False)] = None,
+        min=1, help="By default as in the test after training.", show_default=False)] = None,
     precision: Annotated[Precision | None, typer.Option(
-        help="By default that of the test after training.", show_default=False)] = None,
+        help="By default as in the test after training.", show_default=False)] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all metrics to this file.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A folder for predictions and figures.")] = None,
     tta: Annotated[int, typer.Option(

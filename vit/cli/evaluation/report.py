@@ -71,9 +71,9 @@ class EvaluationOptions:
     """How the model is evaluated."""
 
     batch_size: Annotated[int | None, typer.Option(
-        min=1, help="By default that of the test after training.", show_default=False)] = None
+        min=1, help="By default as in the test after training.", show_default=False)] = None
     precision: Annotated[Precision | None, typer.Option(
-        help="By default that of the test after training.", show_default=False)] = None
+        help="By default as in the test after training.", show_default=False)] = None
     device: Device = None
 
 

@@ -14,7 +14,7 @@ Model = Annotated[str, typer.Argument(
     help="Folder of a saved model or of a run, weights that vit convert reads, or a name such as vit_small or "
          "timm:resnet18.", show_default=False)]
 Values = Annotated[list[str] | None, typer.Argument(
-    metavar="[KEY=VALUE]...", help="Values of a model that is named, such as image_size=32.", show_default=False)]
+    metavar="[KEY=VALUE]...", help="Values for a model given by name, such as image_size=32.", show_default=False)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also draw it into this file (.svg).")]
 Tokens = Annotated[int | None, typer.Option(
     min=1, help="Length of the texts for which operations are counted; by default 32, or the longest that the model "
@@ -36,13 +36,13 @@ def explain(model: Model, values: Values = None, output: Output = None, tokens: 
     longest = getattr(network.config, "max_len", None)
     if longest is None and tokens is not None:
         print_without_effect(f"--tokens changes nothing here: {model} reads no texts")
-    found = traced(network, tokens or min(TOKENS, longest or TOKENS))
-    console, table = Console(), architecture_table(found)
+    explanation = traced(network, tokens or min(TOKENS, longest or TOKENS))
+    console, table = Console(), architecture_table(explanation)
     if not console.is_terminal:  # a file or a pipe has no width
         console.width = console.measure(table, options=console.options.update(width=1000)).maximum
     console.print(table)
     if output is not None:
-        print_written(str(write_architecture(found, output)))
+        print_written(str(write_architecture(explanation, output)))
 
 
 def opened(name: str, values: list[str]) -> "nn.Module":

@@ -1,4 +1,4 @@
-"""The options of `vit predict`, grouped by what they concern."""
+"""The options of `vit predict`, in groups."""
 
 import sys
 from dataclasses import dataclass, fields
@@ -47,8 +47,8 @@ class Request:
              "thresholds; for masked words, five per mask.")] = None
     format: Annotated[Format | None, typer.Option(
         "--format", "-f", show_default=False,
-        help="By default that of the ending of --output (.csv, .json, .jsonl, .parquet or .xlsx); else text for "
-             "generated lines, and csv for others.")] = None
+        help="By default inferred from the extension of --output (.csv, .json, .jsonl, .parquet or .xlsx); otherwise "
+             "text for generated lines, and csv for other predictions.")] = None
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None
     set_level: Annotated[float | None, typer.Option(
         "--set", metavar="LEVEL", show_default=False,
@@ -123,7 +123,7 @@ class GenerationOptions:
     sample: Annotated[bool, typer.Option(
         "--sample", help="Text generation: sample tokens instead of searching; -k K prints K samples.")] = False
     temperature: Annotated[float | None, typer.Option(
-        help="Of --sample: below 1 it favours probable tokens.", show_default=False)] = None
+        help="With --sample: divides the logits; below 1 it favours probable tokens.", show_default=False)] = None
     seed: Annotated[int | None, typer.Option(
         help="Seed of --sample; the same seed gives the same texts.", show_default=False)] = None
 
@@ -139,9 +139,9 @@ class ExplanationOptions:
 
     explain: Annotated[bool, typer.Option(
         "--explain", help="Text generation: show the search as a tree, with the log-probability of each hypothesis. "
-                          "An input that is no file is a text. With --output FILE.svg, .png or .pdf as a figure.")
+                          "An input that is not a file is a text. --output FILE.svg, .png or .pdf draws it.")
     ] = False
-    dark: Annotated[bool, typer.Option("--dark", help="Of --explain: a figure for dark slides.")] = False
+    dark: Annotated[bool, typer.Option("--dark", help="With --explain: a figure for dark slides.")] = False
 
     def check(self) -> None:
         """Raises BadParameter for --dark without --explain."""
@@ -151,7 +151,7 @@ class ExplanationOptions:
 
 @dataclass(frozen=True)
 class LoadingOptions:
-    """How the model is loaded and computed."""
+    """How the model is loaded and run."""
 
     ensemble: Annotated[list[Path] | None, typer.Option(
         help="Another text generation model whose probabilities are averaged; repeatable.", show_default=False)] = None

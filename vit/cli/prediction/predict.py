@@ -39,8 +39,8 @@ def predict(
 ) -> None:
     """Predict classes with probabilities, or generate texts, for images or texts: one row per input, in order.
 
-    Probabilities of a calibrated model are calibrated, which the column calibrated states. The column unknown is higher
-    for inputs less like the validation samples, and p_value is the share of those with at least this score.
+    The column calibrated states whether the probabilities are calibrated. The column unknown is higher for inputs less
+    like the validation samples, and p_value is the share of validation samples with at least this score.
 
     The row of an input that cannot be read has the reason in the column error.
 
@@ -71,7 +71,7 @@ def predicted_rows(
     """The rows of this kind of model.
 
     Args:
-        settings: of text generation, where they differ from the saved ones.
+        settings: settings of text generation that differ from the saved ones.
         model: its folder, for errors.
 
     Raises:
@@ -110,7 +110,7 @@ def check_calibrated_outputs(predictor: "Predictor | TextPredictor | Seq2SeqPred
     """Check that the model has what --set and --abstain request, and print how it is calibrated.
 
     Raises:
-        BadParameter: the model is no classifier.
+        BadParameter: the model is not a classifier.
         ValueError: as `Calibrator`.
     """
     from vit.inference import MaskedTextPredictor, Seq2SeqPredictor

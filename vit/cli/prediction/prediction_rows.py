@@ -175,7 +175,7 @@ def masked_rows(predictor: "MaskedTextPredictor", request: Request) -> Rows:
     top_k = min(request.top_k or 5, words_in_all)
     texts = [[each] if is_masked_text(each) else read_lines(replace(request, inputs=[each]))
              for each in request.inputs or []]
-    found = predictor.stream(chain.from_iterable(texts or [read_lines(request)]), top_k, request.line_batch_size)
+    predictions = predictor.stream(chain.from_iterable(texts or [read_lines(request)]), top_k, request.line_batch_size)
 
     def row(prediction: "MaskedWord") -> dict:
         cells = prediction_cells(prediction.names, prediction.probabilities)
@@ -183,7 +183,7 @@ def masked_rows(predictor: "MaskedTextPredictor", request: Request) -> Rows:
         return {"text": prediction.source, "mask": prediction.mask, **named, "next": prediction.next}
 
     def words() -> "Iterator[MaskedWord | BadInput]":
-        for text in found:
+        for text in predictions:
             yield from (text,) if isinstance(text, BadInput) else text.masks
 
     columns = [name.replace("label", "word") for name in prediction_columns(top_k)]

@@ -146,7 +146,7 @@ def choose_ks(ks: list[int] | None, rows: int) -> list[int]:
 
 
 def check_source(source: "Source", bundle: "Bundle") -> None:
-    """Check that a source is labelled, has a val split, and is of the kind that the model reads.
+    """Check that a source is labelled, has a val split, and contains the inputs that the model reads.
 
     Raises:
         ValueError: it does not.

@@ -56,7 +56,7 @@ def bench(
     results: ResultOptions,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Measure the speed of this project on this machine, alone or in turns with other libraries.
+    """Measure the speed of this project on this machine, alone or against other libraries.
 
     Example: vit bench step model=tiny --batch 16 --against timm torchvision transformers vit-pytorch.
 

@@ -1,4 +1,4 @@
-"""The options of `vit bench`, grouped by what they concern, and what its arguments name."""
+"""The options of `vit bench`, in groups, and the names that its arguments may have."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,7 +37,7 @@ class TimingOptions:
         min=1, help="Each round runs all programs once: by default 11, 7 for loader, 5 for predict and generation, 1 "
                     "for train.", show_default=False)] = None
     clock: Annotated[Clock, typer.Option(
-        help="wall, or processor: the time of all threads on a processor, for a machine that other programs use. Not "
+        help="wall, or processor: processor time of all threads, for a machine that other programs use. Not "
              "for GPUs.")] = Clock.wall
     device: Device = None
 
@@ -72,7 +72,7 @@ class ResultOptions:
     baseline: Annotated[Path | None, typer.Option(
         help="An earlier --json file: the exit code is 1 if a ratio has fallen.", show_default=False)] = None
     tolerance: Annotated[float, typer.Option(
-        min=0, max=1, help="By which share a ratio may be lower than in the baseline.")] = 0.1
+        min=0, max=1, help="Allowed relative decrease of a ratio from the baseline.")] = 0.1
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def compare_finetuning(
 
     Example: vit compare-finetuning data=folder data.root=photos init_from=MODEL.
 
-    Each method is a run of its own in a common folder; resume=FOLDER continues a stopped comparison.
+    Each method is a separate run in a common folder; resume=FOLDER continues a stopped comparison.
     """
     from vit.run.console import log_to_console
 

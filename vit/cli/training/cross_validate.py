@@ -19,7 +19,7 @@ def cross_validate(
 
     Example: vit cross-validate data=folder data.root=photos folds=5 seeds=0,1,2.
 
-    Each fold is a run of its own in a common folder; resume=FOLDER continues a stopped cross-validation.
+    Each fold is a separate run in a common folder; resume=FOLDER continues a stopped cross-validation.
     """
     check_writable(predictions)
     from vit.run.console import log_to_console
