@@ -213,7 +213,7 @@ def forked(function: Callable[[], int | None]) -> int:
 def serve(modules: Sequence[str]) -> None:
     """Imports the modules, then serves requests until standard input ends, then kills the remaining forks."""
     responses = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the imports print is no response
+    os.dup2(2, 1)  # what the imports print is not a response
     for module in modules:
         importlib.import_module(module)
     if "vit.run.command" in modules:

@@ -28,7 +28,7 @@ def limited(folder: Path, fault: str, text: str) -> None:
 
 
 def train(overrides: list[str], fault: str) -> int:
-    """In a fork: a training with active workers."""
+    """In a fork: a training run with active workers."""
     from vit.data.images.dataset import ImageDataset
     from vit.run.command import main
 

@@ -1,4 +1,4 @@
-"""Tiny trainings in forks, with an injected fault in the middle of a phase."""
+"""Tiny training runs in forks, with an injected fault in the middle of a phase."""
 
 import functools
 import os

@@ -140,7 +140,7 @@ def test_interpolations_are_checked_when_they_are_resolved(monkeypatch):
     assert (config["recipe"]["epochs"], config["seed"], config["report"], config["compile"]) == (5, 5, False, "auto")
     for overrides, message in (
         (["recipe.epochs=${name}"], "recipe.epochs=digits: must be a whole number, 1 or more, or auto$"),
-        (["seed=${oc.env:VIT_NUMBER}"], r"seed=5: must be a whole number.*; '5' is a string, of which \${oc.decode:"),
+        (["seed=${oc.env:VIT_NUMBER}"], r"seed=5: must be a whole number.*; '5' is a string; \${oc.decode:"),
         (["report=${oc.env:VIT_FLAG}"], "report=false: must be true or false; 'false' is a string"),
         (["compile=${oc.env:VIT_FLAG}"], "compile=false: must be true, false or auto; 'false' is a string"),
         (["data.tokenizer=${seed}", "data=corpus"], "data.tokenizer=0: must be a node"),

@@ -37,7 +37,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[st
     """Save and test the best weights, write the results of the run, and return its final metrics.
 
     Args:
-        overrides: of the command, whose configs of the user the printed commands name again.
+        overrides: overrides of the command, whose user configs the printed commands repeat.
     """
     numbers = speed(job, trainer)
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
@@ -74,8 +74,8 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[st
 
 
 def batch_of_test(job: Job) -> int | None:
-    """Samples of a batch of the test, which one device computes: those of a micro-batch on one device, which fit into
-    its memory. None where `recipe.batch_size` is.
+    """Batch size of the test, which runs on one device: that of a micro-batch on one device, which fits into its
+    memory. None if `recipe.batch_size` is None.
     """
     recipe = job.config["recipe"]
     size = recipe["batch_size"]
@@ -156,11 +156,11 @@ def speed(job: Job, trainer: Trainer) -> dict:
 def left_out(job: Job, unreadable: Sequence[BadImage]) -> dict:
     """The number of samples that were left out as unusable: from the start, in training, and in the test."""
     omitted = job.omitted()
-    found = job.batches.bad | {error.name: error.reason for error in unreadable}
-    found = {name: reason for name, reason in found.items() if name not in dict(omitted)}
-    for name, reason in found.items():
+    skipped = job.batches.bad | {error.name: error.reason for error in unreadable}
+    skipped = {name: reason for name, reason in skipped.items() if name not in dict(omitted)}
+    for name, reason in skipped.items():
         log.warning("left out %s: %s", name, reason)
-    return {f"skipped_{job.task.unit}": len(omitted) + len(found)}
+    return {f"skipped_{job.task.unit}": len(omitted) + len(skipped)}
 
 
 def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path | None,

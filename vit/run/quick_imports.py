@@ -1,4 +1,4 @@
-"""What makes the import of torch and Lightning quicker in a program that trains."""
+"""A faster import of torch and Lightning in a program that trains."""
 
 import atexit
 import contextlib
@@ -15,8 +15,8 @@ COMPILER = "torch._dynamo"
 
 @contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
-    """Import without what no run needs before its first step, and without cyclic garbage collection, which would scan
-    all objects of torch and Lightning again and again, and free next to nothing.
+    """A context in which imports defer the modules that a run does not need before its first step, and cyclic garbage
+    collection is off, which would scan all objects of torch and Lightning repeatedly and free next to nothing.
 
     torchmetrics, which Lightning imports, imports all of its metrics and their plots, and with them `scipy.signal`,
     `matplotlib`, `transformers` and `torchvision` where they are installed. Lightning and torch's optimizers import its
@@ -38,9 +38,9 @@ def quick_imports() -> Iterator[None]:
 
 
 def skip_in_collections() -> None:
-    """Later garbage collections skip all objects that there are: in a program that has imported nothing but modules.
+    """Exclude all current objects from later garbage collections, in a program that has only imported modules so far.
 
-    In other programs, such as notebooks, what is garbage by then would never be freed.
+    In other programs, such as notebooks, objects that are garbage at this point would never be freed.
     """
     gc.freeze()
     atexit.register(gc.unfreeze)  # so that the interpreter can clean up

@@ -36,7 +36,7 @@ def finish_with_report(job: "Job", folder: RunFolder, tested: "Tested", settings
     An error of the page itself is logged as a warning, and the run is finished without its report.
 
     Args:
-        own: arguments of the command that writes the report again, by which it uses the user's own configs.
+        own: arguments of the printed command that writes the report again, see `own_configs`.
 
     Raises:
         CheckpointError: a file cannot be read or written, as on a full disk.
@@ -85,12 +85,12 @@ def header_facts(line: str, precision: str, batch_size: int) -> dict[str, str]:
     Args:
         line: the command that writes the report.
     """
-    found = environment()
-    versions = {"vit": __version__, "python": found["python"], **found["versions"]}
+    recorded = environment()
+    versions = {"vit": __version__, "python": recorded["python"], **recorded["versions"]}
     return {
         "date": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
         "command": line,
         "evaluated with": f"batches of {batch_size}, precision {precision}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "processor": found["processor"],
+        "processor": recorded["processor"],
     }

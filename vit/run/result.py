@@ -1,4 +1,4 @@
-"""The result of a training."""
+"""The result of a training run."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -59,7 +59,7 @@ def train_resolved(resolved: dict, overrides: list[str], warnings: tuple[str, ..
     """`train_composed` of a config without interpolations.
 
     Args:
-        warnings: for the log.
+        warnings: warnings to log.
     """
     main = is_main_process()
     quiet_lightning()
@@ -201,7 +201,7 @@ def how_to_resume(folder: RunFolder, overrides: Sequence[str] = ()) -> str:
     """A line for the user of a stopped run, with the command that resumes it.
 
     Args:
-        overrides: of the run, whose configs of the user the command names again.
+        overrides: overrides of the run, whose user configs the printed command repeats.
     """
     if not folder.used:
         return "Training had not started, nothing was saved."

@@ -15,7 +15,7 @@ P = Preprocessing((6, 5))
 
 @pytest.fixture
 def split(tmp_path):
-    """12 images in two classes, one of which is no image."""
+    """12 files in two classes, one of which is not an image."""
     random = np.random.default_rng(0)
     for i in range(12):
         file = tmp_path / "ab"[i % 2] / f"{i}.png"
@@ -61,7 +61,7 @@ def test_a_run_has_the_same_bits(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("override", "error", "text"), [
-    ("data.workers=2", ConfigError, "data.workers=2 has no use with data.cache=device"),
+    ("data.workers=2", ConfigError, "data.workers=2 has no effect with data.cache=device"),
     ("data.cache_limit=0.00001", DataError, "data.cache_limit is 1e-05"),
     ("recipe.crop={scale:[0.5,1],ratio:[0.9,1.1]}", DataError, "use recipe.crop=null"),
 ])

@@ -60,7 +60,7 @@ class Prepared:
     """Overrides that have been checked, as Hydra takes them.
 
     Args:
-        name: of the primary config.
+        name: name of the primary config.
         multirun: whether `hydra.mode` selects a sweep, as `-m` does.
         choices: the option that is chosen in each group.
     """

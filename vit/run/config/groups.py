@@ -59,7 +59,7 @@ def with_names_of_globs(overrides: list[str]) -> list[str]:
             known = options(group, search)
             names = override.value().filter(known)
             if not names:
-                kind = f"{group} may be {', '.join(known)}" if known else f"{group} is no group"
+                kind = f"{group} may be {', '.join(known)}" if known else f"{group} is not a group"
                 raise ConfigError(f"{override.input_line} matches no option ({kind})")
             lines.append(f"{override.get_key_element()}={','.join(names)}")
         else:

@@ -148,7 +148,7 @@ def with_search_path_of_primary(parsed: list[Override], name: str) -> list[Overr
     the user adds to them.
 
     Raises:
-        ConfigError: the search path is not a list or names no folder, or the primary config is no valid YAML.
+        ConfigError: the search path is not a list or names no folder, or the primary config is not valid YAML.
     """
     stated = value_of(parsed, SEARCH_PATH)
     if stated is None:

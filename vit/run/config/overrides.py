@@ -90,7 +90,7 @@ def yaml_text(value: object) -> str:
 
 
 def overrides_of_path(path: str) -> str | None:
-    """The overrides that select an existing path as data; None where it is no data, such as the folder of a run."""
+    """The overrides that select an existing path as data; None where it is not data, such as the folder of a run."""
     path = os.path.expanduser(path)
     if os.path.isdir(path):
         is_run = any(os.path.exists(os.path.join(path, name)) for name in ("config.yaml", "config.json"))

@@ -1,5 +1,5 @@
-"""The arguments with which a printed command uses what the user added to the configs of the project, as the command
-that prints it did: none of it is recorded in runs and models.
+"""Arguments that repeat the user's own config folders, primary config and targets in the commands that a run prints:
+runs and models do not record them.
 """
 
 import os
@@ -11,12 +11,12 @@ from vit.run.config.targets import TARGET, TARGETS, values_of_overrides
 
 
 def own_configs(overrides: Sequence[str], subcommand: str = "train") -> list[str]:
-    """The arguments that add the folders of the user's own groups, select the user's primary config, and state every
-    `_target_` that the project does not know, which a stored config may only name if the command does.
+    """The arguments that add the folders of the user's own groups, select the user's primary config, and repeat every
+    `_target_` that is not one of the project, because a stored config may only name it if the command does.
 
     Args:
-        subcommand: of `vit`. `report` reads the data only, which models record with the values of a primary config;
-            others than `train` have no option `--config-name`, but its override.
+        subcommand: subcommand of `vit`. `report` reads the data only, which models record with the values of a primary
+            config; subcommands other than `train` have no option `--config-name`, only its override.
     """
     if subcommand == "report":
         return [*own_folders(overrides), *own_targets(overrides, ("data",))]
@@ -38,10 +38,10 @@ def own_folders(overrides: Sequence[str]) -> list[str]:
 
 
 def own_targets(overrides: Sequence[str], nodes: Sequence[str] = ()) -> list[str]:
-    """The overrides that state each `_target_` of the command that is none of the project.
+    """The overrides of the command that set a `_target_` which is not one of the project.
 
     Args:
-        nodes: of the config, whose targets are returned; empty for all.
+        nodes: config nodes whose targets are returned; empty for all.
     """
     found = []
     for key, value in values_of_overrides(overrides):

@@ -91,7 +91,7 @@ def values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(node, dict | list):
         inner = node.items() if isinstance(node, dict) else enumerate(node)
         for name, value in inner:
-            if name == TARGET and isinstance(value, dict | list):  # a target that is no string is in no table
+            if name == TARGET and isinstance(value, dict | list):  # a target must be a string
                 yield f"{key}.{name}", repr(value)[:80]
             yield from values(value, f"{key}.{name}" if key else str(name))
     else:

@@ -227,7 +227,7 @@ def invalid_value(config: dict) -> str | None:
         if valid is not None and not valid.accepts(value):
             hint = nearest(str(value), list(valid.names)) if isinstance(valid, Choice) else ""
             if isinstance(valid, Number | Boolean) and isinstance(value, str) and not isinstance(as_yaml(value), str):
-                hint = f"; '{value}' is a string, of which ${{oc.decode:...}} makes the value"
+                hint = f"; '{value}' is a string; ${{oc.decode:...}} converts it to a value"
             return f"{key}={yaml_text(value)}: must be {valid}{hint}"
     return None
 

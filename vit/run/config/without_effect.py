@@ -1,9 +1,8 @@
-"""Values that have no effect because of another value: a table, and a warning for each one that the overrides of a
-command state.
+"""Values that have no effect because of another value: a table, and a warning for each such override of a command.
 
-They are no errors, because a sweep such as `recipe.schedule=cosine,wsd recipe.schedule.cooldown=0.2` must run. The
-table lists only what the code never reads, or what leaves all weights and results as they are. It says nothing about
-values that depend on the data, and is silent where the other value is not known before the run, as the model of
+They are not errors, because a sweep such as `recipe.schedule=cosine,wsd recipe.schedule.cooldown=0.2` must run. The
+table lists only what the code never reads, or what leaves all weights and results as they are. It does not cover values
+that depend on the data, and there is no warning where the other value is not known before the run, as with the model of
 `init_from`.
 """
 
@@ -26,13 +25,13 @@ class Rule:
     Args:
         keys: dotted keys; * matches any name.
         other: the key that makes them ineffective.
-        when: its values that do; or a function of the value without effect and of its value.
-        fix: what gives them an effect; empty where nothing does.
-        where: further keys, and the values of each with which the rule holds.
-        values: of `keys`, with which the rule holds; empty for all.
-        off: values of `keys` that ask for nothing, so that nothing is missing.
-        why: instead of the value of `other`, in the message.
-        effect: what they do not have.
+        when: values of `other` with which they have no effect; or a function of the value and of the value of `other`.
+        fix: what to change to give them an effect; empty where nothing does.
+        where: further keys, and the values of each for which the rule holds.
+        values: values of `keys` for which the rule holds; empty for all.
+        off: values of `keys` that turn the feature off, so that there is nothing to warn about.
+        why: reason in the message, instead of the value of `other`.
+        effect: what they do not have, in the message.
     """
 
     keys: tuple[str, ...]
@@ -229,10 +228,10 @@ RULES = (  # the first one that applies to a key is reported
 
 
 def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
-    """A sentence for each value that the overrides state and that another value makes ineffective.
+    """A sentence for each override that another value makes ineffective.
 
     Args:
-        config: of the run, with all interpolations resolved.
+        config: config of the run, with all interpolations resolved.
     """
     values = {**dict(nodes(config)), "hydra.mode": "RUN"}
     own = dict(stated_values(overrides))

@@ -56,9 +56,9 @@ class Job(ABC):
     the numbers of the recipe, in place, and `resolve_config` everything else, once.
 
     Args:
-        config: of the run, as plain values.
+        config: config of the run, as plain values.
         source: the data set; in a resumed run its recorded samples.
-        checkpoint: from which the run is resumed; nothing is loaded from `init_from` then.
+        checkpoint: the checkpoint from which the run is resumed; then nothing is loaded from `init_from`.
     """
 
     split_class: type  # class of the splits of this task
@@ -68,7 +68,7 @@ class Job(ABC):
     accepts_progressive = False  # whether the recipe may scale images and drop patches by a schedule
     finetunes = True  # whether `finetune=` may freeze weights
     recipe_keys: tuple[str, ...] = ()  # keys that this task needs and some recipes lack
-    tokenizes = False  # whether the samples are texts, of which the training samples are those that remain
+    tokenizes = False  # whether the samples are texts, some of which may be left out of training for their length
 
     def __init__(
         self, config: dict, source: Source | PairSource | CorpusSource, devices: Devices, checkpoint: Path | None

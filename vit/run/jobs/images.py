@@ -295,7 +295,7 @@ def audit_source(
     progress: StageProgress | None,
 ) -> tuple[Source, AuditReport | None]:
     """The source after an audit of its files: unreadable ones stop the run, or are left out with on_bad_sample=skip.
-    What the audit decodes is kept in those `datasets` that hold their images in memory.
+    Images that the audit decodes are cached in those `datasets` that hold their images in memory.
 
     Only images with an unreadable header are left out here, because they are the same in every process and in every
     resumed run. How many are decoded depends on the time, so damaged pixels are left out when training reads them. Data

@@ -36,8 +36,8 @@ def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, re
     """The job of a config.
 
     Args:
-        devices: of the run, which the batch size must fit.
-        checkpoint: from which the run is resumed.
+        devices: devices of the run, among which the batch must be divisible.
+        checkpoint: the checkpoint from which the run is resumed.
         record: the recorded samples of a resumed run.
 
     Raises:

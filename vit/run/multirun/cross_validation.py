@@ -114,7 +114,7 @@ def combine(folder: pathlib.Path, names: list[str], predictions: pathlib.Path | 
 
 
 def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], out_of_fold: HeldOut) -> dict | None:
-    """Save the ensemble of all models, and test it on the test split that the data states, which took no part in the
+    """Save the ensemble of all models, and test it on the predefined test split of the data, which took no part in the
     folds. None for models of texts, whose tokenizers differ between folds, and for images of different sizes.
     """
     first = load_bundle(runs[0])
@@ -143,7 +143,7 @@ def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], out_of_fold: 
 
 
 def unseen_test(data: dict, out_of_fold: HeldOut) -> Source | None:
-    """The data with the test split that it states itself; None if its samples are in the folds."""
+    """The data with its predefined test split; None if its samples are in the folds."""
     try:
         source = build_source({**data, "fold": None})
     except DataError as error:

@@ -19,7 +19,7 @@ from vit.run.records.reading import read_config
 from vit.run.records.splits import read_record
 
 TASKS = ("classification", "text_classification")
-PLACES = ("data.root", "data.path")
+LOCATIONS = ("data.root", "data.path")
 
 
 def moved_config(run: pathlib.Path, overrides: Sequence[str]) -> dict:
@@ -33,9 +33,9 @@ def moved_config(run: pathlib.Path, overrides: Sequence[str]) -> dict:
         key, leaf = override.key_or_group, override.key_or_group.removeprefix("data.")
         if is_hydra_key(key) or key.endswith(f".{TARGET}"):
             continue
-        if key not in PLACES or not config["data"].get(leaf):
-            places = " and ".join(each for each in PLACES if config["data"].get(each.removeprefix("data.")))
-            fix = f"only {places} of data that has moved can be given" if places else "leave it out"
+        if key not in LOCATIONS or not config["data"].get(leaf):
+            keys = " and ".join(each for each in LOCATIONS if config["data"].get(each.removeprefix("data.")))
+            fix = f"only {keys} of data that has moved can be given" if keys else "leave it out"
             raise ConfigError(f"{override.input_line} changes nothing here: the data is that which {run} records; "
                               f"{fix}")
         config["data"][leaf] = os.path.abspath(os.path.expanduser(str(override.value())))
@@ -61,8 +61,8 @@ def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), progress: Pro
         raise ConfigError(f"{run}: task={config['task']['name']} has no classes; this is for {', '.join(TASKS)}. "
                           "vit report lists the worst samples of other models, among them wrong references")
     source, bundle = build_source(config["data"], record), load_bundle(run)
-    found = [key for key in splits if key in source.splits]
-    if not found:
+    available = [key for key in splits if key in source.splits]
+    if not available:
         raise DataError(f"{run} has no split {' or '.join(splits)}; it has {', '.join(source.splits)}")
     settings = bundle.extra.get("evaluation", {})
     on_bad_sample = config["data"].get("on_bad_sample", "error")
@@ -70,5 +70,5 @@ def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), progress: Pro
     return HeldOut.concat([
         predict_held_out(bundle, source.splits[key], fold, settings.get("batch_size", 64),
                          settings.get("precision", "32-true"), on_bad_sample, progress)
-        for key in found
+        for key in available
     ])

@@ -45,7 +45,8 @@ def audit_labels(folder: Path, csv_file: Path | None = None, page: Path | None =
     """Find likely errors by the held-out predictions of a folder, and write a corrections file and a page.
 
     Args:
-        folder: of a cross-validation, of which all samples are examined, or of a run, of which val and test are.
+        folder: folder of a cross-validation, whose samples are all examined, or of a run, whose val and test samples
+            are.
         overrides: `data.root` or `data.path` of data that has moved, and configs of the user.
 
     Raises:

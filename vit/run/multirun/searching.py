@@ -37,7 +37,7 @@ def direction_overrides(sweeper: str, stated: Mapping[str, Any], config: Mapping
 
     Args:
         stated: the values of the command's overrides.
-        config: of any run of the sweep.
+        config: config of any run of the sweep.
 
     Raises:
         ConfigError: the command states the other direction.
@@ -59,9 +59,9 @@ def check_direction(sweeper: DictConfig, config: Mapping[str, Any]) -> None:
         ConfigError: it would make it worse.
     """
     for name, (key, values) in DIRECTIONS.items():
-        found = OmegaConf.select(sweeper, key)
-        if str(sweeper.get("_target_")).startswith(f"hydra_plugins.hydra_{name}") and found is not None:
-            check_value(key, getattr(found, "name", found), values[direction(config)], config)
+        choice = OmegaConf.select(sweeper, key)
+        if str(sweeper.get("_target_")).startswith(f"hydra_plugins.hydra_{name}") and choice is not None:
+            check_value(key, getattr(choice, "name", choice), values[direction(config)], config)
 
 
 def check_value(key: str, found: object, best: object, config: Mapping[str, Any]) -> None:

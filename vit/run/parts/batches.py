@@ -71,8 +71,8 @@ def image_dataset(data: dict, split: Split, preprocessing: Preprocessing, crop: 
         dataset = PackedImageDataset if isinstance(preprocessing, PackedPreprocessing) else ImageDataset
         return dataset(split, preprocessing, crop, **image_loading(data), fill=False)
     if data["workers"] not in (0, AUTO):
-        raise ConfigError(f"data.workers={data['workers']} has no use with data.cache=device, whose images are loaded "
-                          "once; use data.workers=auto")
+        raise ConfigError(f"data.workers={data['workers']} has no effect with data.cache=device, whose images are "
+                          "loaded once; use data.workers=auto")
     limit = int(data["cache_limit"] * 1e9)
     return DeviceImages(
         split, preprocessing, crop, cache_bytes=limit, on_bad_sample=data["on_bad_sample"], fill=False
@@ -216,7 +216,7 @@ def check_batch(recipe: dict, train: int, unit: str, devices: int = 1) -> None:
 
 
 def check_devices(config: dict, devices: int) -> None:
-    """Checks that the global batch is divisible by micro-batches and devices, as one that is `auto` always is.
+    """Checks that the global batch is divisible by micro-batches and devices; `auto` always is.
 
     Raises:
         ConfigError: names the key and the nearest valid batch size.

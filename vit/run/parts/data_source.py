@@ -42,7 +42,7 @@ def build_source(data: dict, record: DataRecord | None = None, overrides: list[s
 
     Args:
         record: the recorded splits of a resumed run, which are used again.
-        overrides: of a new run; those that the data makes ineffective are reported.
+        overrides: overrides of a new run; those that the data makes ineffective are reported.
 
     Raises:
         ConfigError: there is no such function, or a key is not a parameter of it.
@@ -98,14 +98,14 @@ def with_new_splits(source: Source, data: dict, undivided: bool) -> Source:
     """The source with the splits of `data.fold` and `data.group`.
 
     Args:
-        undivided: whether the function has returned data without stated splits as one.
+        undivided: whether the function has returned data without predefined splits as one.
 
     Raises:
         DataError: they cannot be applied to this data.
     """
     if not isinstance(source, Source):
         key = next(key for key in SPLITTING if data.get(key) is not None)
-        raise DataError(f"data.{key}: {source.name} has no labelled samples, of which folds and groups are made; leave "
+        raise DataError(f"data.{key}: {source.name} has no labelled samples, which folds and groups require; leave "
                         "it out")
     fractions = tuple(data.get("fractions") or FRACTIONS)
     partition = Partition(data.get("fold"), data.get("group"), fractions, data.get("split_seed") or 0, undivided)

@@ -33,7 +33,7 @@ class TeacherModel:
 
     Args:
         extra: what a bundle of this project records about the use of its model.
-        kind: of the model's config.
+        kind: `kind` of the model's config.
     """
 
     model: nn.Module
@@ -121,7 +121,7 @@ def load_teacher(name: str) -> TeacherModel:
 
 
 def timm_folder_teacher(folder: Path) -> TeacherModel:
-    """A timm network with arguments that no config of ours can record; a teacher need not be saved."""
+    """A timm network with arguments that `TimmConfig` cannot record, which a teacher does not need."""
     import timm
 
     model = timm.create_model(f"local-dir:{folder}", pretrained=True)

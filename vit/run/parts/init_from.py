@@ -135,7 +135,7 @@ def load_initial_weights(
     """Load the weights of `init_from` into the model and log the report; None where there are no weights.
 
     Args:
-        classes: of the model's head, if it has one; the source's head is loaded if it has the same ones.
+        classes: classes of the model's head, if it has one; the source's head is loaded if its classes are the same.
         parts: as for `vit.weights.load_weights`.
 
     Raises:

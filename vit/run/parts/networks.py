@@ -123,7 +123,7 @@ def seq2seq_model(
 
 
 def stated_values(config: dict) -> dict:
-    """The keys of `model` that overrides set to something else than null."""
+    """The keys of `model` that overrides set to a value other than null."""
     model = config["model"]
     return {key: model[key] for key in stated(config["overrides"], "model") if model.get(key) is not None}
 

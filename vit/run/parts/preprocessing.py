@@ -1,4 +1,6 @@
-"""The preprocessing of a run: what the config states, else what `init_from` was trained with, else measured."""
+"""The preprocessing of a run: the values of the config, else those of `init_from`, else measured on the training
+images.
+"""
 
 import logging
 
@@ -91,8 +93,9 @@ def with_statistics(preprocessing: AnyPreprocessing, train: Split | PairSplit, s
 def stated_preprocessing(data: dict) -> tuple[dict, str | None]:
     """The values of `data.preprocessing` that are not null, and the rule by which the range is measured.
 
-    The rule is None where the range is `full` or [low, high], as runs record it (`full` in older runs). It is empty
-    where nothing is stated: the range is that of `init_from`, else measured by the rule `auto`.
+    The rule is None if the config has a range that needs no measurement: `full`, [low, high], or the recorded range of
+    a resumed run. It is empty if the config has no range, which is then that of `init_from`, else measured by the rule
+    `auto`.
     """
     stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
     rule = stated.get("range", "" if "range" in data["preprocessing"] else FULL)

@@ -121,7 +121,7 @@ def build_text_loss(loss: dict, preprocessing: LinePreprocessing | None, train: 
     """Cross entropy per token, for images of text also a CTC loss of weight `recipe.loss.ctc`.
 
     Args:
-        preprocessing: of images of text; None for texts.
+        preprocessing: preprocessing of images of text; None for texts.
 
     Raises:
         ConfigError: a CTC loss on texts, or a value out of range.

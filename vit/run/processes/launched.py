@@ -1,4 +1,4 @@
-"""Processes that torchrun or srun started: how many, and which of them are runs of their own."""
+"""Processes that torchrun or srun started: how many, and which of them are separate runs."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from vit.run.processes.launcher import LAUNCHER, is_launched
 if TYPE_CHECKING:
     from vit.run.parts.devices import Devices
 
-# what makes this project or Lightning take a process for a rank; LOCAL_WORLD_SIZE, which divides the cores, stays
+# variables by which vit and Lightning recognize a rank; LOCAL_WORLD_SIZE, which divides the cores, is not removed
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS")
 
 
@@ -26,8 +26,8 @@ def started_by() -> tuple[str, int]:
 
 @contextlib.contextmanager
 def own_run(config: dict) -> Iterator[tuple[str, ...]]:
-    """Within this context a process with `strategy=single` is no rank: it has a folder, a log and a result of its own,
-    such as each task of `srun bash -c 'python train.py seed=$SLURM_PROCID'`. Yields a warning if there are several.
+    """Within this context a process with `strategy=single` is not a rank: it has its own folder, log and result, such
+    as each task of `srun bash -c 'python train.py seed=$SLURM_PROCID'`. Yields a warning if there are several.
     """
     if not is_single(config) or LAUNCHER in os.environ or not any(name in os.environ for name in VARIABLES):
         yield ()

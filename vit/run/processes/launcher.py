@@ -86,7 +86,7 @@ class Failure:
 
 
 def is_launched() -> bool:
-    """Whether this process is a rank that some launcher started. The only task of a SLURM job is none: it may use
+    """Whether this process is a rank that some launcher started. The only task of a SLURM job is not one: it may use
     several devices of its machine, for which it starts the ranks itself.
     """
     from lightning_fabric.plugins.environments import LSFEnvironment, MPIEnvironment, SLURMEnvironment
@@ -98,7 +98,7 @@ def is_launched() -> bool:
 
 
 def first_node(nodes: int) -> bool:
-    """Whether this machine is the first of `nodes` that were each started by a command of their own."""
+    """Whether this machine is the first of `nodes` machines, each of which was started by its own command."""
     return nodes == 1 or is_launched() or os.environ.get("NODE_RANK", "0") == "0"
 
 

@@ -35,8 +35,8 @@ def report(error: Exception) -> None:
 
     if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
-    found = {"kind": type(error).__name__, "text": error_message(error)}
-    store_of_environment(30).set(f"failure/{os.environ['RANK']}", json.dumps(found))
+    values = {"kind": type(error).__name__, "text": error_message(error)}
+    store_of_environment(30).set(f"failure/{os.environ['RANK']}", json.dumps(values))
     logging.shutdown()
     sys.stdout.flush()
     os._exit(LOST_PEER if lost_peer(error) else 1)

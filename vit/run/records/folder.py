@@ -141,9 +141,10 @@ class RunFolder:
                 f"resume={self.path}: that run is finished; start from its model with "
                 f"{shown('init_from', self.path)}"
             )
-        if not resuming and (found := self._overwritten()):
+        if not resuming and (overwritten := self._overwritten()):
             raise ConfigError(
-                f"run_dir={self.path} already contains {found}, which a new run would overwrite; choose another run_dir"
+                f"run_dir={self.path} already contains {overwritten}, which a new run would overwrite; "
+                "choose another run_dir"
             )
         for folder in (self.path, self.path / "splits"):
             remove_stale_files(folder)

@@ -49,7 +49,7 @@ def check_leakage(
     under another name, and one that pre-training used without its label, is a warning.
 
     Args:
-        key: of the config, which names the model.
+        key: the config key that names the model.
         decisive: splits whose samples are an error; those of the others are a warning.
 
     Returns:
@@ -65,18 +65,18 @@ def check_leakage(
     if record is None or not record.splits:
         _warn_without_record(key, origin, source, config)
         return {}, []
-    found = {split: find_leaked(record, source, config["data"], split) for split in CHECKED if split in source.splits}
-    found = {split: each for split, each in found.items() if each.known}
-    if not found:
+    leaked = {split: find_leaked(record, source, config["data"], split) for split in CHECKED if split in source.splits}
+    leaked = {split: each for split, each in leaked.items() if each.known}
+    if not leaked:
         return {}, record.lineage()
-    text = f"{key}={origin.path}: {_counts(found)} are samples that it was trained on"
-    certain = any(each.certain for split, each in found.items() if split in decisive)
+    text = f"{key}={origin.path}: {_counts(leaked)} are samples that it was trained on"
+    certain = any(each.certain for split, each in leaked.items() if split in decisive)
     if certain and (config.get("on_leakage") or ERROR) == ERROR:
         fix = _same_splits(record, config["data"], is_ensemble(origin))
         raise ConfigError(f"{text}, so results on them would not hold for new ones; {fix}, or on_leakage={WARN}, which "
                           "records these numbers with the results")
     log.warning("%s; results on them do not hold for new ones, and metrics.json has these numbers", text)
-    return {split: each.known for split, each in found.items()}, record.lineage()
+    return {split: each.known for split, each in leaked.items()}, record.lineage()
 
 
 def is_ensemble(origin: Origin) -> bool:
@@ -117,9 +117,9 @@ def find_leaked(
 
 
 def _identified_by_name(record: DataRecord, named: bool) -> dict[str, Entry]:
-    """The recorded training samples, by name, that are the sample of this name in data at the recorded location: files
-    of the run itself, whose content may have changed, and samples without a recorded content. Files of earlier runs may
-    be those of other data.
+    """The recorded training samples, by name, which their names identify in data at the recorded location: files of the
+    run itself, even if their content has changed, and samples without recorded content. Names of files of earlier runs
+    do not identify samples, because they may belong to other data.
 
     Args:
         named: whether the samples have names of their own.

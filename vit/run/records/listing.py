@@ -113,10 +113,10 @@ def _column(name: str, option: str) -> str:
 
 
 def _parse_filter(text: str) -> tuple[str, str, str]:
-    found = FILTER.fullmatch(text.strip())
-    if found is None:
+    match = FILTER.fullmatch(text.strip())
+    if match is None:
         raise ConfigError(f"--filter {text}: expected KEY=PATTERN or KEY>NUMBER, such as state=failed or test>0.9")
-    key, sign, value = found.groups()
+    key, sign, value = match.groups()
     if sign not in ("=", "!="):
         try:
             valid = not math.isnan(float(value))
@@ -130,13 +130,13 @@ def _parse_filter(text: str) -> tuple[str, str, str]:
 
 
 def _passes(run: ListedRun, key: str, sign: str, value: str) -> bool:
-    found = getattr(run, key)
+    cell = getattr(run, key)
     if sign in ("=", "!="):
-        return fnmatch.fnmatchcase("" if found is None else str(found), value) == (sign == "=")
-    if not isinstance(found, int | float):
+        return fnmatch.fnmatchcase("" if cell is None else str(cell), value) == (sign == "=")
+    if not isinstance(cell, int | float):
         return False
     number = float(value)
-    return {"<": found < number, ">": found > number, "<=": found <= number, ">=": found >= number}[sign]
+    return {"<": cell < number, ">": cell > number, "<=": cell <= number, ">=": cell >= number}[sign]
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:

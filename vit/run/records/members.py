@@ -19,7 +19,7 @@ log = logging.getLogger("vit")
 
 HELD_OUT = "held_out"  # key of a bundle's extra: the splits that take no part in the folds of its members
 CROSS_VALIDATION = "cross_validation.json"
-CHOOSING = "val"  # split by which each member chose its best epoch
+CHOOSING = "val"  # the split that selects the best epoch of each member
 
 
 class Origin(NamedTuple):
@@ -41,12 +41,12 @@ def members_record(bundle: Bundle | Origin) -> DataRecord | None:
     Raises:
         BundleError: the record of the members is damaged.
     """
-    found = [_member(bundle, path) for path in _texts(bundle, MEMBER_PATHS) or _older_members(bundle)]
-    if not found or None in found or not all(record.splits for record in found):
+    members = [_member(bundle, path) for path in _texts(bundle, MEMBER_PATHS) or _older_members(bundle)]
+    if not members or None in members or not all(record.splits for record in members):
         return None
-    splits = {key: _union(record.splits.get(key, ()) for record in found) for key in ("train", CHOOSING)}
-    earlier = _union(record.earlier for record in found)
-    return DataRecord(bundle.path, found[0].data, found[0].classes, splits, {}, earlier=earlier)
+    splits = {key: _union(record.splits.get(key, ()) for record in members) for key in ("train", CHOOSING)}
+    earlier = _union(record.earlier for record in members)
+    return DataRecord(bundle.path, members[0].data, members[0].classes, splits, {}, earlier=earlier)
 
 
 def check_unseen(bundle: Bundle, source: Source, data: dict, split: str, recorded_location: bool) -> None:
@@ -104,11 +104,11 @@ def _message(bundle: Bundle, number: str, split: str, unseen: Sequence[str]) -> 
 
 
 def _texts(bundle: Bundle | Origin, key: str) -> list[str]:
-    found = bundle.extra.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+    texts = bundle.extra.get(key, [])
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         raise BundleError(f"{bundle.path / CONFIG_FILE}: vit.extra.{key} must be a list of strings; copy the folder "
                           "again")
-    return found
+    return texts
 
 
 def _member(bundle: Bundle | Origin, path: str) -> DataRecord | None:

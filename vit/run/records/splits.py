@@ -67,13 +67,13 @@ class DataRecord:
         if compared is None:
             self._check_classes(source)
         fix = f"restore them, or start a new run from its weights with {shown('init_from', self.path)}"
-        found = restore_splits(source, self.splits, compared, self.left_out, fix)
-        new = [name for name, reason in found.left_out if reason == NEW]
+        restored = restore_splits(source, self.splits, compared, self.left_out, fix)
+        new = [name for name, reason in restored.left_out if reason == NEW]
         if new:
             log.warning("%s %s %s and %s left out: %s%s", number_of(len(new), "sample"),
                         agree(len(new), "was", "were"), NEW, agree(len(new), "is", "are"), ", ".join(new[:NAMED]),
                         ", ..." if len(new) > NAMED else "")
-        return found
+        return restored
 
     def with_own_reading(self, data: dict) -> dict:
         """A data node that reads texts as the run did: a run of an earlier version has no key `strip`."""
@@ -116,8 +116,8 @@ class DataRecord:
         classes = getattr(source, "classes", None) or []
         if not self.classes or classes == self.classes:  # pre-training on images has no classes
             return
-        known, found = set(self.classes), set(classes)
-        new, gone = [c for c in classes if c not in known], [c for c in self.classes if c not in found]
+        known, present = set(self.classes), set(classes)
+        new, gone = [c for c in classes if c not in known], [c for c in self.classes if c not in present]
         what = f"new: {new[:5]}, gone: {gone[:5]}" if new or gone else f"another order: {classes[:5]}"
         raise DataError(f"{source.name}: its {number_of(len(classes), 'class')} are not the {len(self.classes)} that "
                         f"the run recorded ({what}); restore the data, or start a new run with "
