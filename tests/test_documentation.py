@@ -233,8 +233,12 @@ def test_named_files_of_the_project_exist(page):
 
 
 def longest_part(message: str) -> str:
-    """The longest part of a documented message between its values, which are in capitals."""
-    return max((part.strip(" ;:") for part in re.split(r"\b[A-Z]+(?:x[A-Z])?\b|\.\.\.|[(),]", message)), key=len)
+    """The longest part of a documented message between its values, which are in capitals, and between counts with their
+    nouns and the verbs that agree with them.
+    """
+    counts = r"\b[NM] (?!of\b)[a-z]+|\b(?:are|do|have)\b"
+    values = r"\b[A-Z]+(?:x[A-Z])?\b|\.\.\.|[(),]"
+    return max((part.strip(" ;:") for part in re.split(f"{counts}|{values}", message)), key=len)
 
 
 def test_the_messages_of_troubleshooting_are_those_of_the_code():
