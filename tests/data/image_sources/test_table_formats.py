@@ -184,6 +184,8 @@ def test_labels_of_several_tables_are_those_of_train(root, caplog):
     with pytest.raises(DataError, match="test.csv: is read as the table of test, but its column 'split' has"):
         (root / "test.csv").write_text(text([[ROWS[6][0], "2", "train"]], header=["path", "label", "split"]))
         table(root)
+    (root / "test.csv").write_text(text([[ROWS[6][0], "2", "5"]], header=["path", "label", "split"]))
+    assert len(table(root).splits["test"]) == 1
 
 
 def test_the_images_of_a_split_in_a_folder_of_its_name(class_folders):

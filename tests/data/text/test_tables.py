@@ -339,6 +339,8 @@ def test_a_folder_with_a_table_of_each_split(tmp_path, caplog):
     with pytest.raises(DataError, match="test.csv line 12: label 'maybe' is not among the 2 classes"):
         text_table(tmp_path)
     assert sizes(text_table(tmp_path, train="test.csv", fractions=(1, 0, 0)))["train"] == 11
+    (tmp_path / "test.csv").write_text("text\na\n")  # without labels, as in competitions
+    assert set(text_table(tmp_path).splits) == {"train", "val"} and "test.csv: has no column 'label'" in caplog.text
     text_table(tmp_path / "train.csv", val="test.csv")
     assert "data.val=test.csv has no effect" in caplog.text
 

@@ -133,14 +133,15 @@ def unread_table(root: Path | Archive, directory: str, files: ImageFiles) -> str
               if os.path.dirname(name) in ("", directory) and name.lower().endswith((".csv", ".tsv"))]
     if isinstance(root, Archive) or not tables:
         return ""
-    read = {end: set(parts) for name in files.images for end, parts in _ends(name)}
-    others = {end for name, _ in files.left_out if is_image_name(name) for end, _ in _ends(name)}
+    rows = {name: _first_rows(root / name) for name in tables}
+    cells = {cell for each in rows.values() for row in each for cell in map(_without_extension, row)}
+    read = {end: set(above) for name in files.images for end, above in _ends(name) if end in cells}
+    others = {end for name, _ in files.left_out if is_image_name(name) for end, _ in _ends(name) if end in cells}
     for name in tables:
-        rows = _first_rows(root / name)
-        named = [(image, row) for row in rows if (image := _named_image(row, read, others)) is not None]
+        named = [(image, row) for row in rows[name] if (image := _named_image(row, read, others)) is not None]
         agree = all(image in read and read[image] & {part for cell in row for part in cell.split("/")}
                     for image, row in named)
-        if named and 2 * len(named) >= len(rows) and not agree:
+        if named and 2 * len(named) >= len(rows[name]) and not agree:
             return (f"{printable(name)} names images and is not read; if it states their labels, set "
                     f"data=table {override_for_shell('data.path', with_its_splits(root / name))}")
     return ""
@@ -152,10 +153,14 @@ def _ends(name: str) -> list[tuple[str, list[str]]]:
     return [("/".join(parts[i:]), parts[:-1]) for i in range(len(parts))]
 
 
+def _without_extension(cell: str) -> str:
+    cell = cell.strip().replace("\\", "/")
+    return os.path.splitext(cell)[0] if is_image_name(cell) else cell
+
+
 def _named_image(row: Sequence[str], *known: Container[str]) -> str | None:
     """The known image that a cell names, preferably one with an extension; None without such a cell."""
-    cells = [cell.strip().replace("\\", "/") for cell in sorted(row, key=is_image_name, reverse=True)]
-    names = (os.path.splitext(cell)[0] if is_image_name(cell) else cell for cell in cells)
+    names = map(_without_extension, sorted(row, key=is_image_name, reverse=True))
     return next((name for name in names if any(name in each for each in known)), None)
 
 

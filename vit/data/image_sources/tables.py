@@ -216,7 +216,7 @@ def _check_split_column(path: Path, key: str, read: _Table) -> None:
     """Checks that a column named split does not contradict the table of a split."""
     column = _split_column(path, read.columns, None)
     values = [] if column is None else to_list(read.columns[column])
-    other = next((value for value in values if split_of(clean_label(value)) != key), None)
+    other = next((value for value in values if split_of(clean_label(value)) not in (key, None)), None)
     if other is not None:
         raise DataError(f"{path}: is read as the table of {key}, but its column {column!r} has the split {other!r}; "
                         f"set {override_for_shell('data.path', path)} to read this table alone")

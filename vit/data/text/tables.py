@@ -1,6 +1,7 @@
 """Tables of labelled texts: one or two columns of text, a column of labels, optionally one of splits."""
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,15 @@ from vit.data.class_names import (
     warn_about_similar_names,
 )
 from vit.data.errors import DataError
-from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, read_columns
+from vit.data.formats.delimited import (
+    TABLES,
+    Column,
+    drop_empty,
+    find_column,
+    is_table,
+    numbered_rows,
+    read_columns,
+)
 from vit.data.formats.parquet import read_parquet
 from vit.data.formats.split_tables import split_tables
 from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
@@ -31,6 +40,8 @@ from vit.data.splits.splitting import three_ways, validation_fraction, with_vali
 from vit.data.text.dataset import TextSplit
 from vit.files.untrusted import read_bytes
 from vit.messages import list_names, number_of
+
+log = logging.getLogger("vit")
 
 KINDS = (*TABLES, ".parquet", ".json")
 
@@ -97,6 +108,10 @@ def _read_splits(
     """The classes, the splits and the left-out rows of tables that are the splits."""
     splits, left_out, found, index = {}, [], [], {}
     for key, path in tables.items():
+        if key != "train" and not _has_labels(path, dict(requested)["label"]):
+            log.warning("%s: has no column %r of labels and is left out", path, dict(requested)["label"])
+            left_out.append((str(path.relative_to(folder)), "a table without labels"))
+            continue
         columns, names = _read(path, str(path.relative_to(folder)), requested, optional="")
         rows, empty = _full_rows(columns, names, requested, on_empty)
         left_out += empty
@@ -104,6 +119,13 @@ def _read_splits(
             found, index = _classes(columns["label"], names, rows, classes)
         splits[key] = _split(columns, names, rows, index)
     return found, splits, left_out
+
+
+def _has_labels(path: Path, label: Column) -> bool:
+    """Whether the header of a table has the column of labels; true for tables without a header."""
+    if isinstance(label, int) or path.name.lower().removesuffix(".gz").rpartition(".")[2] not in ("csv", "tsv", "xlsx"):
+        return True
+    return label in next(iter(numbered_rows(path)), (0, [label]))[1]
 
 
 def _full_rows(
