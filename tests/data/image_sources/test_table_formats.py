@@ -328,6 +328,8 @@ def test_files_in_folders_below_the_root_are_found_if_their_names_are_unique(cla
     assert "the files are in folders below" in caplog.text
     (root / "part_1" / "images" / "007.png").rename(root / "part_1" / "images" / "001.png")  # two files of a name
     (root / "t.csv").write_text(text([[f"{i:03}", "ab"[i % 2]] for i in range(5)]))
+    assert set(labels(table(root / "t.csv", **ALL))) == {f"part_2/images/{i:03}.png" for i in range(5)}
+    (root / "part_2" / "images" / "002.png").rename(root / "part_1" / "images" / "002.png")
     with pytest.raises(FileNotFoundError, match="5 of 5 files do not exist"):
         table(root / "t.csv")
 

@@ -29,7 +29,7 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
     the extension of an image that the table leaves out is its file; how many there are is logged. Addresses of Label
     Studio denote the files that it serves there. If no name has a file, folders with which all names begin are left
     out, such as those of another computer; names without folders that have no file are searched in the folders
-    below `root`, where each must have one file only.
+    below `root`, where each must have one file only, or one folder files of all names.
     """
     search = _SimilarNames(root)
     found, missing, similar = _resolve(root, names, search)
@@ -82,8 +82,8 @@ def _stale_folders(root: Path, names: Sequence[str], search: "_SimilarNames") ->
 
 
 def _in_folders(root: Path, names: Sequence[str], levels: int = 3) -> list[str]:
-    """The only file of each name in the folders down to some levels below `root`; [] unless all names have one, and no
-    folder.
+    """The only file of each name in the folders down to some levels below `root`, or that in the only folder with files
+    of all names; [] if there is none, or a name has a folder.
     """
     if any(len(_parts(name)) > 1 for name in names):
         return []
@@ -97,7 +97,11 @@ def _in_folders(root: Path, names: Sequence[str], levels: int = 3) -> list[str]:
             found["/" + _folded(os.path.splitext(file)[0])].append(path)
     keys = list(map(_folded, names))
     files = [found.get(key) or found.get("/" + key, []) for key in keys]
-    return [each[0] for each in files] if all(len(each) == 1 for each in files) else []
+    if all(len(each) == 1 for each in files):
+        return [each[0] for each in files]
+    common = set.intersection(*(set(map(os.path.dirname, each)) for each in files))
+    in_it = [[file for file in each if {os.path.dirname(file)} == common] for each in files]
+    return [each[0] for each in in_it] if all(len(each) == 1 for each in in_it) else []
 
 
 def _parts(name: str) -> list[str]:
