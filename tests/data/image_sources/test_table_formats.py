@@ -237,7 +237,7 @@ def test_encoded_images_in_tables_of_splits_have_different_names(root):
     assert list(splits(table(root))["test"]) == [f"test/data.parquet row {i}" for i in range(4)]
 
 
-def test_lists_of_names_without_extensions_and_with_comments(root):
+def test_lists_of_names_without_extensions_and_with_comments(root, caplog):
     rows = [f"{path.removesuffix('.png')} {1 + i % 2} 1" for i, (path, _) in enumerate(ROWS)]
     (root / "list.txt").write_text("\n".join(["#Image CLASS-ID SPECIES", "# 1:2 class ids, of 1 species", *rows]))
     with pytest.raises(DataError, match="contains 'images/000' instead of column names; .*data.image=0 data.label=1$"):
@@ -246,6 +246,11 @@ def test_lists_of_names_without_extensions_and_with_comments(root):
     assert labels(found) == {path: "12"[i % 2] for i, (path, _) in enumerate(ROWS)}
     with pytest.raises(DataError, match="label 2 is out of range for 2 classes .*; they count from 1: subtract 1, or"):
         table(root / "list.txt", image=0, label=1, classes=["a", "b"])
+    assert not caplog.text.count("are not read")
+    rows = [f"{path} {('A300 B4', 'DC 3')[i % 2]}" for i, (path, _) in enumerate(ROWS)]
+    (root / "list.txt").write_text("\n".join(rows))
+    assert table(root / "list.txt", image=0, label=1).classes == ["A300", "DC"]
+    assert "the fields behind column 1, such as 'B4', are not read; if they belong to the names of the" in caplog.text
     (root / "list.txt").write_text("\n".join(f"{path} Boeing{' ' * (i % 2)}747" for i, (path, _) in enumerate(ROWS)))
     with pytest.raises(DataError, match="white space separates line 1 into 2 fields, but line 2 into another number"):
         table(root / "list.txt", image=0, label=1)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import clean_label, encode_labels, labels_are_class_names, parse_class_names
+from vit.data.class_names import clean_label, encode_labels, is_number, labels_are_class_names, parse_class_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
 from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
-from vit.data.splits.names import is_split_name
+from vit.data.splits.names import is_split_name, split_of
 from vit.files.untrusted import read_json
 from vit.messages import did_you_mean, list_names, nearest_names, override_for_shell
 
@@ -76,6 +76,7 @@ def table_labels(
         raise DataError(f"{path}: data.one_hot=true needs a column of 0 and 1 for each class, such as "
                         f"data.label=[cat,dog], not the single column {label!r}")
     values = to_list(columns[label])
+    _warn_about_more_words(path, columns, label)
     if train is None:
         stated, (classes, values) = _classes_and_labels(path, values, names.get(label), classes, separator)
     else:
@@ -83,6 +84,16 @@ def table_labels(
         whole = _whole_numbers(values) if stated else values
         classes, values = encode_labels(path, whole, separator, stated, train.classes)
     return TableLabels(classes, values, [label], stated)
+
+
+def _warn_about_more_words(path: Path, columns: dict[Column, Any], label: Column) -> None:
+    """A warning if words follow the label in a list without a header, as of class names that white space separates."""
+    behind = [values for column, values in columns.items() if isinstance(label, int) and column > label]
+    word = next((value for values in behind for value in values
+                 if value and not is_number(value) and split_of(value) is None), None)
+    if word is not None and path.suffix.lower() != ".csv":
+        log.warning("%s: the fields behind column %d, such as %r, are not read; if they belong to the names of the "
+                    "classes, write the table with commas", path, label, word)
 
 
 def _folders_in_names(names: Any) -> list[str]:
