@@ -192,6 +192,11 @@ WEIGHT_FILES: dict[str, Callable[[Path], None]] = {
     "codec with errors.pth": raw_codec_bomb(HEX + b"X\x06\x00\x00\x00strict\x87R"),
     "codec of the memo.pth": raw_codec_bomb(HEX + b"\x86q\x01h\xffh\x01R"),
     "codec in a list.pth": raw_codec_bomb(b"q\x01h\xff](h\x01" + HEX + b"eR"),
+    "set of a tensor.pth": lambda p: torch_file(p, {"a": Calls(set, torch.zeros(1).expand(1 << 26))}),
+    "old set of a tensor.pth": lambda p: torch_file(p, {"a": Calls(set, torch.zeros(1).expand(1 << 26))}, old=True),
+    "copy of one number.pth": lambda p: torch_file(p, {"a": Calls(
+        torch._utils._rebuild_device_tensor_from_cpu_tensor, torch.zeros(1).expand(1 << 32), torch.float64, "cpu",
+        False)}),
     "bytearray.pth": lambda p: torch_file(p, {"a": Calls(bytearray, 10**10)}),
     "old bytearray.pth": lambda p: torch_file(p, {"a": Calls(bytearray, 10**10)}, old=True),
     "expanded.pth": expanded,

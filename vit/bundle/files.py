@@ -4,6 +4,7 @@ import argparse
 import mmap
 import pickle
 import re
+import tarfile
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -14,9 +15,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from vit.files.pickles import check_old_pickles, check_pickles
 from vit.files.untrusted import (
     LimitError,
-    check_pickles,
     megabytes,
     open_regular,
     open_zip,
@@ -166,8 +167,8 @@ def read_torch(path: Path, mapped: bool) -> Any:
 
 
 def check_old_pickle(path: Path) -> None:
-    """The check of pickles for a file whose pickle and tensor data are not separate; data does not contain these names
-    by chance.
+    """The checks of pickles for a file whose pickles and tensor data are not separate; data does not contain these
+    names by chance.
 
     Raises:
         SourceError: the file would call them.
@@ -176,6 +177,9 @@ def check_old_pickle(path: Path) -> None:
         with open_regular(path) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data.find(b"bytearray") >= 0 or data.find(b"_codecs") >= 0:
                 raise LimitError("it would call bytearray or a codec, which no file of weights needs")
+            if tarfile.is_tarfile(path):  # PyTorch would read the pickles in it
+                raise LimitError("it is a tar file as well")
+            check_old_pickles(stream)
     except (OSError, ValueError) as error:
         raise damage_error(path, error) from None
 

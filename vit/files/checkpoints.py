@@ -4,7 +4,8 @@ import zipfile
 from pathlib import Path
 
 from vit.files.manifest import Manifest
-from vit.files.untrusted import check_pickles, file_sha256, open_zip
+from vit.files.pickles import check_pickles
+from vit.files.untrusted import file_sha256, open_zip
 from vit.messages import first_line
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"

@@ -9,7 +9,6 @@ import io
 import json
 import math
 import os
-import pickletools
 import stat
 import zipfile
 from collections.abc import Callable, Iterator
@@ -24,9 +23,6 @@ ALWAYS_ALLOWED = 128 << 20  # bytes to which any file may be decompressed
 MAX_TEXT = 32 << 20  # bytes of JSON or YAML
 MAX_DIRECTORY = 16 << 20  # bytes of a zip file's table of contents
 ZIP_END = 66_000  # bytes at the end of a zip file that contain its end record
-PLAIN_CODECS = ("latin1", "latin-1", "ascii")  # codecs with which PyTorch saves bytes
-ENCODE = object()  # stands for `_codecs.encode`
-MAX_PICKLE = 64 << 20  # bytes of the pickle in a PyTorch file, which holds no tensor data
 MAX_NODES = 2_000_000  # lists, dicts and values in a JSON or YAML file
 MAX_DEPTH = 100
 KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -173,89 +169,6 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
             raise ValueError(f"{member.filename} has {member.file_size:,} bytes, which does not fit its shape {shape}")
     with archive.open(member) as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)
-
-
-def check_pickles(archive: zipfile.ZipFile) -> None:
-    """Applies `check_pickle` to the pickle in a zip file of PyTorch, whose reader ignores the case of names.
-
-    Raises:
-        LimitError: the pickle is too large, the table of contents is not where PyTorch reads it, or as `check_pickle`.
-    """
-    _check_directory(archive)
-    for member in archive.infolist():
-        if member.filename.lower().endswith("data.pkl"):
-            if member.file_size > MAX_PICKLE:
-                raise LimitError(f"{member.filename} takes {megabytes(member.file_size)}")
-            check_pickle(archive.read(member))
-
-
-def _check_directory(archive: zipfile.ZipFile) -> None:
-    """Raises LimitError unless the table of contents that Python found is the one that the end record states: Python
-    allows bytes before a zip file, and ignores the position of the record of large files.
-    """
-    size = archive.fp.seek(0, os.SEEK_END)
-    start = archive.fp.seek(max(0, size - ZIP_END))
-    tail = archive.fp.read()
-    end = tail.rfind(b"PK\5\6")
-    locator, stated = end - 20, int.from_bytes(tail[end + 16 : end + 20], "little")
-    if tail[locator : locator + 4] == b"PK\6\7":
-        end64 = locator - 56
-        same = int.from_bytes(tail[locator + 8 : locator + 16], "little") == start + end64
-        stated = int.from_bytes(tail[end64 + 48 : end64 + 56], "little") if same else -1
-    if stated != archive.start_dir:
-        raise LimitError("it has a second table of contents")
-
-
-def check_pickle(data: bytes) -> None:
-    """Refuses a pickle that would expand its content in memory.
-
-    `torch.load(weights_only=True)` executes no program, but a few hundred bytes of pickle can make it call
-    `bytearray(10**10)` or double the length of bytes repeatedly.
-
-    Raises:
-        LimitError: the pickle calls bytearray, or encodes text in any way but as bytes are saved.
-    """
-    if b"bytearray" in data:
-        raise LimitError("its pickle calls bytearray, which weights do not need")
-    if b"_codecs" in data:
-        _check_codecs(data)
-
-
-def _check_codecs(data: bytes) -> None:
-    """Raises LimitError unless `_codecs.encode` is only called with a text and the name of a plain codec. The values on
-    the pickle's stack are followed: texts, tuples and that function as such, all others as None.
-    """
-    stack, marks, memo = [], [], {}
-    for operation, argument, _ in pickletools.genops(data):
-        name, before = operation.name, operation.stack_before
-        if name == "MARK":
-            marks.append(len(stack))
-        elif "PUT" in name:
-            memo[argument] = stack[-1] if stack else None
-        elif "GET" in name:
-            stack.append(memo.get(argument))
-        elif name == "GLOBAL":
-            stack.append(ENCODE if argument.startswith("_codecs ") else None)
-        elif not before:
-            stack += [argument if isinstance(argument, str) else None] * len(operation.stack_after)
-        else:
-            sliced = pickletools.stackslice in before  # all values since the last mark
-            end = marks.pop() if sliced and marks else len(stack)
-            start = max(0, end - len(before) + 2 * sliced)
-            popped = stack[start:]
-            del stack[start:]
-            if name == "REDUCE" and popped[:1] == [ENCODE]:
-                _check_codec(popped[-1])
-            elif ENCODE in popped:
-                raise LimitError("its pickle passes a codec on, which weights do not need")
-            stack += [tuple(popped) if name.startswith("TUPLE") else None] * len(operation.stack_after)
-
-
-def _check_codec(arguments: Any) -> None:
-    """Raises LimitError for arguments of `_codecs.encode` other than (text, plain codec)."""
-    codec = arguments[1] if isinstance(arguments, tuple) and len(arguments) == 2 else None
-    if not isinstance(codec, str) or codec.lower() not in PLAIN_CODECS:
-        raise LimitError(f"its pickle encodes text by {codec or 'an unknown codec'}, which weights do not need")
 
 
 def read_text(path: str | PathLike[str], limit: int = MAX_TEXT) -> str:
