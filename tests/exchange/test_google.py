@@ -99,6 +99,7 @@ def test_logits_equal_timm(case: str, tmp_path) -> None:
         torch.testing.assert_close(model(images()), reference(images()), **CLOSE)
     assert not unplaced(report) and model.config.num_heads == H  # the number of heads is the size of an axis
     assert len(report.named("excluded")) == len(written.get("extra", ()))
+    assert {source for row in report.rows for source in row.sources} == set(np.load(path))
 
 
 def test_timm_reads_the_same_file_with_the_exact_gelu(tmp_path) -> None:

@@ -176,6 +176,9 @@ def test_openclip_with_a_tower_of_timm(pool: str, proj: str, tmp_path) -> None:
         x = images(model.config.image_size, batch=1)
         torch.testing.assert_close(model(x), reference.visual(x), **CLOSE)
     assert not unplaced(report)
+    if pool == "token":  # whose tensors determine the rest
+        alone, _ = import_weights(reference.state_dict(), num_heads=model.config.num_heads)
+        assert alone.config.dim == model.config.dim and torch.equal(alone.head.weight, model.head.weight)
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "model.", "net._orig_mod.", "teacher.backbone."])

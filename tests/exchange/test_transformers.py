@@ -9,6 +9,7 @@ import transformers as hf
 from tests.exchange.conftest import CLOSE, SIZE, images, scramble, unplaced
 from vit.bundle.files import SourceError
 from vit.exchange import import_weights
+from vit.weights.formats.transformers import from_transformers
 
 TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 20,
         "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
@@ -136,6 +137,16 @@ def test_keys_that_a_config_omits_have_the_defaults_of_transformers(case: str, t
     model, _ = import_weights(tmp_path)
     with torch.no_grad():
         torch.testing.assert_close(model(images()), expected(reference, images(), what), **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["embeddings.cls_token", "embeddings.position_embeddings"])
+def test_registers_need_a_class_token_and_positions(name: str) -> None:
+    state = hf.Dinov2WithRegistersModel(hf.Dinov2WithRegistersConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8)).state_dict()
+    assert from_transformers(state)["embed.reg_token"].shape == (1, 4, 32)
+    del state[name]
+    with pytest.raises(ValueError, match="there are registers, but no tensor for embed.* the file is truncated"):
+        from_transformers(state)
 
 
 def test_sharded_weights(tmp_path) -> None:

@@ -106,6 +106,18 @@ def test_a_simple_vit_with_the_norm_in_its_head():
         torch.testing.assert_close(model(images(40)), reference(images(40)), **CLOSE)
 
 
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_the_pooling_of_a_model_in_memory(pool):
+    reference = scramble(vit_pytorch.ViT(**OPTIONS, pool=pool))
+    model, _ = import_weights(reference)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images(40)), reference(images(40)), **CLOSE)
+    if pool == "cls":
+        reference.pool = "mean"  # of the class token too, in releases before 1.26
+        with pytest.raises(SourceError, match="the model averages its class token with the patches"):
+            import_weights(reference)
+
+
 def test_a_head_of_two_layers_is_named_and_the_encoder_can_be_imported():
     reference, state = reference_of("0.4", dim_head=12)
     state["mlp_head.4.weight"], state["mlp_head.4.bias"] = torch.randn(3, 5), torch.randn(3)  # as in 0.2.7

@@ -100,7 +100,8 @@ def test_what_programs_save_is_read(old, tmp_path):
     content = {
         "weight": torch.nn.Parameter(weight), "view": weight.transpose(0, 2), "row": weight[0, 1], "empty": weight[:0],
         "mean": torch.zeros(1, 3).expand(4, 3), "half": weight.half(), "scalar": torch.tensor(3),
-        "order": OrderedDict(a=1), "count": Counter("aab"), "names": {"a", "b"}, "size": weight.shape, "none": None,
+        "order": OrderedDict(a=1), "of Python 2": Calls(OrderedDict, [["a", weight], ("b", 2)]),
+        "count": Counter("aab"), "names": {"a", "b"}, "size": weight.shape, "none": None,
         "arguments": Namespace(lr=0.1), "complex": 1j,
         "device": Calls(torch._utils._rebuild_device_tensor_from_cpu_tensor, weight, torch.float64, "cpu", False),
     }
@@ -109,6 +110,7 @@ def test_what_programs_save_is_read(old, tmp_path):
     if not old:  # whose tensors get their numbers after the calls
         assert torch.equal(found["device"], weight.double())
     del content["device"]
+    assert list(found["of Python 2"]) == ["a", "b"] and content.pop("of Python 2")
     for name, value in content.items():
         assert torch.equal(found[name], value) if isinstance(value, torch.Tensor) else found[name] == value
 

@@ -23,8 +23,8 @@ OLD_PICKLES = 5  # at the start of a file of PyTorch before 1.6
 DENSE, RESULT = object(), object()  # stand for a tensor without repeated elements, and for any other result of a call
 TENSOR = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
 COPY, OF_TYPE = "torch._utils._rebuild_device_tensor_from_cpu_tensor", "torch._tensor._rebuild_from_type_v2"
-CONTAINERS = ("builtins.set", "collections.Counter", "torch.Size")  # list what they are given
-WITHOUT_ARGUMENTS = re.compile(r"collections\.OrderedDict|torch\..*(Tensor|Storage)")
+EMPTY = {"EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+WITHOUT_ARGUMENTS = re.compile(r"torch\..*(Tensor|Storage)")
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def check_old_pickles(file: BinaryIO) -> None:
 
 
 def _follow(operations: Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]]) -> None:
-    """Checks every call. The values on the pickle's stack are followed: texts, whole numbers, tuples and functions as
-    such, results of calls as DENSE or RESULT, and all others as None.
+    """Checks every call. The values on the pickle's stack are followed: texts, whole numbers, lists, tuples and
+    functions as such, results of calls as DENSE or RESULT, and all others as None.
     """
     stack, marks, memo = [], [], {}
     for operation, argument, _ in operations:
@@ -113,7 +113,7 @@ def _follow(operations: Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]]
         elif name == "GLOBAL":
             stack.append(Function.of(argument))
         elif not before:
-            value = () if name == "EMPTY_TUPLE" else argument if isinstance(argument, str | int) else None
+            value = argument if isinstance(argument, str | int) else EMPTY[name]() if name in EMPTY else None
             stack += [value] * len(operation.stack_after)
         else:
             sliced = pickletools.stackslice in before  # all values since the last mark
@@ -125,7 +125,9 @@ def _follow(operations: Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]]
                 value = _result(popped[0] if popped else None, popped[-1] if popped else None)
             else:
                 value = tuple(popped) if name.startswith("TUPLE") else RESULT if name == "BINPERSID" else None
-                value = popped[0] if name == "BUILD" and popped else value
+                value = popped[0] if name in ("BUILD", "APPEND", "APPENDS") and popped else value
+                if name.startswith("APPEND") and isinstance(value, list):
+                    value.extend(popped[1:])
             stack += [value] * len(operation.stack_after)
 
 
@@ -148,7 +150,7 @@ def _result(function: Any, arguments: Any) -> object:
         codec = arguments[1] if len(arguments) == 2 else None
         if not isinstance(codec, str) or codec.lower() not in PLAIN_CODECS:
             raise LimitError(f"its pickle encodes text by {codec or 'an unknown codec'}, which weights do not need")
-    elif name in CONTAINERS and any(each is DENSE or each is RESULT for each in arguments):
+    elif name in CONTAINERS and not all(map(CONTAINERS[name], arguments)):
         raise LimitError(f"its pickle lists the elements of a tensor by {name}, which weights do not need")
     elif arguments and WITHOUT_ARGUMENTS.fullmatch(name):
         raise LimitError(f"its pickle calls {name} with arguments, which weights do not need")
@@ -165,3 +167,17 @@ def _is_dense(arguments: tuple[Any, ...]) -> bool:
     if not all(isinstance(each, int) and each >= 0 for each in (*size, *stride)):
         return False
     return prod(size) <= 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+
+
+def _is_no_tensor(value: Any) -> bool:
+    return value is not DENSE and value is not RESULT
+
+
+def _is_dict_or_pairs(value: Any) -> bool:
+    """Whether a value is a dict, or a list of pairs, as Python 2 saves an OrderedDict."""
+    return value is None or (isinstance(value, list) and all(isinstance(each, list | tuple) for each in value))
+
+
+# classes that list the elements of an argument -> whether one has no more elements than the pickle
+CONTAINERS = {"builtins.set": _is_no_tensor, "collections.Counter": _is_no_tensor, "torch.Size": _is_no_tensor,
+              "collections.OrderedDict": _is_dict_or_pairs}

@@ -10,7 +10,7 @@ from transformers import ViTMAEConfig, ViTMAEForPreTraining
 from vit.models import MaskedAutoencoder, create_model, model_from_config
 from vit.models.mae import masked_error
 from vit.weights import load_weights
-from vit.weights.formats.mae import MAE, ORIGINAL, from_mae, to_mae
+from vit.weights.formats.mae import MAE, ORIGINAL, from_mae, is_vit_decoder_table, to_mae
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 16,
          "patch_size": 4, "decoder_hidden_size": 24, "decoder_num_hidden_layers": 3, "decoder_num_attention_heads": 2,
@@ -100,6 +100,11 @@ def test_names_on_disk_and_in_memory_of_transformers(tmp_path) -> None:
     on_file = from_mae(load_file(tmp_path / "model.safetensors"))
     in_memory = from_mae(reference.state_dict())
     assert on_file.keys() == in_memory.keys() and all(torch.equal(on_file[n], in_memory[n]) for n in in_memory)
+
+
+@pytest.mark.parametrize("shape", [(1, 7, 24), (1, 10, 22)])
+def test_a_table_that_no_decoder_here_computes_is_another_one(shape: tuple[int, ...]) -> None:
+    assert not is_vit_decoder_table(torch.zeros(shape))
 
 
 def test_other_positions_of_a_decoder_are_reported_as_unused() -> None:

@@ -10,7 +10,8 @@ from vit.exchange import import_weights
 from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.weights import infer_config, timm_arguments, to_timm
 from vit.weights.format_detection import detect_format
-from vit.weights.formats.timm import timm_config_values
+from vit.weights.formats.timm import from_timm, timm_config_values
+from vit.weights.formats.timm.model_values import unsupported_part
 
 SMALL = {"embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 7}
 FAMILIES = {
@@ -179,6 +180,21 @@ def test_the_position_of_the_norms_is_not_guessed(case: str) -> None:
         detect_format(state).format.config_values(state, {})
 
 
+def test_positions_that_blocks_share_are_their_own_after_the_import() -> None:
+    converted = from_timm(foreign("relative shared").state_dict())
+    tables = [tensor for name, tensor in converted.items() if ".attn.relative.mlp.fc1.weight" in name]
+    assert len(tables) > 1 and torch.equal(tables[0], tables[1]) and tables[0].data_ptr() != tables[1].data_ptr()
+
+
+@pytest.mark.parametrize(("name", "value"), [("grid_offset", 0.5), ("normalize_coords", "max")])
+def test_rotary_positions_of_another_scale_are_unsupported(name: str, value: object) -> None:
+    with torch.device("meta"):
+        model = timm.create_model("vit_small_patch16_dinov3", depth=1)
+    assert unsupported_part(model) is None
+    setattr(model.rope, name, value)
+    assert unsupported_part(model) == "rotary positions with an offset from the centre"
+
+
 def test_assumptions_between_two_families_are_listed() -> None:
     reference = foreign("RoPE-ViT ape")
     reference.set_input_size(img_size=64)
@@ -259,6 +275,8 @@ def test_an_architecture_that_timm_does_not_have() -> None:
     ({"pretrained": True}, "model_args have pretrained"),
     ({"num_heads": 5}, "timm cannot build vit_tiny_patch16_224 with the config's model_args: dim should be divisible"),
     ({"wings": 2}, "timm cannot build .*wings"),
+    ({"block": {"depths": [2, 10**9]}}, r"have depths=\[2, 1000000000\], but the largest supported value is 1,000"),
+    ({"embed_dim": 10**9}, "have embed_dim=1000000000, but the largest supported value is 10,000,000"),
 ])
 def test_refused_arguments_of_a_config(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
