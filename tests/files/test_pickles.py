@@ -123,6 +123,11 @@ def test_an_old_file_that_is_a_tar_file_as_well_is_refused(tmp_path):
         read_file(tmp_path / "x.pth")
 
 
+def test_deep_nesting_is_refused_at_once():
+    with pytest.raises(LimitError, match="nested too deeply"):
+        check_pickle(b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b".")
+
+
 def zip_of(members: dict[str, bytes]) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:

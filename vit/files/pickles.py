@@ -19,6 +19,7 @@ from vit.files.untrusted import ZIP_END, LimitError, megabytes
 
 PLAIN_CODECS = ("latin1", "latin-1", "ascii")  # codecs with which PyTorch saves bytes
 MAX_PICKLE = 64 << 20  # bytes of the pickle in a PyTorch file, which holds no tensor data
+MAX_STACK = 100_000  # values on a pickle's stack; saved weights have some thousands at a time
 OLD_PICKLES = 5  # at the start of a file of PyTorch before 1.6
 DENSE, RESULT = object(), object()  # stand for a tensor without repeated elements, and for any other result of a call
 TENSOR = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
@@ -104,6 +105,8 @@ def _follow(operations: Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]]
     stack, marks, memo = [], [], {}
     for operation, argument, _ in operations:
         name, before = operation.name, operation.stack_before
+        if len(stack) > MAX_STACK:
+            raise LimitError("its pickle is nested too deeply")
         if name == "MARK":
             marks.append(len(stack))
         elif "PUT" in name:
