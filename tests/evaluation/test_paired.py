@@ -14,6 +14,7 @@ from sklearn.metrics import average_precision_score, f1_score
 from vit.cli import main
 from vit.evaluation.intervals.paired import compare_paired, matched, mcnemar, read_predictions
 from vit.evaluation.intervals.paired_labels import LabelAnswers, compare_label_sets
+from vit.evaluation.intervals.text_bootstrap import TextStatistics, paired_bootstrap
 
 
 def simulated(count=300, seed=0, first=0.8, second=0.7):
@@ -122,6 +123,14 @@ def test_translators_are_compared_by_the_paired_bootstrap_of_sacrebleu(tmp_path,
     assert found["p_value"] == pytest.approx(theirs["BLEU"][1].p_value, abs=0.02) and "bleu" in capsys.readouterr().out
     other = write_texts(tmp_path / "other", good, references[::-1])
     assert main(["compare", runs[0], other]) == 1 and "other references from row 1 on" in capsys.readouterr().err
+
+
+def test_the_exact_match_of_translators_that_are_both_wrong_at_times_is_that_of_mcnemar():
+    references = ["a cat"] * 60
+    first = ["a cat"] * 50 + ["a bat"] * 10
+    second = ["a cat"] * 30 + ["a dog"] * 22 + ["a cat"] * 4 + ["the dogs"] * 4
+    found = paired_bootstrap(*(TextStatistics(each, references) for each in (first, second)), resamples=10)
+    assert found["exact_match"][1] == mcnemar(20, 4) and found["exact_match"][0].value == pytest.approx(-16 / 60)
 
 
 def test_a_few_texts_have_no_p_value_of_bleu_but_the_exact_test(tmp_path, capsys):

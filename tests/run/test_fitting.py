@@ -131,6 +131,14 @@ def test_two_samples_of_each_class_select_the_regularization_and_one_does_not():
     assert c == 0.1 and np.isnan(accuracy)
 
 
+def test_the_folds_of_the_regularization_do_not_depend_on_other_random_numbers():
+    x, found = np.random.default_rng(0).normal(size=(60, 3)), set()
+    for seed in range(4):
+        np.random.seed(seed)
+        found.add(choose_c(x, np.arange(60) % 2, (0.1,)))
+    assert len(found) == 1
+
+
 def test_classes_without_a_vector_and_single_vectors_can_be_fitted():
     x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     fit = fit_linear(Labelled(x, np.array([0, 2, 2, 4, 0])), 6)

@@ -23,7 +23,7 @@ from vit.run.parts.init_from import class_order
 from vit.run.parts.networks import matrix_flops, model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
 from vit.run.parts.recipe import build_loss
-from vit.run.parts.trainer import monitor_mode, own_callbacks, weight_averages
+from vit.run.parts.trainer import monitor_mode, own_callbacks, time_limit, weight_averages
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
 from vit.training import AverageEpochs, AverageWeights, Finetune
 from vit.training.finetuning.lora import add_lora
@@ -63,6 +63,14 @@ def test_the_rank_is_that_of_the_launcher(monkeypatch, variables, rank):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "environ", {**os.environ, **variables})
     assert Devices("gpu", 4, 3).rank == rank
+
+
+@pytest.mark.parametrize(("found", "interval"), [
+    (Devices("cpu", 1, 1), "step"), (Devices("cpu", 2, 1), "epoch"), (Devices("gpu", 1, 2), "epoch"),
+])
+def test_several_processes_check_the_time_limit_once_per_epoch(found, interval):
+    timer = time_limit("1h", found)
+    assert timer._interval == interval and timer.time_remaining() == 3600
 
 
 def test_a_narrow_model_is_float32_on_a_processor(monkeypatch):

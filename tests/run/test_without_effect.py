@@ -166,6 +166,7 @@ EFFECTIVE = [
      "recipe.batch_tokens=1000", "recipe.optimizer.lr_base_batch=64", "recipe.batch_size=128"],
     ["data=text_table", "data.fold=1/5", "data.fractions=[0.8,0.1,0.1]"],
     ["data=text_table", "data.path=x", "model.num_heads=2", "model.pool_hidden=9", "data.tokenizer.min_frequency=3"],
+    ["callbacks.patience=5", "recipe.epochs=auto"],  # a number that is not known yet
     ["data.cache_dir=null", "callbacks.patience=null", "allow_change=[]"],  # which state nothing
     ["recipe.schedule.cooldown=0", "data.decoder=auto", "data.cache_side=auto", "finetune.head_init=random",
      "model.depth=1", "++model.drop_path=0.0", "model.mixer=gru", "++model.attention_dropout=0"],  # or ask for nothing

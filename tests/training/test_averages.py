@@ -26,6 +26,16 @@ def test_the_mean_of_the_last_epochs():
     assert len(average.snapshots) == 3
 
 
+def test_buffers_are_those_of_the_last_epoch():
+    model = nn.BatchNorm1d(2)
+    average = EpochAverage(model, 3)
+    for step in range(2):
+        model(torch.full((4, 2), 1.0 + step) + torch.arange(4.0)[:, None])
+        average.add_snapshot(step)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        assert torch.equal(average.average[name], model.state_dict()[name])
+
+
 def test_fewer_epochs_than_requested_are_averaged_too():
     model = nn.Linear(3, 2)
     average = EpochAverage(model, 10)

@@ -252,6 +252,10 @@ def test_precision_is_decided_by_flags_and_rejected_by_a_measurement(monkeypatch
     with caplog.at_level("INFO"):
         assert resolve_precision("auto", "cpu") in ("32-true", "bf16-mixed")
     assert len(caplog.records) == 1 and "precision:" in caplog.text
+    assert resolve_precision("auto", "mps") == "32-true"
+    for fast, chosen in ((True, "bf16-mixed"), (False, "32-true")):
+        monkeypatch.setattr("vit.training.precision.has_bfloat16", lambda device, fast=fast: fast)
+        assert resolve_precision("auto", "gpu") == resolve_precision("auto", "cuda") == chosen
     assert resolve_precision("bf16") == "bf16-mixed" and resolve_precision("32") == "32-true"
     with pytest.raises(ValueError, match="'half'.*bf16-mixed"):
         resolve_precision("half")

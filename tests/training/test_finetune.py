@@ -81,6 +81,7 @@ def test_parameters_missing_from_the_source_are_trained_too():
         ({"unfreeze_epochs": 0.5}, 3, [0, 1, 1, 2, 2]),
         ({"unfreeze_epochs": 6}, 30, [0, 2, 3, 5, 6]),
         ({"unfreeze_epochs": 0}, 1, [0, 0, 0, 0, 0]),
+        ({"unfreeze_epochs": 1}, 8, [0, 1, 1, 1, 1]),
         ({"unfreeze_epochs": 2, "depth": 2}, 5, [0, 1, 2, None, None]),
         ({"depth": 1}, 1, [0, 0, None, None, None]),
     ],

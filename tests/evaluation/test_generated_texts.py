@@ -1,0 +1,47 @@
+"""Evaluation of a translator and of a text classifier, against a forward pass of each sample alone."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import vit
+from tests.inference.tiny_models import BYTES, save_classifier, save_translator
+from vit.data import PairSplit, TextSplit
+from vit.data.text.tokenizers import BOS, EOS, PAD
+from vit.evaluation.seq2seq import evaluate_seq2seq, padded_targets
+from vit.evaluation.text_classification import evaluate_texts
+
+
+def test_the_loss_of_a_translator_is_the_mean_over_all_tokens_of_the_references(tmp_path):
+    predictor = vit.load(save_translator(tmp_path / "model"))
+    sources, targets = ["one", "three", "two", "a", "seven"], ["1", "333", "22", "far too long a text", ""]
+    seen = []
+    found = evaluate_seq2seq(predictor, PairSplit(targets, list("abcde"), sources), 2, progress=seen.append)
+    losses, hits = [], []
+    for source, target in zip(sources, targets, strict=True):
+        ids = torch.tensor([[BOS, *BYTES.encode(target)[:8], EOS]])  # the model has 9 positions
+        with torch.no_grad():
+            logits = predictor.model(torch.tensor([[*BYTES.encode(source), EOS]]), ids[:, :-1], None)[0]
+        losses.append(F.cross_entropy(logits, ids[0, 1:], reduction="none"))
+        hits.append(logits.argmax(-1) == ids[0, 1:])
+    assert found.metrics["loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-4)
+    assert found.metrics["token_accuracy"] == pytest.approx(float(torch.cat(hits).double().mean()))
+    assert found.rows == [0, 1, 2, 3, 4] and found.references == targets and sum(seen) == 5
+
+
+def test_references_are_padded_and_cut_to_the_limit_of_the_model(tmp_path):
+    predictor = vit.load(save_translator(tmp_path / "model"))
+    rows = padded_targets(predictor, ["ab", "far too long"]).tolist()
+    assert rows == [[BOS, *BYTES.encode("ab"), EOS, *[PAD] * 6], [BOS, *BYTES.encode("far too "), EOS]]
+
+
+def test_each_text_is_classified_once_in_any_batches(tmp_path):
+    predictor = vit.load(save_classifier(tmp_path / "model"))
+    texts, labels = ["a", "bb", "ccc", "d", "ee"], np.array([0, 1, 1, 0, 1])
+    split = TextSplit(labels, texts, (texts,))
+    whole, parts = (evaluate_texts(predictor, split, size) for size in (5, 2))
+    assert parts.rows.tolist() == [0, 1, 2, 3, 4] and parts.labels.tolist() == labels.tolist()
+    names = [prediction.names[0] for prediction in predictor.predict(texts)]
+    assert [parts.classes[c] for c in parts.predictions[:, 0]] == names
+    np.testing.assert_allclose(parts.losses, whole.losses, rtol=1e-5)
