@@ -66,6 +66,7 @@ def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     ("callbacks.every_steps=0", "a whole number, 1 or more, or null"),
     ("recipe.mixup={mixup: -1, cutmix: 1}", "a number, 0 or more"),
     ("recipe.augment.erase={_target_: vit.data.RandomErasing, p: 2}", "a number, 0 or more, 1 or less"),
+    ("recipe.augment.shift={_target_: vit.data.PadCrop, reflect: no}", "true or false"),
     ("trainer.log_every_n_steps=0", "a whole number, 1 or more"),
     ("data.image_size=[8,null]", "a whole number, 1 or more, or null"),
     ("recipe.epochs=[1,2]", "a whole number, 1 or more, or auto"),

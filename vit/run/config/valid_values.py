@@ -145,6 +145,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "recipe.augment.*.num_ops": or_null(COUNT_OR_0),
     "recipe.augment.*.p": FRACTION,
     "recipe.augment.*.padding": COUNT_OR_0,
+    "recipe.augment.*.reflect": Boolean(),
     "recipe.augment.*.scale": FRACTION_BELOW_1,
     "recipe.augment.*.shear": Number(0, 90, below=True),
     "recipe.augment.*.shift": FRACTION,
