@@ -188,5 +188,13 @@ def test_residuals_are_the_gradients_of_the_loss_of_the_predicted_labels():
     np.testing.assert_allclose(residuals(logits.detach().sigmoid().numpy(), thresholds), expected.numpy(), atol=1e-6)
 
 
+def test_directions_are_unit_vectors_from_the_mean_of_the_features():
+    features = np.random.default_rng(0).normal(size=(9, 4)) + 50
+    found = directions(features)
+    centred = features - features.mean(0)
+    np.testing.assert_allclose(found, centred / np.linalg.norm(centred, axis=1)[:, None])
+    assert (directions(np.ones((3, 2))) == 0).all()
+
+
 def test_the_most_uncertain_come_first_and_equal_ones_in_their_order():
     assert most_uncertain(np.array([0.2, 0.9, 0.5, 0.9, 0.1]), 3).tolist() == [1, 3, 2]

@@ -12,7 +12,7 @@ from torch import nn
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
 from vit.training.fault_tolerance.finite_checks import PARTS, RoundRobinWeights, gradient_norm_and_others, sum_of_norms
-from vit.training.fault_tolerance.nan_guard import LIMIT, SHOWN, current_lr, shortened, skip_update
+from vit.training.fault_tolerance.nan_guard import LIMIT, SHOWN, FiniteLoss, current_lr, shortened, skip_update
 
 OPTIMIZERS = {
     "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
@@ -32,6 +32,19 @@ def step(model, optimizer, skip):
 def test_the_learning_rate_of_the_message_is_the_highest_one():
     groups = [{"lr": 0.1}, {"lr": 0.3}], [{"lr": 0.2}]
     assert current_lr(SimpleNamespace(optimizers=[SimpleNamespace(param_groups=each) for each in groups])) == 0.3
+
+
+@pytest.mark.parametrize(("weight", "inputs", "fine"), [(1.0, 1.0, True), (1e20, 1.0, False), (1.0, math.inf, False)])
+def test_the_gradient_of_a_loss_with_a_wrong_weight_or_input_is_nan(weight, inputs, fine):
+    """Off the processor and with several processes, where the norm of the gradient informs all of them."""
+    module, guard = nn.Linear(1, 1), FiniteLoss(late=True)
+    nn.init.constant_(module.weight, weight)
+    module.device, module.inputs = torch.device("cpu"), torch.tensor([inputs])
+    guard.on_train_start(SimpleNamespace(world_size=1), module)
+    loss = module.bias.sum()  # its own number and gradient are finite
+    guard.on_before_backward(SimpleNamespace(), module, loss)
+    loss.backward()
+    assert bool(torch.isfinite(module.bias.grad)) is fine
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
