@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from tests.run.conftest import SMALL, table, write_photos
 from vit.exchange.card import best_epoch
 from vit.run.command import main
 from vit.run.config.composing import ConfigError
-from vit.run.finish import loss_note
+from vit.run.finish import find_ending, loss_note
 from vit.run.multirun.sweeping import SweptRun, settings_of, summary
 from vit.run.parts.trainer import max_time
 from vit.run.records.metrics_table import counted_from_one
+from vit.training import Patience
 
 FAST = ["data=folder", *SMALL, "precision=32-true", "logger=csv", "report=false", "trainer.accelerator=cpu"]
 
@@ -57,6 +59,16 @@ def test_a_run_that_ends_by_patience_reports_it(small, tmp_path, capsys):
     assert f"epoch {done}/9" in shown
     assert run.metrics["measured_on"] == "val"  # there is no test split
     assert "which also selected the best epoch" in log and "which also selected" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(("waited", "ending"), [(1, "patience"), (0, "callback")])
+def test_patience_that_ends_the_first_epoch_is_named(waited, ending):
+    """Where the start of training was better: Lightning counts the epoch from 0, as if it had not stopped."""
+    patience = Patience("val/accuracy", patience=1, mode="max")
+    patience.wait_count = waited
+    trainer = SimpleNamespace(current_epoch=1, max_epochs=5, callbacks=[patience], should_stop=True)
+    why, text = find_ending(trainer, {"callbacks": {"patience": 1}})
+    assert why == ending and text.endswith("ended in epoch 1 of 5")
 
 
 def test_a_run_that_max_time_ended_is_resumed(small, tmp_path):

@@ -95,7 +95,8 @@ def find_ending(trainer: Trainer, config: dict) -> tuple[str, str]:
     so_far = f"epoch {done} of {planned}"
     timer = next((each for each in trainer.callbacks if isinstance(each, Timer)), None)
     early = next((each for each in trainer.callbacks if isinstance(each, Patience)), None)
-    if early is not None and early.stopped_epoch and done < planned:
+    stopped = early is not None and (early.stopped_epoch or early.wait_count >= early.patience)  # in epoch 0, maybe
+    if stopped and done < planned:
         patience = config["callbacks"]["patience"]
         return "patience", f"no better {early.monitor} in {number_of(patience, 'epoch')}, ended in {so_far}"
     left = None if timer is None else timer.time_remaining()
