@@ -14,6 +14,7 @@ from vit.training import (
     AverageWeights,
     Checkpoints,
     NonFiniteError,
+    Patience,
     ProgressBar,
     ThroughputMeter,
     explain_out_of_memory,
@@ -240,6 +241,13 @@ def test_the_message_of_out_of_memory():
     with pytest.raises(RuntimeError) as real:
         torch.empty(2**60, dtype=torch.uint8)
     assert explain_out_of_memory(real.value, 8, "m", 32)
+
+
+def test_a_resumed_run_has_its_own_patience_and_the_epochs_that_were_waited():
+    stopped, resumed = (Patience("val/accuracy", mode="max", patience=epochs) for epochs in (2, 5))
+    stopped.wait_count, stopped.best_score = 1, torch.tensor(0.5)
+    resumed.load_state_dict(stopped.state_dict())
+    assert (resumed.patience, resumed.wait_count, float(resumed.best_score)) == (5, 1, 0.5)
 
 
 def test_precision_is_decided_by_flags_and_rejected_by_a_measurement(monkeypatch, caplog):

@@ -1,5 +1,7 @@
 """Early stopping."""
 
+from typing import Any
+
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import EarlyStopping
 
@@ -15,6 +17,10 @@ class Patience(EarlyStopping):
     @property
     def state_key(self) -> str:
         return super().state_key.replace(type(self).__name__, EarlyStopping.__name__)  # as in earlier checkpoints
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The state without its patience, which a resumed run may change."""
+        super().load_state_dict({**state_dict, "patience": self.patience})
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if validates_start(trainer) and self.monitor in trainer.callback_metrics:
