@@ -217,7 +217,7 @@ def test_runs_without_the_key_strip_keep_the_white_space_around_their_texts(tmp_
 
 
 REFUSED = ["seed=1", "recipe.batch_size=10", "data.split_seed=1", "data.balance=loss", "recipe.accumulate=2",
-           "data.fractions=[0.6,0.2,0.2]", "recipe.optimizer.lr=0.1", "model.dropout=0.5", "precision=bf16-mixed",
+           "data.fractions=[0.6,0.2,0.2]", "model.dropout=0.5", "precision=bf16-mixed",
            "callbacks.monitor=val/loss"]
 
 

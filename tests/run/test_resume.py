@@ -232,6 +232,14 @@ def test_a_key_of_a_node_that_the_run_has_dropped_cannot_change():
         adjusted({"recipe": {"mixup": None}, "overrides": ["data.pack=true"]}, ["recipe.mixup.prob=0.5"])
 
 
+@pytest.mark.parametrize(("key", "value"), [("lr", 0.1), ("weight_decay", 0.0), ("name", "sgd")])
+def test_the_optimizer_is_that_of_the_checkpoint(key, value):
+    """Its state restores rates and options; those of the command had no effect."""
+    stored = {"recipe": {"optimizer": {key: "other"}}, "overrides": []}
+    with pytest.raises(ConfigError, match="a resumed run has the optimizer of its checkpoint"):
+        adjusted(stored, [f"recipe.optimizer.{key}={value}"], [f"recipe.optimizer.{key}"])
+
+
 def test_a_run_that_was_killed_while_it_was_tested_only_finishes(tmp_path, whole, monkeypatch):
     def killed(*arguments):
         raise KeyboardInterrupt

@@ -259,6 +259,11 @@ def adjusted(
                 f"{override.input_line}: a resumed run cannot change which weights are trained; start a new one with "
                 "init_from="
             )
+        if nodes[:2] == ["recipe", "optimizer"]:
+            raise ConfigError(
+                f"{override.input_line}: a resumed run has the optimizer of its checkpoint, whose rates and options "
+                "cannot change; leave it out, or start a new run with init_from="
+            )
         if key == "init_from" and key not in allowed:
             raise ConfigError(f"{override.input_line} has no effect on a resumed run, which continues from its own "
                               "weights; leave it out, or leave resume out for a new run")
