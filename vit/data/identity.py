@@ -4,11 +4,15 @@ import hashlib
 import os
 import unicodedata
 from collections.abc import Iterable
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 END = 8192  # bytes that are hashed at the beginning and at the end of long contents
+PART = 1 << 20  # bytes of a file that are read at once
+SHOWN_AT_THE_END = (b"\xff\xd8\xff", b"\x89PNG")  # first bytes of JPEG and PNG, whose ends show an edit before them
 
 
 def fingerprint(content: bytes | np.ndarray | Path | str) -> str:
@@ -25,6 +29,28 @@ def fingerprint(content: bytes | np.ndarray | Path | str) -> str:
     if isinstance(content, str):
         return hashlib.blake2b(content.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     return _digest(b"", memoryview(content))
+
+
+def pixel_fingerprint(content: bytes | np.ndarray | Path) -> str:
+    """The fingerprint of an image for caches of its pixels: of all bytes, except of JPEG and PNG files.
+
+    An edit in the middle of a pixel array, or of an image in another format, may leave the length and both ends as they
+    are, also in lossless WebP. A PNG file has a checksum of all pixels behind them. In a JPEG file an edit shifts what
+    follows it, unless it needs exactly as many bits as before; these two formats have the `fingerprint`.
+    """
+    if isinstance(content, Path):
+        try:
+            with content.open("rb", buffering=0) as file:
+                start = file.read(END)
+                if not start.startswith(SHOWN_AT_THE_END):
+                    return _of_all(b"", start, iter(partial(file.read, PART), b""))
+            return _of_file(content)
+        except OSError:
+            return ""
+    if isinstance(content, np.ndarray):
+        shape = repr((content.shape, content.dtype.str)).encode()
+        return _of_all(shape, np.ascontiguousarray(content).reshape(-1).view(np.uint8).data, ())
+    return fingerprint(content) if content.startswith(SHOWN_AT_THE_END) else _of_all(b"", content, ())
 
 
 def hash_positions(keys: Iterable[str], seed: int) -> np.ndarray:
@@ -58,6 +84,14 @@ def _of_file(path: Path) -> str:
             return _hashed(b"", size, first, file.read(END))
     except OSError:
         return ""
+
+
+def _of_all(prefix: bytes, start: bytes | memoryview, parts: Iterable[bytes]) -> str:
+    """The hash of a prefix and all bytes; unlike any of `_hashed`, which begins with the number of bytes."""
+    digest = hashlib.blake2b(prefix + b"all", digest_size=8)
+    for part in chain((start,), parts):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _digest(prefix: bytes, data: memoryview) -> str:

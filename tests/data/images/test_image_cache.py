@@ -25,6 +25,7 @@ from vit.data import (
     RandomResizedCrop,
     folder,
 )
+from vit.data.identity import fingerprint, pixel_fingerprint
 from vit.data.images import image_cache
 from vit.data.images.image_cache import DiskCache, default_folder
 from vit.data.images.prepared import Prepared
@@ -121,6 +122,27 @@ def test_a_changed_image_or_preprocessing_is_prepared_again(split, tmp_path):
         count = len(files(tmp_path))
         dataset(split, tmp_path, **options)
         assert len(files(tmp_path)) == count + 3
+
+
+@pytest.mark.parametrize(("ending", "options"), [
+    ("bmp", {}), ("tiff", {}), ("tiff", {"compression": "packbits"}), ("ppm", {}), ("png", {"compress_level": 0}),
+    ("gif", {}), ("webp", {"lossless": True}), ("jpg", {"quality": 100}),
+])
+def test_an_edit_in_the_middle_is_prepared_again_also_with_the_same_size_and_time(tmp_path, ending, options):
+    """Of many formats neither the size nor the first and last 8 KiB show it."""
+    path, pixels = tmp_path / "photos" / "cat" / f"0.{ending}", np.random.default_rng(0).integers(0, 256, (120, 120, 3))
+    for folder_of_class in ("cat", "dog"):
+        (tmp_path / "photos" / folder_of_class).mkdir(parents=True)
+    Image.new("RGB", (120, 120)).save(tmp_path / "photos" / "dog" / "0.png")
+    sizes = []
+    for value in (0, 255):
+        pixels[50:60, 50:60] = value
+        Image.fromarray(pixels.astype(np.uint8)).save(path, **options)
+        os.utime(path, (1e9, 1e9))
+        sizes.append(path.stat().st_size)
+        dataset(folder(tmp_path / "photos", fractions=(1, 0, 0)).splits["train"], tmp_path)
+        assert len(files(tmp_path)) == len(sizes)
+    assert ending not in ("bmp", "ppm") or sizes[0] == sizes[1] > 40_000
 
 
 def test_a_damaged_or_deleted_file_changes_no_pixel(split, tmp_path):
@@ -308,3 +330,18 @@ def test_the_size_of_the_cache_is_estimated_from_a_few_images():
 
     assert image_cache.announce("memory", Images(), 10**6) == np.mean(Images.read)
     assert len(Images.read) == image_cache.SAMPLED and Images.read[0] == 0 and Images.read[-1] == 999
+
+
+def test_the_identity_of_pixels(tmp_path):
+    """All bytes of arrays and files count, except of JPEG and PNG files, which keep their cached images."""
+    jpeg = b"\xff\xd8\xff" + bytes(40_000)
+    for content, changed in ((np.zeros((90, 90, 3), np.uint8), None), (b"BM" + bytes(40_000), True), (jpeg, False)):
+        edited = bytearray(content) if isinstance(content, bytes) else content.copy()
+        edited[len(content) // 2] = 1
+        edited = bytes(edited) if isinstance(content, bytes) else edited
+        assert (pixel_fingerprint(content) != pixel_fingerprint(edited)) is (changed is not False)
+        assert fingerprint(content) == fingerprint(edited)
+        if isinstance(content, bytes):
+            (tmp_path / "image").write_bytes(content)
+            assert pixel_fingerprint(tmp_path / "image") == pixel_fingerprint(content)
+    assert pixel_fingerprint(jpeg) == fingerprint(jpeg) and pixel_fingerprint(tmp_path / "none") == ""

@@ -3,9 +3,9 @@
 Images that are not cached are prepared on request, with the same pixels: a full disk, a limit or a deleted file costs
 time, but changes no result. A file of the disk cache holds consecutive samples of a split. Its name is a hash of their
 fingerprints and of everything that determines the pixels, so a replaced image or another preprocessing leads to another
-file. A fingerprint covers the length and the first and last 8 KiB of a file (vit.data.identity): a change of the bytes
-between them in place, as in an uncompressed image, is not detected. A file is written under another name and renamed
-when it is complete; with a lock one process writes it, while others do not wait.
+file. The fingerprint is that of vit.data.identity.pixel_fingerprint: of arrays and most files all bytes are read, of
+JPEG and PNG files two short parts. A file is written under another name and renamed when it is complete; with a
+lock one process writes it, while others do not wait.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
+from vit.data.identity import pixel_fingerprint
 from vit.data.images.prepared import Prepared
 from vit.data.progress import StageProgress, reported
 from vit.data.splits.split import content_of
@@ -204,10 +205,11 @@ def file_names(prepared: Prepared, rows: int) -> list[str]:
     """The names of the files of `rows` samples each: hashes of the samples and of what determines their pixels."""
     identity = json_text(prepared.identity()).encode()
     count, names = len(prepared), []
+    contents = map_in_threads(lambda i: content_of(prepared.split, i, pixel_fingerprint), range(count))
     for first, end in pairwise([*range(0, count, rows), count]):
         digest = hashlib.blake2b(identity, digest_size=16)
-        for i in range(first, end):
-            digest.update(content_of(prepared.split, i).encode() + b"\n")
+        for content in islice(contents, end - first):
+            digest.update(content.encode() + b"\n")
         names.append(digest.hexdigest() + SUFFIX)
     return names
 
