@@ -1,5 +1,6 @@
 """The wheel is complete and works without the checkout, with a data set, model and recipe of the user's own."""
 
+import json
 import os
 import re
 import shlex
@@ -94,7 +95,7 @@ def commands(wheel):
 
 def test_the_guide_to_a_data_set_model_and_recipe_of_the_user(commands, guide):
     lines = [line for block in COMMANDS.findall(GUIDE.read_text(encoding="utf-8")) for line in block.splitlines()]
-    plain, resume, evaluate, chosen, named = (line.removeprefix("python -m vit ") for line in lines)
+    plain, resume, evaluate, chosen, *_, named = (line.removeprefix("python -m vit ") for line in lines)
     for line in (plain, named):
         assert "_target_: flowers.flowers" in commands(guide, *shlex.split(line), "--cfg", "job", "--resolve")
     printed = commands(guide, *shlex.split(chosen), *SHORT)
@@ -103,3 +104,22 @@ def test_the_guide_to_a_data_set_model_and_recipe_of_the_user(commands, guide):
     (folder / "metrics.json").unlink()  # as if it had been stopped before its end
     assert "resuming " in commands(guide, *shlex.split(resume.replace("TIME", folder.name)))
     assert "tulip        3" in commands(guide, *shlex.split(evaluate.replace("TIME", folder.name)))
+
+
+def test_the_guide_to_callbacks_and_loggers_of_the_user(commands, guide):
+    lines = [line for block in COMMANDS.findall(GUIDE.read_text(encoding="utf-8")) for line in block.splitlines()]
+    added, chosen = (shlex.split(line.removeprefix("python -m vit ")) for line in lines if "callbacks" in line)
+    short = ["recipe.epochs=1", "model.depth=1", "trainer.accelerator=cpu", "report=false"]
+    norms = []
+    for name, command in (("added", added), ("chosen", chosen)):
+        commands(guide, *command, *short, f"run_dir={name}")
+        header, row = (guide / name / "metrics.csv").read_text().splitlines()
+        norms.append(dict(zip(header.split(","), row.split(","), strict=True))["weights/norm"])
+    assert norms[0] == norms[1] and float(norms[0]) > 0
+    logged = [json.loads(line) for line in (guide / "metrics.jsonl").read_text().splitlines()]
+    assert [str(each["weights/norm"]) for each in logged if "weights/norm" in each] == norms[:1]
+    assert (guide / "chosen" / "tensorboard").is_dir()
+    trusted = {"added": ["++callbacks.norm._target_=norms.WeightNorm"], "chosen": ["--config-dir", "my"]}
+    for name, options in trusted.items():
+        (guide / name / "metrics.json").unlink()  # as if it had been stopped before its end
+        assert "resuming " in commands(guide, "train", *options, f"resume={name}")
