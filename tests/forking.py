@@ -56,6 +56,7 @@ class Forks:
         self.given, self.root = environment, root
         self.environment = self.variables()
         self.outputs: dict[int, Path] = {}
+        self.requests = 0
         self.folder = tempfile.TemporaryDirectory(prefix="vit-forks-", ignore_cleanup_errors=True)
         self.server = subprocess.Popen(
             [sys.executable, "-c", f"from tests.forking import serve; serve({list(modules)})"],
@@ -88,7 +89,7 @@ class Forks:
                 raise ValueError(f"{name}={value} has no effect: the server of forks has imported the libraries with "
                                  f"{self.environment.get(name)}; start a new process")
         variables = self.variables() | dict(environment or {})
-        output = Path(self.folder.name) / str(len(self.outputs))
+        output = Path(self.folder.name) / str(self.requests)  # not the process id, which may occur twice
         pid = self._request(function=function, arguments=arguments, folder=str(folder), environment=variables,
                             output=str(output), errors=str(output.with_suffix(".errors") if split else output))
         self.outputs[pid] = output
@@ -129,9 +130,15 @@ class Forks:
         self.folder.cleanup()
 
     def _request(self, **request: object):
-        self.server.stdin.write(json.dumps(request) + "\n")
+        """The response to a request; those to earlier requests, whose wait a signal has interrupted, are skipped."""
+        self.requests += 1
+        number = self.requests
+        self.server.stdin.write(json.dumps({"number": number, **request}) + "\n")
         self.server.stdin.flush()
-        return json.loads(self.server.stdout.readline())
+        while True:
+            answered, response = json.loads(self.server.stdout.readline())
+            if answered == number:
+                return response
 
 
 @cache
@@ -255,7 +262,7 @@ def serve_requests(responses: TextIO, codes: dict[int, int | None]) -> None:
         else:
             response = forked(lambda request=request: begin(request, responses.fileno()))
             codes[response] = None
-        responses.write(json.dumps(response) + "\n")
+        responses.write(json.dumps([request.get("number"), response]) + "\n")
         responses.flush()
 
 

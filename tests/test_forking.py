@@ -54,6 +54,22 @@ def test_folder_environment_and_output_are_its_own(server, tmp_path, monkeypatch
     assert not list((tmp_path / "new").iterdir())
 
 
+def test_a_request_that_a_signal_interrupts_does_not_shift_the_later_responses(server, tmp_path, monkeypatch):
+    """As Ctrl-C in a test of a command would: the tests after it got the response to the request before theirs."""
+    failing = server.start("sys:exit", 7, folder=tmp_path)
+    assert server.wait(failing).code == 7
+
+    class Interrupted:
+        def readline(self):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(server.server, "stdout", Interrupted())
+        server.poll(failing)
+    done = server.run("builtins:print", "a", folder=tmp_path)
+    assert (done.code, done.output) == (0, "a\n")
+
+
 def test_a_variable_that_is_read_at_import_is_refused(server, tmp_path):
     with pytest.raises(ValueError, match="OMP_NUM_THREADS=7 has no effect.*start a new process"):
         server.start("os:getpid", folder=tmp_path, environment={"OMP_NUM_THREADS": "7"})
