@@ -53,6 +53,16 @@ def test_with_other_classes_everything_but_the_head_is_loaded(source, new_data, 
     assert f"weights from {source}: " in log and "0 resized, 2 new" in log and "head.weight  (10, 64) -> (2, 64)" in log
 
 
+def test_the_log_states_which_weights_of_a_file_are_loaded_and_what_was_assumed(source, new_data, tmp_path):
+    state = {f"module.{name}": tensor for name, tensor in weights(source).items()}
+    torch.save({"state_dict": state, "state_dict_ema": state}, tmp_path / "file.pth")
+    run = vit.train([*new_data, *STILL, f"init_from={tmp_path / 'file.pth'}", "model.num_heads=4",
+                     f"run_dir={tmp_path / 'run'}"])
+    log = (run.path / "log.txt").read_text()
+    assert "of state_dict_ema, state_dict the weights of state_dict_ema are used" in log
+    assert "the prefix module. was removed from the names" in log
+
+
 def test_another_resolution_resamples_positions(source, new_data, tmp_path):
     overrides = ["data.image_size=16", "data.preprocessing.interpolation=bicubic"]
     run = vit.train([*new_data, *STILL, *overrides, f"init_from={source / 'model'}", f"run_dir={tmp_path / 'run'}"])

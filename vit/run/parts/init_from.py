@@ -149,6 +149,8 @@ def load_initial_weights(
     load = partial(load_weights, model, head=classes is None or order is not None, source_grid=initial.grid,
                    class_order=None if initial.classes == classes else order, parts=parts)
     report = checked(f"init_from={initial.name}", load, weights)
+    assumed = initial.checkpoint.architecture.notes if inferred else []
+    report = KeyReport(report.rows, [*initial.checkpoint.notes, *report.notes, *assumed])
     log.info("weights from %s: %s", initial.name, report.table())
     return report
 
