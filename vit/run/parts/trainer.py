@@ -22,6 +22,7 @@ from vit.run.console import console
 from vit.run.jobs import Job
 from vit.run.parts.devices import Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
+from vit.run.parts.same_samples import SameSamples
 from vit.run.records.folder import RunFolder
 from vit.run.records.metrics_table import MetricsTable
 from vit.training import (
@@ -143,6 +144,7 @@ def build_callbacks(
     margin = chosen.get("start_margin", MARGIN)  # not in the records of earlier versions
     return [
         GracefulStop(signals),
+        *([SameSamples(job.source.split_lists())] if devices.world > 1 else []),
         FollowEpoch(),
         FiniteLoss(),
         ThroughputMeter(),
