@@ -23,6 +23,7 @@ FUSED = "one kernel for many tensors; the public functions take one tensor"
 WRAPPER = "parameter names are those of the module inside the wrapper"
 ONEDNN = "no public function selects oneDNN; without the operator F.linear is used"
 STEP = "callbacks act only after an optimizer step, not between accumulated batches"
+PICKLE = "a pickle names it, and its arguments are checked before PyTorch calls it"
 SIGNAL = "vit installs its own signal handlers, which Lightning restores at the end"
 
 PRIVATE = {  # name -> the module that defines it, and why vit needs it
@@ -55,6 +56,11 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_orig_mod": ("torch._dynamo.eval_frame", WRAPPER),
     "_original_handlers": (SIGNALS, SIGNAL),
     "_parameters": (MODULE, COPY),
+    "_rebuild_device_tensor_from_cpu_tensor": ("torch._utils", PICKLE),
+    "_rebuild_from_type_v2": ("torch._tensor", PICKLE),
+    "_rebuild_tensor": ("torch._utils", PICKLE),
+    "_rebuild_tensor_v2": ("torch._utils", PICKLE),
+    "_tensor": ("torch", "it holds _rebuild_from_type_v2"),
     "_remove_worker_pids": ("torch.utils.data._utils.signal_handling", WORKERS),
     "_reorder_linear_weight": ("torch.ops.mkldnn", ONEDNN),
     "_scale": ("torch.amp.grad_scaler", "GradScaler.get_scale copies the scale to the host, which waits for the GPU"),
@@ -62,7 +68,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_shutdown_workers": (LOADER, WORKERS),
     "_signal_connector": ("pytorch_lightning.trainer.trainer", SIGNAL),
     "_step_supports_amp_scaling": ("torch.amp.grad_scaler", "fused optimizers unscale the gradients themselves"),
-    "_utils": ("torch", "in torch.utils.data it holds _remove_worker_pids"),
+    "_utils": ("torch", "it holds the names of Python 2 in pickles, and in torch.utils.data _remove_worker_pids"),
     "_version": ("torch.autograd.graph", "the guard reads all weights if something besides the optimizer changed one"),
     "_worker_pids_set": (LOADER, WORKERS),
     "_workers": (LOADER, WORKERS),

@@ -9,7 +9,6 @@ import os
 import pickletools
 import re
 import zipfile
-from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -37,6 +36,8 @@ class Function:
     @classmethod
     def of(cls, argument: str) -> "Function":
         """The function of "module name", which may be a name of Python 2."""
+        from torch._utils import IMPORT_MAPPING, NAME_MAPPING
+
         module, _, name = argument.partition(" ")
         module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         return cls(f"{module}.{name}")
