@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import QuotedString
 from vit.messages import (
     agree,
     did_you_mean,
+    different_names,
     duration,
     error_message,
     first_line,
@@ -148,3 +149,9 @@ def test_a_package_that_fails_is_not_called_missing():
     assert import_problem(other, "datasets") == "cannot be imported (No module named 'pyarrow')"
     broken = ImportError("libGL.so.1: cannot open shared object file", name="datasets.packed")
     assert import_problem(broken, "datasets") == "cannot be imported (libGL.so.1: cannot open shared object file)"
+
+
+def test_two_lists_of_names_differ_in_names_or_in_their_order():
+    assert different_names(["a", "b", "d"], ["a", "b", "c"]) == "more: d; fewer: c"
+    assert different_names(["a", "b"], ["a", "b", "c"]) == "more: none; fewer: c"
+    assert different_names(["a", "c", "b"], ["a", "b", "c"]) == "another order, from number 2 on: c, b instead of b, c"

@@ -69,6 +69,19 @@ def in_hydra_quotes(text: str) -> str:
     return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
 
+def different_names(one: Iterable[str], other: Iterable[str], limit: int = 3) -> str:
+    """How a list of names differs from another: what it has more and fewer, else the first position of another order.
+    """
+    one, other = list(one), list(other)
+    known, found = set(other), set(one)
+    more, less = [name for name in one if name not in known], [name for name in other if name not in found]
+    if not more and not less:
+        i = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+        return (f"another order, from number {i + 1} on: {list_names(one[i:], limit)} instead of "
+                f"{list_names(other[i:], limit)}")
+    return f"more: {list_names(more, limit)}; fewer: {list_names(less, limit)}"
+
+
 def check_several(name: str, values: object) -> None:
     """Checks that an argument is a sequence of paths, names or texts, and not a single one, whose letters would be its
     items.

@@ -11,7 +11,8 @@ from vit.bundle import BundleError, Calibration, LabelCalibration, load_bundle, 
 from vit.data import PackedPreprocessing
 
 OTHER = {  # what differs -> the message
-    "classes": (["a", "b", "c"], PREPROCESSING, r"has other classes than .*: \['a', 'b', 'c'\] and \['cat', 'dog', 'h"),
+    "classes": (["a", "b", "c"], PREPROCESSING, "has other classes than .*: more: a, b, c; fewer: cat, dog, "),
+    "order": (CLASSES[::-1], PREPROCESSING, "has other classes .*: another order, from number 1 on: hörse, .*of cat"),
     "depth": (CLASSES, PREPROCESSING, "has another architecture than .*: depth is 1 and 2; the members"),
     "crop": (CLASSES, PREPROCESSING.replace(crop_pct=0.5),
              "prepares images in another way than .*: crop_pct is 0.5 and 1.0; set data.preprocessing.crop_pct"),

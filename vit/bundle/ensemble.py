@@ -12,7 +12,7 @@ from vit.bundle.loading import Bundle, load_bundle
 from vit.bundle.record import BundleError
 from vit.bundle.saving import save_bundle
 from vit.data import PackedPreprocessing, Preprocessing
-from vit.messages import check_several
+from vit.messages import check_several, different_names
 from vit.models import ClassifierEnsemble, EnsembleConfig
 
 MEMBERS = ("vit", "timm")  # kinds of models
@@ -77,8 +77,8 @@ def _check_member(bundle: Bundle, first: Bundle) -> None:
         raise BundleError(f"{several.path} assigns several labels per image and {one.path} one; the members of an "
                           "ensemble need the same")
     if bundle.classes != first.classes:
-        raise BundleError(f"{bundle.path} has other classes than {first.path}: {bundle.classes[:3]} and "
-                          f"{first.classes[:3]}; the members of an ensemble need the same")
+        raise BundleError(f"{bundle.path} has other classes than {first.path}: "
+                          f"{different_names(bundle.classes, first.classes)}; the members of an ensemble need the same")
     one, other = bundle.model.config.to_dict(), first.model.config.to_dict()
     if different := [key for key in one if one[key] != other.get(key)]:
         key = different[0]

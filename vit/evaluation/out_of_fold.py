@@ -20,7 +20,7 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import run_over_texts
 from vit.files.atomic import write_atomically
 from vit.inference.text_classification import TextPredictor
-from vit.messages import number_of
+from vit.messages import different_names, number_of
 
 FACTS = ("name", "fold", "label", "prediction")
 COLUMN = "p:"  # prefix of a class name in the header
@@ -92,7 +92,8 @@ class HeldOut:
         """
         for part in parts:
             if part.classes != parts[0].classes:
-                raise DataError(f"the folds have different classes: {part.classes[:5]} and {parts[0].classes[:5]}")
+                raise DataError("a fold has other classes than the first one: "
+                                f"{different_names(part.classes, parts[0].classes)}")
         names = [name for part in parts for name in part.names]
         index = {name: i for i, name in enumerate(dict.fromkeys(names))}
         rows = np.array([index[name] for name in names], dtype=np.int64)
