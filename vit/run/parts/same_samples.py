@@ -18,15 +18,17 @@ class SameSamples(Callback):
 
     Args:
         splits: split -> (name, class or target) of each sample.
-
-    Raises:
-        DataError: the first process that has other samples than the first one, in all processes.
     """
 
     def __init__(self, splits: Mapping[str, Sequence[tuple[str, str]]]):
         self.values = [digest(splits), *counts(splits)]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Compare the samples.
+
+        Raises:
+            DataError: a process has other samples than the first one; in all processes.
+        """
         if stage != "fit" or trainer.world_size == 1:
             return
         own = torch.tensor(self.values, device=trainer.strategy.root_device)
