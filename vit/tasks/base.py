@@ -142,8 +142,8 @@ class Task(LightningModule, ABC):
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
         saved = checkpoint["train_loss"].to(self.device).reshape(-1, 2)
-        accumulate = self.trainer.accumulate_grad_batches  # the weight of a step is its number of micro-batches
-        saved = saved * accumulate / checkpoint.get(ACCUMULATE, accumulate)
+        if ACCUMULATE in checkpoint:  # the weight of a step is its number of micro-batches
+            saved = saved * self.trainer.accumulate_grad_batches / checkpoint[ACCUMULATE]
         if len(saved) == self.trainer.world_size:
             self.train_loss.restore(*saved[self.global_rank].clone())
         elif self.global_rank == 0:  # resumed with another number of processes: other steps have more or fewer values
