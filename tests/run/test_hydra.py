@@ -297,7 +297,7 @@ def apart(monkeypatch):
     def train_in_new_process(overrides):
         folder = Path(next(each for each in parse(overrides) if each.key_or_group == "run_dir").value())
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "metrics.json").write_text('{"test/accuracy": 0.5}')
+        (folder / "metrics.json").write_text('{"test/accuracy": 0.5, "val/loss": 1}')
         runs.append(overrides)
         return 0
 
@@ -328,6 +328,20 @@ def test_the_folders_of_the_runs_of_a_sweep(settings, names, apart, tmp_path, mo
     folders = [tmp_path / path for _, _, path in swept(*sweeps)]
     assert all((folder / "metrics.json").is_file() and folder.match(name)
                for folder, name in zip(folders, names, strict=True)), folders
+
+
+@pytest.mark.parametrize("config", [None, {"hydra": {"sweep": {"dir": "of_${name}_${now:%Y}", "subdir": "s${seed}"}}}])
+def test_interpolations_in_the_folder_of_a_sweep(config, own, apart):
+    """They are resolved once, for the results and all runs, also in a primary config of the user."""
+    setting, subdir = ["hydra.sweep.dir=of_${name}_${now:%Y}"], "s" if config else ""
+    if config:
+        (own / "sweep.yaml").write_text(yaml.safe_dump({"defaults": ["own", "_self_"], **config}))
+        setting = ["-cn", "sweep"]
+    assert main(["--config-dir", str(own), "-m", "data=mine", "seed=0,1", *setting]) == 0
+    folder, = Path().glob("of_*")
+    assert folder.name == f"of_mine_{time.strftime('%Y')}"
+    assert [path for *_, path in swept(folder)] == [folder / f"{subdir}{number}" for number in (0, 1)]
+    assert not Path("runs").exists()
 
 
 SWEEP = """
@@ -386,6 +400,43 @@ def test_a_config_can_select_a_sweep(own, capfd):
     assert [code for _, code, _ in swept(Path("out"))] == [0]
 
 
+def test_the_mode_of_the_command_or_a_config_is_that_of_m(own, apart, capsys):
+    (own / "experiment").mkdir()
+    (own / "experiment" / "many.yaml").write_text("# @package _global_\nhydra: {mode: MULTIRUN}")
+    for mode, folder in (("hydra.mode=MULTIRUN", "a"), ("experiment=many", "b")):
+        assert main(["--config-dir", str(own), mode, "seed=0,1", f"hydra.sweep.dir={folder}"]) == 0
+        assert [settings for settings, *_ in swept(Path(folder))] == [{"seed": "0"}, {"seed": "1"}]
+    assert main(["seed=0,1"]) == main(["hydra.mode=RUN", "seed=0,1"]) == 2
+    assert "seed=0,1 names several values: add -m" in capsys.readouterr().err
+
+
+def test_a_sweep_is_continued(own, capfd):
+    """In its folder: finished runs are not repeated, a stopped one is resumed, others are started."""
+    command = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "hydra.sweep.dir=out"]
+    assert main([*command, "seed=1"]) == 0
+    trained = Path("out/0/metrics.csv").stat().st_mtime_ns
+    assert main([*command, "seed=1,2"]) == 2
+    assert "out/0 is of an earlier sweep; choose another folder, or add resume=auto" in capfd.readouterr().err
+    assert main([*command, "seed=1,2", "resume=auto"]) == 0
+    assert [(settings, code) for settings, code, _ in swept(Path("out"))] == [({"seed": "1"}, 0), ({"seed": "2"}, 0)]
+    assert Path("out/0/metrics.csv").stat().st_mtime_ns == trained
+    assert "out/0 is finished" in capfd.readouterr().out
+    assert main([*command, "seed=3", "resume=auto"]) == 2  # another run is in its folder
+
+
+def test_a_sweep_resumes_runs_outside_its_folder(own, capfd):
+    """Its table has the results of the runs that it continued."""
+    command = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "seed=1", "resume=auto"]
+    assert main(command) == 0
+    sweep, = Path("runs/mine").glob("*_sweep")
+    (_, _, run), = swept(sweep)
+    (run / "metrics.json").unlink()  # as of a run that was stopped
+    shutil.rmtree(sweep)
+    assert main(command) == 0
+    assert [path for *_, path in swept(*Path("runs/mine").glob("*_sweep"))] == [run]
+    assert (run / "metrics.json").is_file()
+
+
 SEARCH = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=0",
           "hydra.sweep.dir=out", "recipe.optimizer.lr=0.0,0.01"]
 
@@ -428,6 +479,51 @@ def test_a_run_that_fails_does_not_end_the_sweep(own, capfd):
                  "recipe.accumulate=2"]
     assert main(overrides) == 2
     assert [code for _, code, _ in swept(Path("out"))] == [0, 2]
+
+
+@pytest.mark.parametrize(("rate", "numbers"), [([], 2), (["hydra.sweeper.max_failure_rate=1"], 3)])
+def test_a_run_that_fails_ends_a_search_as_in_the_manual(rate, numbers, own, apart, monkeypatch, capfd):
+    """Unless `max_failure_rate` allows it; the runs until then are in the table."""
+    def train_in_new_process(overrides):
+        failed = next(o.value() for o in parse(overrides) if o.key_or_group == "run_dir").endswith("1")
+        folder = Path("out", "1" if failed else "0")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text('{"val/accuracy": 0.5}')
+        return int(failed)
+
+    monkeypatch.setattr("vit.run.multirun.sweeping.train_in_new_process", train_in_new_process)
+    assert main(["-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1", *rate,
+                 "hydra.sweep.dir=out", "recipe.optimizer.lr=interval(0.001,0.01)"]) == 1
+    assert [code for _, code, _ in swept(Path("out"))] == [0, 1, 0][:numbers]
+    error = "error: run 2 failed with exit code 1, which ended the search; hydra.sweeper.max_failure_rate=1 goes on"
+    assert (error in capfd.readouterr().err) == (not rate)
+
+
+def test_a_stopped_sweep_has_a_table_of_the_runs_before(apart, tmp_path, monkeypatch, capfd):
+    from vit.run.multirun import sweeping
+
+    monkeypatch.chdir(tmp_path)
+    before = sweeping.train_in_new_process
+    monkeypatch.setattr(sweeping, "train_in_new_process",
+                        lambda overrides: 130 if "seed=2" in overrides else before(overrides))
+    with pytest.raises(SystemExit, match="130"):
+        main(["-m", "seed=0,1,2,3", "hydra.sweep.dir=out"])
+    assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "0"}, {"seed": "1"}]
+    assert "50.00 ± 0.00 %" in capfd.readouterr().out
+
+
+def test_the_sweeper_that_a_config_selects_searches(own, apart, capfd):
+    """The table of the search is that of the monitored metric, and a wrong direction is an error before the start."""
+    sweeper = {"direction": "maximize", "n_trials": 2, "n_jobs": 1, "params": {"seed": "range(0,9)"}}
+    (own / "experiment").mkdir()
+    for name, change in (("search", {}), ("worst", {"direction": "minimize"})):
+        config = {"defaults": [{"override /hydra/sweeper": "optuna"}], "hydra": {"sweeper": {**sweeper, **change}}}
+        (own / "experiment" / f"{name}.yaml").write_text("# @package _global_\n" + yaml.safe_dump(config))
+    command = ["--config-dir", str(own), "-m", "callbacks.monitor=val/loss"]
+    assert main([*command, "experiment=search"]) == 2 and not apart
+    assert "use hydra.sweeper.direction=minimize" in capfd.readouterr().err
+    assert main([*command, "experiment=worst"]) == 0 and len(apart) == 2
+    assert [code for _, code, _ in swept(*Path("runs/digits").glob("*_sweep"))] == [0, 0]
 
 
 def test_shell_completion_and_info(own, tmp_path):

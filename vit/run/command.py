@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import hydra
 from hydra._internal.utils import get_args_parser  # Hydra has no public name for its own options
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from vit.files.resources import limit_threads
 from vit.messages import error_message
-from vit.run.config.composing import RUN_FOLDER, ConfigError, compose, prepare_overrides, with_paths
-from vit.run.config.groups import options
+from vit.run.config.composing import MODE, RUN_FOLDER, ConfigError, compose, prepare_overrides, with_paths
+from vit.run.config.groups import options, with_names_of_globs
 from vit.run.config.hydra_interface import (
     CONFIG_ERRORS,
     PRIMARY,
@@ -29,7 +30,7 @@ from vit.run.config.hydra_interface import (
     value_of,
     with_config_dir,
 )
-from vit.run.config.overrides import as_list, parse
+from vit.run.config.overrides import as_list, first_of_sweep, parse
 from vit.run.quick_imports import quick_imports, skip_in_collections
 from vit.training.fault_tolerance.interrupts import StopSignals
 
@@ -102,8 +103,6 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     overrides = [*found.overrides, *others]
     if found.multirun and (found.cfg or found.info or found.run or found.resolve):
         raise ConfigError("-m starts runs; leave it out to print a config, with the values of one of the runs")
-    if found.experimental_rerun:
-        raise ConfigError("--experimental-rerun needs a pickled config, which runs do not write; use resume=RUN")
     if found.config_path:
         raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
     if found.package and not found.cfg:
@@ -130,7 +129,7 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
     if options.shell_completion or options.hydra_help:
         with_hydra(lambda config: None, option_line(options), overrides)
         return 0
-    if options.multirun:
+    if options.multirun or not (options.cfg or options.info or options.resolve) and is_sweep(overrides):
         return sweep(overrides)
     parsed = parse(with_recorded(overrides))
     prepared = prepare_overrides(parsed)
@@ -150,6 +149,19 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
 
     run_job(train, prepared.overrides, prepared.name)
     return codes[-1]
+
+
+def is_sweep(overrides: list[str]) -> bool:
+    """Whether an override names several values and `hydra.mode` of the command or of a config selects a sweep."""
+    parsed = parse(overrides, multirun=True)
+    if not any(override.is_sweep_override() for override in parsed):
+        return False
+    if value_of(parsed, MODE) == RunMode.MULTIRUN.name:
+        return True
+    try:
+        return prepare_overrides(parse(first_of_sweep(with_names_of_globs(overrides)))).multirun
+    except ConfigError:  # the check of a single run names the override
+        return False
 
 
 def sweep(overrides: list[str]) -> int:

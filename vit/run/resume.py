@@ -71,7 +71,7 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
     """`read_overrides` without its warnings."""
     config = {**config, "resumed": False}
     given = to_record(overrides)
-    config["overrides"] = [*data_of_primary(overrides), *given]
+    config["overrides"] = recorded(overrides)
     main = is_main_process() and first_node(config["trainer"]["num_nodes"])
     if not config["resume"]:
         check_complete(config)
@@ -106,6 +106,11 @@ def check_time(folder: RunFolder, stored: dict, changes: Collection[str]) -> Non
     if folder.out_of_time and "trainer.max_time" not in changes:
         raise ConfigError(f"resume={folder.path}: trainer.max_time={stored['trainer']['max_time']} ended that run; add "
                           "trainer.max_time=null, or a longer time, which counts from the start of the run")
+
+
+def recorded(overrides: list[str]) -> list[str]:
+    """The overrides that a run of this command records: `to_record`, after the data of a primary config of the user."""
+    return [*data_of_primary(overrides), *to_record(overrides)]
 
 
 def to_record(overrides: list[str]) -> list[str]:

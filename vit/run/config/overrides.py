@@ -70,6 +70,11 @@ def sweep(overrides: list[str]) -> list[list[str]]:
     return [list(overrides) for overrides in itertools.product(*choices)]
 
 
+def first_of_sweep(overrides: list[str]) -> list[str]:
+    """The first combination of `sweep`: one list of values after the other is reduced to its first value."""
+    return [sweep([override])[0][0] for override in overrides]
+
+
 def override_text(key: str, value: str) -> str:
     """`key=value` for `parse`, quoted where the bare value would be parsed as something else."""
     unquoted = f"{key}={value}"

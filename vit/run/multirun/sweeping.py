@@ -1,22 +1,24 @@
 """`-m`: a run per combination of values, then a table of means and deviations over the seeds of each setting."""
 
+import contextlib
 import csv
 import json
 import math
 import pathlib
 import shlex
 import statistics
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from vit.messages import number_of
 from vit.run.config.composing import MODE, ConfigError, Prepared, compose, prepare_overrides, resolve
 from vit.run.config.groups import with_names_of_globs
-from vit.run.config.hydra_interface import PRIMARY, SEARCH_PATH
+from vit.run.config.hydra_interface import CONFIG_ERRORS, PRIMARY, SEARCH_PATH, compose_with, explained
 from vit.run.config.overrides import override_text, parse, shown, sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
 from vit.run.processes.separate_process import STOPPED, train_in_new_process
@@ -24,7 +26,13 @@ from vit.training.monitoring.metric_direction import mode_of
 
 HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first available one is in the table
 SWEEP_FOLDER, RUN_FOLDERS = "hydra.sweep.dir", "hydra.sweep.subdir"
+NUMBERED = "${hydra.job.num}"  # hydra.sweep.subdir of conf/train.yaml
+FAILURES = "; hydra.sweeper.max_failure_rate=1 goes on with the next ones"
 REPEATED = "seed"  # runs that differ only in it are repetitions of one setting
+
+
+class FailedRun(RuntimeError):
+    """A run of a search failed, or has no monitored metric; the sweeper decides whether the search goes on."""
 
 
 @dataclass(frozen=True)
@@ -45,35 +53,104 @@ class SweptRun:
 def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     """Run Hydra's sweeper and launcher with a process per run; returns the highest of their exit codes.
 
-    The results are collected in the folder of the sweep, `hydra.sweep.dir`.
+    The results are collected in the folder of the sweep, `hydra.sweep.dir`, also if it is stopped or a search ends with
+    a run that fails.
 
     Raises:
         ConfigError: an invalid override of any run, before the first one starts.
     """
-    from vit.run.records.folder import new_path
-
     overrides = with_names_of_globs(overrides)
     jobs = sweep(overrides)
     configs = [resolve(compose(job)) for job in jobs]  # checks all of them before the first one starts
     check_folders(configs)
     parsed = parse(overrides, multirun=True)
     stated = {override.key_or_group: override.value() for override in parsed}
-    own = stated.get(SWEEP_FOLDER)
-    folder = pathlib.Path(str(own) if own else new_path({**configs[0], "run_dir": None}, suffix="_sweep"))
-    inside = own is not None or RUN_FOLDERS in stated
-    settings = [] if own else [override_text(SWEEP_FOLDER, str(folder)), *([] if inside else [f"{RUN_FOLDERS}=."])]
     prepared = prepare_sweep(jobs, parsed)
+    hydra = hydra_of(jobs[0])
+    sweeper = hydra.runtime.choices["hydra/sweeper"]
+    searching = sweeper != GRID
+    directions = direction_overrides(sweeper, stated, configs[0]) if "hydra/sweeper" in stated and searching else []
+    if not directions:
+        check_direction(hydra.sweeper, configs[0])
+    folder, inside = folder_of_sweep(hydra, configs[0])
+    if configs[0]["resume"] != "auto":
+        check_unused(folder, hydra, 1 if searching else len(jobs))
+    settings = [override_text(SWEEP_FOLDER, str(folder)), *([] if inside else [f"{RUN_FOLDERS}=."]), *directions]
     carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
     carried += [f"{MODE}=RUN"] if prepared.multirun else []  # otherwise each run would be a sweep again
-    searching = stated.get("hydra/sweeper", GRID) != GRID
-    settings += direction_overrides(str(stated["hydra/sweeper"]), stated, configs[0]) if searching else []
     total = len(jobs) if len(jobs) > 1 and not searching else None
 
     def run_one(config: DictConfig) -> float:
-        return run_one_of_sweep(folder, inside, carried, total)
+        return run_one_of_sweep(folder, inside, carried, total, searching)
 
-    with_hydra(run_one, ["--multirun"], [*prepared.overrides, *settings], prepared.name)
-    return gather(folder, configs[0]["callbacks"]["monitor"] if searching else None)
+    improved = configs[0]["callbacks"]["monitor"] if searching else None
+    with gathered(folder, improved, FAILURES if "max_failure_rate" in hydra.sweeper else "") as codes:
+        with_hydra(run_one, ["--multirun"], [*prepared.overrides, *settings], prepared.name)
+    return max(codes)
+
+
+@contextlib.contextmanager
+def gathered(folder: pathlib.Path, improved: str | None = None, further: str = "") -> Iterator[list[int]]:
+    """Context manager: at its end the records of the runs are collected in `sweep.json`, and their table is printed.
+    Yields a list that then has their exit codes. A run that fails and ends a search is printed as an error.
+
+    Args:
+        improved: the metric that a search improved.
+        further: how a search goes on after such a run.
+    """
+    codes: list[int] = []
+    try:
+        yield codes
+    except FailedRun as error:
+        codes += gather(folder, improved)
+        print(f"error: {error}, which ended the search{further}", file=sys.stderr)
+    except BaseException:  # a stop signal, or a sweeper without any result
+        gather(folder, improved)
+        raise
+    else:
+        codes += gather(folder, improved)
+
+
+def check_unused(folder: pathlib.Path, hydra: DictConfig, runs: int) -> None:
+    """Raises ConfigError if the folder of a sweep has runs of an earlier one, whose results it would replace."""
+    if unresolved(hydra.sweep)["subdir"] != NUMBERED:
+        return  # runs of other names may be added to it
+    from vit.run.records.folder import RunFolder
+
+    paths = (folder / str(number) for number in range(runs))
+    found = next((path for path in paths if RunFolder(path, main=False).used), None)
+    if found is not None:
+        raise ConfigError(f"{shown(SWEEP_FOLDER, folder)}: {found} is of an earlier sweep; choose another folder, or "
+                          "add resume=auto to continue a sweep that was stopped, with the same overrides")
+
+
+def unresolved(node: DictConfig) -> dict:
+    """A node with its interpolations as text."""
+    return OmegaConf.to_container(node, resolve=False)
+
+
+def hydra_of(job: list[str]) -> DictConfig:
+    """Hydra's own node of the config of one run; interpolations refer to the whole config."""
+    prepared = prepare_overrides(parse(job))
+    return compose_with(prepared.overrides, prepared.name).hydra
+
+
+def folder_of_sweep(hydra: DictConfig, config: dict) -> tuple[pathlib.Path, bool]:
+    """`hydra.sweep.dir` with its interpolations resolved once, for all runs, and whether the runs are inside: they are
+    if the command or a config sets it or `hydra.sweep.subdir`. Otherwise `runs/<name>/<time>_sweep`.
+
+    Raises:
+        ConfigError: an interpolation cannot be resolved.
+    """
+    from vit.run.records.folder import new_path
+
+    try:
+        own = hydra.sweep.dir
+    except CONFIG_ERRORS as error:
+        raise ConfigError(f"{SWEEP_FOLDER}: {explained(error)}") from None
+    numbered = unresolved(hydra.sweep)["subdir"] == NUMBERED
+    folder = pathlib.Path(own) if own else new_path({**config, "run_dir": None}, suffix="_sweep")
+    return folder, bool(own) or not numbered
 
 
 def prepare_sweep(jobs: list[list[str]], parsed: list[Override]) -> Prepared:
@@ -87,16 +164,20 @@ def prepare_sweep(jobs: list[list[str]], parsed: list[Override]) -> Prepared:
     return replace(prepared, overrides=[*(o.input_line for o in first if o.key_or_group not in keys), *swept])
 
 
-def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], total: int | None) -> float:
+def run_one_of_sweep(
+    folder: pathlib.Path, inside: bool, carried: list[str], total: int | None, searching: bool = False
+) -> float:
     """One run of a sweep, in its own process; returns the monitored metric of its best epoch, for the sweeper.
 
     Args:
         inside: whether the run folder is within that of the sweep.
         carried: overrides of Hydra's own settings that every run needs.
         total: number of runs of the sweep, if it is known.
+        searching: whether a sweeper searches by the metric.
 
     Raises:
-        SystemExit: the run failed, with its exit code.
+        SystemExit: the run was stopped by a signal, with its exit code.
+        FailedRun: the run failed in a search. Otherwise its metric is NaN, and the sweep goes on.
     """
     from vit.files.strict_json import json_text
     from vit.run.records.folder import METRICS, new_path, read_metrics
@@ -108,11 +189,16 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}", flush=True)
     config = resolve(compose(overrides))
     check_direction(hydra.sweeper, config)
-    named = config["run_dir"] or config["resume"]
+    resumed = config["resume"] == "auto"
+    named = config["run_dir"] or (None if resumed else config["resume"])
     if here != origin:
         folder, config["runs"] = origin / folder, str(origin / config["runs"])
-    path = pathlib.Path(named or (folder / name if inside else new_path(config)))
-    code = train_in_new_process(overrides if named else [*overrides, override_text("run_dir", str(path))])
+    path = pathlib.Path(named or (folder / name if inside else unfinished(config, overrides) or new_path(config)))
+    if resumed and is_finished(path, overrides):
+        print(f"{path} is finished", flush=True)
+        code = 0
+    else:
+        code = train_in_new_process(overrides if named else [*overrides, override_text("run_dir", str(path))])
     if code in STOPPED:
         raise SystemExit(code)
     has_metrics = code == 0 and (path.expanduser() / METRICS).is_file()  # a comparison has them in its runs
@@ -120,23 +206,50 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     recorded = path if here == origin else here / path.expanduser()
     record = {"folder": str(recorded), "overrides": overrides, "exit_code": code, "metrics": metrics}
     (folder / f"job_{number}.json").write_text(json_text(record), encoding="utf-8")
-    return metrics.get(config["callbacks"]["monitor"], math.nan)
+    monitor = config["callbacks"]["monitor"]
+    if searching and monitor not in metrics:
+        raise FailedRun(f"run {number + 1} " + (f"failed with exit code {code}" if code else f"has no {monitor}"))
+    return metrics.get(monitor, math.nan)
 
 
-def gather(folder: pathlib.Path, improved: str | None = None) -> int:
-    """Collect the records of the runs in `sweep.json`, print their table, and return the highest exit code.
+def unfinished(config: dict, overrides: list[str]) -> pathlib.Path | None:
+    """The run that `resume=auto` continues, which is in no folder of a sweep; None without one."""
+    if config["resume"] != "auto":
+        return None
+    from vit.run import resume  # loads torch
+
+    return resume.find_resumable({**config, "overrides": resume.recorded(overrides)}, resume.to_record(overrides))
+
+
+def is_finished(path: pathlib.Path, overrides: list[str]) -> bool:
+    """Whether this is the folder of a finished run with these overrides."""
+    from vit.run.records.folder import RunFolder
+
+    if not RunFolder(path, main=False).finished:
+        return False
+    from vit.run import resume  # loads torch
+    from vit.run.records.reading import read_config
+
+    return read_config(path, overrides)["overrides"] == resume.recorded(overrides)
+
+
+def gather(folder: pathlib.Path, improved: str | None = None) -> list[int]:
+    """Collect the records of the runs in `sweep.json`, print their table, and return their exit codes. Without a record
+    nothing is written.
 
     Args:
         improved: the metric that a search improved.
     """
     files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
+    if not files:
+        return []
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     varied = settings_of([record["overrides"] for record in records])
     conclude([run for record, settings in zip(records, varied, strict=True) for run in swept_runs(record, settings)],
              folder, improved)
     for file in files:
         file.unlink()
-    return max(record["exit_code"] for record in records)
+    return [record["exit_code"] for record in records]
 
 
 def swept_runs(record: dict, settings: dict[str, str]) -> list[SweptRun]:
