@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +24,7 @@ from vit.run.parts.init_from import class_order
 from vit.run.parts.networks import matrix_flops, model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
 from vit.run.parts.recipe import build_loss
-from vit.run.parts.trainer import monitor_mode, own_callbacks, time_limit, weight_averages
+from vit.run.parts.trainer import logger_defaults, monitor_mode, own_callbacks, time_limit, weight_averages
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
 from vit.training import AverageEpochs, AverageWeights, Finetune
 from vit.training.finetuning.lora import add_lora
@@ -248,3 +249,13 @@ def test_the_parameters_of_lora_are_not_those_of_the_model():
     begins = {name: 0 for name, _ in model.named_parameters() if "lora" in name or name.startswith("head.")}
     count = sum(parameter.numel() for name, parameter in model.named_parameters() if name in begins)
     assert describe("lora", model, begins).startswith(f"lora, {count} of {total:,} parameters train")
+
+
+def test_mlflow_logs_to_its_own_store(monkeypatch):
+    """MLflow 3 refuses Lightning's default, a folder."""
+    target = "pytorch_lightning.loggers.MLFlowLogger"
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(get_tracking_uri=lambda: "sqlite:///store.db"))
+    assert logger_defaults(target, {}, None) == {"tracking_uri": "sqlite:///store.db"}
+    assert logger_defaults(target, {"save_dir": "runs"}, None) == {}
+    monkeypatch.setitem(sys.modules, "mlflow", None)  # not installed
+    assert logger_defaults(target, {}, None) == {}

@@ -1,5 +1,6 @@
 """Lightning's Trainer for a config: strategy, loggers, callbacks."""
 
+import contextlib
 import datetime
 import logging
 import re
@@ -254,10 +255,23 @@ def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
         if not isinstance(settings, dict) or not isinstance(target := settings.get("_target_"), str):
             raise ConfigError(f"logger.{key}={yaml_text(settings)}: must be null, or a node with the _target_ of a "
                               "logger, such as pytorch_lightning.loggers.CSVLogger")
-        tensorboard = {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
         try:
-            loggers.append(instantiate({**(tensorboard if "TensorBoard" in target else {}), **settings}))
+            loggers.append(instantiate({**logger_defaults(target, settings, folder), **settings}))
         except (HydraException, ModuleNotFoundError) as error:
             cause = error.__cause__ or error
             raise ConfigError(f"logger {target} cannot be used: {' '.join(str(cause).split())}") from None
     return loggers
+
+
+def logger_defaults(target: str, settings: dict, folder: RunFolder) -> dict[str, str]:
+    """Arguments of a logger that its node leaves out. MLflow's store is the one that it uses itself, of
+    MLFLOW_TRACKING_URI or a database in the working directory: Lightning's default is a folder, which MLflow 3 refuses.
+    """
+    if "TensorBoard" in target:
+        return {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
+    if target.endswith(".MLFlowLogger") and "save_dir" not in settings:
+        with contextlib.suppress(ImportError):  # Lightning's error says how to install it
+            from mlflow import get_tracking_uri
+
+            return {"tracking_uri": get_tracking_uri()}
+    return {}
