@@ -30,7 +30,8 @@ def test_names_of_other_libraries_are_not_names_of_this_one():
     ("learning_rate=1", "recipe.optimizer.lr"), ("recipe.optimizer.learning_rate=1", "recipe.optimizer.lr"),
     ("trainer.max_epochs=3", "recipe.epochs"), ("gpus=2", "trainer.devices"), ("img_size=32", "data.image_size"),
     ("data.num_workers=2", "data.workers"), ("drop_path=0.1", "model.drop_path"), ("embed_dim=64", "model.dim"),
-    ("pretrained=true", "init_from"), ("dataset=cifar10", "data"),
+    ("pretrained=true", "init_from"), ("dataset=cifar10", "data"), ("trainer.fast_dev_run=true", "debug"),
+    ("trainer.limit_train_batches=2", "debug"), ("trainer.min_epochs=2", "recipe.epochs"),
 ])
 def test_a_key_of_another_library(override, key):
     assert hint(override).startswith(f"unknown key {override.partition('=')[0]}; did you mean {key}?")
