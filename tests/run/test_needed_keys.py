@@ -6,6 +6,7 @@ import vit
 from vit.run.config.composing import ConfigError, check_complete, compose, resolve
 from vit.run.config.hydra_interface import with_config_dir
 from vit.run.config.needed_keys import TOP_LEVEL, missing_keys, missing_top_level_keys
+from vit.run.config.without_effect import without_effect
 
 DATA = "_target_: vit.data.image_folder\nname: mine\nroot: x\nworkers: 0\n"
 
@@ -30,6 +31,23 @@ def test_missing_keys(tmp_path, overrides, texts):
         check_complete(resolve(config))
     for text in texts:
         assert text in str(error.value)
+
+
+@pytest.mark.parametrize("resume", [[], ["resume=auto"]])
+def test_a_trainer_without_its_keys_is_an_error_of_a_new_run(tmp_path, resume):
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/mine.yaml").write_text("devices: 1\n")
+    with pytest.raises(ConfigError, match="trainer has no accelerator, num_nodes"):
+        vit.train(with_config_dir(["trainer=mine", f"runs={tmp_path}", *resume], tmp_path))
+
+
+def test_an_unknown_option_of_a_trainer_of_the_user_is_named(tmp_path):
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/mine.yaml").write_text("defaults: [default, _self_]\nlimit_train_batches: 2\n")
+    config = resolve(compose(with_config_dir(["trainer=mine"], tmp_path)))
+    assert without_effect(config, ["trainer=mine"]) == (
+        "trainer.limit_train_batches=2 has no effect: the trainer has no such option; did you mean debug?",)
+    assert without_effect(resolve(compose([])), []) == ()
 
 
 @pytest.mark.parametrize("resume", [[], ["resume=auto"]])

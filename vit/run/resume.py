@@ -72,7 +72,7 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
     config = {**config, "resumed": False}
     given = to_record(overrides)
     config["overrides"] = recorded(overrides)
-    main = is_main_process() and first_node(config["trainer"]["num_nodes"])
+    main = is_main_process() and first_node(config["trainer"].get("num_nodes", 1))  # checked below
     if not config["resume"]:
         check_complete(config)
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, main)))

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from vit.run.config.name_hints import nearest
+from vit.run.config.needed_keys import ALL_TASKS
 from vit.run.config.overrides import parse, yaml_text
 from vit.run.config.valid_values import nodes
 
@@ -103,6 +105,8 @@ WITHOUT_POOL_OPTIONS = ("class", "mean", "sum", "class_mean", "pooler")  # value
 MODEL_DEFAULTS = {"model.mixer": "attention", "model.attention": "scaled", "model.pool": "class"}
 POSITIONS = {"classification": "learned", "text_classification": "learned", "masked_image": "sincos",
              "masked_text": "learned", "seq2seq": "sincos"}  # task -> model.positions
+
+TRAINER = (*ALL_TASKS["trainer"], "timeout", "deterministic")  # keys of the node, also of runs of earlier versions
 
 RULES = (  # the first one that applies to a key is reported
     # the command
@@ -236,7 +240,15 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
     values = {**dict(nodes(config)), "hydra.mode": "RUN"}
     own = dict(stated_values(overrides))
     found = (sentence(key, {key: value, **values}) for key, value in own.items())
-    return tuple(each for each in found if each)
+    return (*unknown_options(config), *(each for each in found if each))
+
+
+def unknown_options(config: dict) -> Iterator[str]:
+    """A sentence for each key of the node `trainer` that a file of the user adds, and no code reads."""
+    unknown = {f"trainer.{key}": value for key, value in config["trainer"].items() if key not in TRAINER}
+    known = [key for key, _ in nodes(config) if key not in unknown] if unknown else []
+    for key, value in unknown.items():
+        yield f"{key}={yaml_text(value)} has no effect: the trainer has no such option{nearest(key, known)}"
 
 
 def sentence(key: str, values: Values) -> str:
