@@ -221,6 +221,9 @@ def test_a_callback_is_an_option_or_a_node_with_a_target():
     assert type(made).__name__ == "DeviceStatsMonitor" and made._cpu_stats is True
     with pytest.raises(ConfigError, match=r"callbacks.patienc=3: no such option.*patience.*callbacks.patienc._target_"):
         own_callbacks({"patienc": 3})
+    schedule = {"_target_": "pytorch_lightning.callbacks.GradientAccumulationScheduler", "scheduling": {0: 2}}
+    with pytest.raises(ConfigError, match=r"callbacks.mine: .* would sum their gradients; use recipe.accumulate"):
+        own_callbacks({"mine": schedule})
 
 
 def test_the_name_of_a_model_has_the_library():

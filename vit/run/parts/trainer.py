@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from hydra.utils import instantiate
 from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import Timer
+from pytorch_lightning.callbacks import GradientAccumulationScheduler, Timer
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
@@ -230,12 +230,15 @@ def own_callbacks(chosen: dict) -> list[Callback]:
     """Third-party callbacks, each a node with a `_target_` below the `callbacks` node.
 
     Raises:
-        ConfigError: names the key that is neither an option nor such a node.
+        ConfigError: names the key that is neither an option nor such a node, or whose callback would change gradients.
     """
     found = []
     for key, node in chosen.items():
         if isinstance(node, dict) and "_target_" in node:
             found.append(checked(f"callbacks.{key}", instantiate, node))
+            if isinstance(found[-1], GradientAccumulationScheduler):
+                raise ConfigError(f"callbacks.{key}: an optimizer step has a fixed number of micro-batches, so that "
+                                  "this callback would sum their gradients; use recipe.accumulate")
         elif key not in OPTIONS:
             raise ConfigError(f"callbacks.{key}={node}: no such option{nearest(key, list(OPTIONS))}; a callback of "
                               f"your own is added by callbacks.{key}._target_")
