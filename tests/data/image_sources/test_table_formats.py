@@ -612,7 +612,7 @@ def test_multi_label_arrays_and_invalid_arrays(tmp_path, caplog):
     caplog.clear()
     np.savez(tmp_path / "a.npz", images=PIXELS, labels=np.concatenate([one_hot[:11], [[1, 0, 1]]]))
     assert table(tmp_path / "a.npz").multi_label and not caplog.text
-    with pytest.raises(DataError, match="a.npz train row 11: has 2 of the 3 classes, as 1 of 12 rows do not"):
+    with pytest.raises(DataError, match="a.npz train row 11: has 2 of the 3 classes, as 1 of 12 rows does not"):
         table(tmp_path / "a.npz", one_hot=True)
     np.savez(tmp_path / "a.npz", images=PIXELS, labels=NUMBERS)
     with pytest.raises(DataError, match=r"needs labels \(N,classes\) of 0 and 1"):
@@ -652,7 +652,7 @@ def test_columns_with_one_label_for_each_image_are_named(root, caplog):
         table(root / "t.csv", label="cat", one_hot=True)
     (root / "t.csv").write_text(text([*rows[:9], [rows[9][0], "0", "0"]], header=("path", "cat", "dog")))
     assert table(root / "t.csv", label=["cat", "dog"], **ALL).multi_label and not caplog.text
-    with pytest.raises(DataError, match="t.csv row 9: has 0 of the 2 classes, as 1 of 10 rows do not have exactly one"):
+    with pytest.raises(DataError, match="t.csv row 9: has 0 of the 2 classes, as 1 of 10 rows does not have"):
         table(root / "t.csv", label=["cat", "dog"], one_hot=True)
 
 

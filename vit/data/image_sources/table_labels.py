@@ -16,7 +16,7 @@ from vit.data.formats.parquet import classes_beside
 from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
 from vit.data.splits.names import is_split_name, split_of
 from vit.files.untrusted import read_json
-from vit.messages import did_you_mean, list_names, nearest_names, override_for_shell
+from vit.messages import agree, did_you_mean, list_names, nearest_names, number_of, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -74,7 +74,7 @@ def table_labels(
     label = _label_column(path, columns, label)
     if one_hot:
         raise DataError(f"{path}: data.one_hot=true needs a column of 0 and 1 for each class, such as "
-                        f"data.label=[cat,dog], not the single column {label!r}")
+                        f"{override_for_shell('data.label', ['cat', 'dog'])}, not the single column {label!r}")
     values = to_list(columns[label])
     _warn_about_more_words(path, columns, label)
     if train is None:
@@ -212,8 +212,9 @@ def only_label(path: Path | str, labels: np.ndarray) -> np.ndarray:
     counts = labels.sum(axis=1)
     if len(wrong := np.flatnonzero(counts != 1)):
         raise DataError(f"{path} row {wrong[0]}: has {counts[wrong[0]]} of the {labels.shape[1]} classes, as "
-                        f"{len(wrong)} of {len(labels)} rows do not have exactly one; correct them, or leave out "
-                        "data.one_hot=true for several labels per image, or none")
+                        f"{len(wrong)} of {number_of(len(labels), 'row')} {agree(len(wrong), 'does', 'do')} not "
+                        "have exactly one; correct them, or leave out data.one_hot=true for several labels per image, "
+                        "or none")
     return labels.argmax(axis=1)
 
 
