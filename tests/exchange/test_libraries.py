@@ -161,7 +161,9 @@ def test_a_config_of_openclip_may_omit_defaults(tmp_path) -> None:
     (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"vision_cfg": vision}}))
     model, _ = import_weights(tmp_path)
     assert (model.config.dim, model.config.num_heads) == (768, 4)
-    same(model, reference.visual, images())
+    x = images()
+    with torch.no_grad():  # outputs around 1 after sums over 768 and 3,072 values
+        torch.testing.assert_close(model(x), reference.visual(x), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(("pool", "proj"), [("token", "linear"), ("map", "none")], ids=["projected", "pooled"])

@@ -160,7 +160,7 @@ def test_openclip_pools_and_prepares_as_its_config_states(clip_folder, tmp_path)
     config = json.loads((folder / "open_clip_config.json").read_text())
     config["model_cfg"]["vision_cfg"]["final_ln_after_pool"] = True
     (folder / "open_clip_config.json").write_text(json.dumps(config))
-    refused(folder, "final_ln_after_pool=True", "no model of vit")
+    refused(folder, "final_ln_after_pool=True", "which vit does not support")
 
 
 def test_the_weights_of_openclip_beside_those_of_transformers_have_their_own_config(clip_folder) -> None:

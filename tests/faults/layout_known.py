@@ -61,7 +61,7 @@ def _(root: Path) -> None:
     for path in (root / "val" / "images").glob("xval_*"):
         path.rename(path.with_name(path.name[1:]))
     shutil.rmtree(root / "train" / WORDNET[0])
-    refused(lambda: folder(root), "val_annotations.txt", "1 classes", f"({WORDNET[0]})", "2 of train")
+    refused(lambda: folder(root), "val_annotations.txt", "1 class of", f"({WORDNET[0]})", "2 of train")
     (root / "val" / "val_annotations.txt").write_text("val_1.JPEG n01443537\n")
     refused(lambda: folder(root), "val_annotations.txt line 1", "a tab and a class")
 

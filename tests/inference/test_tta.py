@@ -49,7 +49,7 @@ def test_an_image_and_its_mirror_image_have_the_same_prediction(saved, pictures)
 
 
 def test_other_numbers_are_refused(saved, pictures):
-    with pytest.raises(ValueError, match="--tta 3: a classifier of images averages.*use tta=2"):
+    with pytest.raises(ValueError, match="tta=3: a classifier of images averages.*use tta=2"):
         vit.load(saved).predict(pictures, tta=3)
 
 

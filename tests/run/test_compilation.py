@@ -157,7 +157,7 @@ def test_a_real_compilation_is_measured(tmp_path, monkeypatch):
     (["compile=maybe"], "compile=maybe: must be true, false or auto"),
     (["compile=auto", "trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp"],
      "compile=auto measures in one process with strategy=single, but this run has strategy=ddp and 2 devices"),
-    (["compile=auto", "trainer.accelerator=cpu", "strategy=ddp"], "but this run has strategy=ddp and 1 devices"),
+    (["compile=auto", "trainer.accelerator=cpu", "strategy=ddp"], "but this run has strategy=ddp and 1 device;"),
     (["compile=auto", "data=spelled_numbers"], "compile=auto measures batches of images of one size, but this is"),
 ])
 def test_runs_that_cannot_measure(overrides, text, tmp_path, monkeypatch, capsys):

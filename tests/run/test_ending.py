@@ -51,7 +51,7 @@ def test_a_run_that_ends_by_patience_reports_it(small, tmp_path, capsys):
     rows = table(run.path / "metrics.csv")
     done = len(rows)
     assert run.metrics["ended"] == "patience" and done < 9
-    assert f"no better val/loss in 1 epochs, ended in epoch {done} of 9" in log
+    assert f"no better val/loss in 1 epoch, ended in epoch {done} of 9" in log
     assert f"ended in epoch {done} of 9" in " ".join(shown.split())
     assert [int(row["epoch"]) for row in rows] == list(range(1, done + 1))
     best = min(rows, key=lambda row: (float(row["val/loss"]), -int(row["epoch"])))

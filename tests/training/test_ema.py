@@ -95,7 +95,7 @@ def test_tied_weights_and_unsaved_buffers():
 
 def test_errors():
     average = WeightAverage(model(), 0.9)
-    with pytest.raises(ValueError, match="1 names differ, the first is '0.bias'"):
+    with pytest.raises(ValueError, match="1 name differs, the first is '0.bias'"):
         average.load_state_dict({k: v for k, v in average.state_dict().items() if k != "0.bias"})
     with pytest.raises(ValueError, match=r"'2.bias' has shape \(3,\), the model \(2,\)"):
         average.load_state_dict({**average.state_dict(), "2.bias": torch.zeros(3)})

@@ -103,6 +103,8 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     overrides = [*found.overrides, *others]
     if found.multirun and (found.cfg or found.info or found.run or found.resolve):
         raise ConfigError("-m starts runs; leave it out to print a config, with the values of one of the runs")
+    if found.experimental_rerun:
+        raise ConfigError("--experimental-rerun would load a pickle, which can run any program; use resume=RUN")
     if found.config_path:
         raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
     if found.package and not found.cfg:

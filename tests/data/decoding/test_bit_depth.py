@@ -262,7 +262,7 @@ def test_wide_integers_of_eight_bits_need_a_range(dtype):
     if high == 255:
         assert all(np.array_equal(found.image(each), P8.image(each.astype(np.uint8))) for each in values)
     with pytest.raises(DataError, match=f"range=full: .* {name} arrays with values 0..{high}, which may be of 8 or of "
-                       r"16 bits; set data.preprocessing.range=\[0,255\]"):
+                       r"16 bits; set 'data.preprocessing.range=\[0,255\]'"):
         resolve_range(split, P8, "full")
 
 

@@ -12,7 +12,7 @@ from vit.data.source import separator_of
 from vit.evaluation.intervals.bootstrap import Interval, resampled_counts
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, label_mean, weighted_f1, weighted_precision
 from vit.evaluation.intervals.paired import NO_ROWS, PREDICTIONS, mcnemar, paired_metrics
-from vit.messages import number_of
+from vit.messages import agree, number_of
 
 FEWEST_IMAGES = 50  # fewest images of a paired comparison, as many as for texts
 MATCH = "exact_match"
@@ -97,10 +97,10 @@ def matched_label_sets(first: LabelAnswers, second: LabelAnswers, names: tuple[o
         DataError: the images, their labels or the classes differ.
     """
     fix = "evaluate both on the same data: vit evaluate MODEL data=... --output FOLDER"
-    for what, ours, theirs in (("classes", first.classes, second.classes), ("samples", first.names, second.names)):
+    for what, ours, theirs in (("class", first.classes, second.classes), ("sample", first.names, second.names)):
         if alone := set(ours) ^ set(theirs):
-            raise DataError(f"{len(alone)} {what} are in only one of {names[0]} and {names[1]}, such as "
-                            f"{min(alone)!r}; {fix}")
+            raise DataError(f"{number_of(len(alone), what)} {agree(len(alone), 'is', 'are')} in only one of "
+                            f"{names[0]} and {names[1]}, such as {min(alone)!r}; {fix}")
     row_of, column_of = ({name: i for i, name in enumerate(each)} for each in (second.names, second.classes))
     rows, columns = [row_of[name] for name in first.names], [column_of[name] for name in first.classes]
     matched = LabelAnswers(first.names, first.classes, *(
