@@ -18,7 +18,7 @@ from vit.data import BadImage, DataError, Preprocessing, image_text, table
 from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.image_sources.coco_label_studio import annotation_format
 from vit.data.image_sources.file_names import served_files
-from vit.data.image_sources.tables import parquet_splits
+from vit.data.image_sources.parquet_splits import parquet_splits
 
 ROWS = [[f"images/{i:03}.png", "cat, big" if i % 2 else "dog"] for i in range(10)]
 ALL = {"fractions": (1, 0, 0)}

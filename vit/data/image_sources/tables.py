@@ -1,9 +1,6 @@
 """Tables of labelled images: a column of paths or encoded images, a column of labels, optionally one of splits."""
 
 import logging
-import os
-import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,66 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import clean_label, encode_labels, parse_class_names
+from vit.data.class_names import clean_label
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, find_column
-from vit.data.formats.parquet import read_parquet
 from vit.data.formats.split_tables import split_tables
-from vit.data.image_sources.file_names import has_file, resolve_files
+from vit.data.image_sources.file_names import has_file
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
 from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
-from vit.data.image_sources.table_columns import (
-    ARRAYS,
-    IMAGE_COLUMNS,
-    LABEL_COLUMNS,
-    distinct,
-    select_column,
-    to_list,
-)
+from vit.data.image_sources.table_columns import IMAGE_COLUMNS, distinct, select_column, to_list
 from vit.data.image_sources.table_files import Content, read_table_columns
 from vit.data.image_sources.table_labels import TableLabels, table_labels
-from vit.data.sample_names import PackedStrings, RowNames
+from vit.data.image_sources.table_samples import table_samples
+from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
 from vit.data.splits.names import (
     SPLIT_NAMES,
     UnusedSplits,
-    match_splits,
     similar_splits,
     split_of,
     warn_without_effect,
 )
-from vit.data.splits.split import Raw, Split, file_split
+from vit.data.splits.split import Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
-from vit.files.untrusted import read_bytes
-from vit.messages import agree, number_of, override_for_shell, quoted
+from vit.messages import override_for_shell
 
 log = logging.getLogger("vit")
 
 TABLES = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".json", *JSON_LINES)  # of a folder with one for each split
-VALUES = re.compile(r"\s*(\d{1,3}[ ,;]+){16}")  # of pixels
-
-
-@dataclass(frozen=True)
-class ReadCell:
-    """Reads encoded images from an Arrow column of bytes, or of Hugging Face's struct {bytes, path}, in which a path
-    below `root` or an absolute one may stand for the bytes.
-    """
-
-    column: Any
-    root: Path
-
-    def __call__(self, i: int) -> Raw:
-        location = self.location(i)
-        return read_bytes(location) if isinstance(location, Path) else location
-
-    def location(self, i: int) -> Raw | Path:
-        value = self.column[i].as_py()
-        if isinstance(value, dict):
-            path = value.get("path")
-            value = value.get("bytes") or (self.root / path if path else None)
-        return value or b""
 
 
 @dataclass(frozen=True)
@@ -179,7 +145,7 @@ def _read_table(
     image = select_column(path, columns, options.image, IMAGE_COLUMNS, "image")
     label = next(iter(train.columns), None) if options.label is None and train is not None else options.label
     labels = table_labels(path, columns, label, names, options.classes, options.label_separator, options.one_hot, train)
-    whole, missing = _samples(path, root, columns[image], labels.values, options.on_bad_sample, top or root)
+    whole, missing = table_samples(path, root, columns[image], labels.values, options.on_bad_sample, top or root)
     whole = _with_groups(path, columns, whole, options.group)
     left_out = [(whole.names[i], "the file does not exist") for i in missing]
     present = np.delete(np.arange(len(whole)), missing)
@@ -255,104 +221,6 @@ def _with_groups(path: Path, columns: dict[Column, Any], whole: Split, group: Co
         return whole
     values = to_list(columns[select_column(path, columns, column, (), "group")])
     return replace(whole, groups=PackedStrings([clean_label(value) for value in values]))
-
-
-def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
-    """Class names and splits of train*.parquet, val*.parquet and test*.parquet in root or root/data, regardless of
-    case; None if there is no train file.
-    """
-    files = next((found for directory in (root, root / "data") if "train" in (found := _split_files(directory))), None)
-    if files is None:
-        return None
-    tables = {key: read_parquet(paths) for key, paths in files.items()}
-    splits, known = {}, None
-    for key, (columns, names) in tables.items():
-        path = files[key][0]
-        image = select_column(path, columns, None, IMAGE_COLUMNS, "image")
-        label = select_column(path, columns, None, LABEL_COLUMNS, "label")
-        others = (found.get(label) for _, found in tables.values())
-        stored = names.get(label) or next((found for found in others if found), None) or parse_class_names(classes)
-        known, labels = encode_labels(path, to_list(columns[label]), None, stored, known)
-        splits[key], _ = _samples(path, path.parent, columns[image], labels)
-    return known, splits
-
-
-def _split_files(directory: Path) -> dict[str, list[Path]]:
-    """The Parquet files of each split, whose names begin with the split: val.parquet, val-00000-of-00001.parquet."""
-    found, names = defaultdict(list), {name for names in SPLIT_NAMES.values() for name in names}
-    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        prefix = re.match("[A-Za-z]*", path.name)[0]
-        if prefix.lower() in names and path.suffix.lower() == ".parquet":
-            found[prefix].append(path)
-    return {key: found[name] for key, name in match_splits(directory, found).items()}
-
-
-def _samples(
-    path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error", top: Path | None = None
-) -> tuple[Split, list[int]]:
-    """All samples, and the rows whose file does not exist, which are an error unless on_bad_sample=skip.
-
-    Args:
-        root: the folder that the paths of images are relative to.
-        top: the folder that the names of the samples are relative to, by default `root`.
-    """
-    above = "" if top is None else os.path.relpath(root, top)
-    if not len(column):
-        raise DataError(f"{path}: has 0 rows; expected one per image")
-    if not isinstance(column, list) and not _are_texts(column):
-        _check_encoded(path, column.type)
-        name = path.name if above in ("", ".") else os.path.join(os.path.relpath(path.parent, top), path.name)
-        return Split(labels, RowNames(name, np.arange(len(labels))), ReadCell(column, root)), []
-    names = to_list(column)
-    wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
-    if wrong is not None:
-        raise DataError(f"{path} row {wrong}: the image is {names[wrong]!r}, expected a path; remove the row")
-    names, missing = resolve_files(path, root, names)
-    if missing and VALUES.match(names[missing[0]]):
-        raise DataError(f"{path}: the image is {quoted(names[missing[0]])}; {ARRAYS}")
-    if missing and (on_bad_sample != "skip" or len(missing) == len(names)):
-        first = quoted(names[missing[0]], 200)
-        raise FileNotFoundError(
-            f"{path}: {len(missing)} of {number_of(len(names), 'file')} {agree(len(missing), 'does', 'do')} not exist "
-            f"under {root}, first {first}; set data.root to their folder, or leave these rows out with "
-            "data.on_bad_sample=skip"
-        )
-    _warn_about_repeated_files(path, names, labels)
-    if above not in ("", "."):
-        root, names = top, [os.path.join(above, name) for name in names]
-    return file_split(root, names, labels), missing
-
-
-def _warn_about_repeated_files(path: Path, names: Sequence[str], labels: np.ndarray) -> None:
-    """A warning if several rows have the same file, and whether their labels differ."""
-    first: dict[str, int] = {}
-    again = [(row, first[name]) for row, name in enumerate(names) if first.setdefault(name, row) != row]
-    if not again:
-        return
-    other = next((rows for rows in again if not np.array_equal(*labels[list(rows)])), None)
-    if other is None:
-        log.warning("%s: %d of %d rows have the file of an earlier row, such as %r, and count as further images", path,
-                    len(again), len(names), names[again[0][0]])
-    else:
-        log.warning("%s: %d of %d rows have the file of an earlier row, some with another label, such as %r in rows %d "
-                    "and %d, and count as further images; if an image may have several labels, write one row for it "
-                    "and set data.label_separator", path, len(again), len(names), names[other[0]], other[1], other[0])
-
-
-def _are_texts(column: Any) -> bool:
-    """Whether an Arrow column has texts, which are paths; its first cells may be null."""
-    return isinstance(next((cell.as_py() for cell in column if cell.is_valid), None), str)
-
-
-def _check_encoded(path: Path, kind: Any) -> None:
-    """Raises DataError unless an Arrow type can hold encoded images."""
-    import pyarrow
-
-    if pyarrow.types.is_struct(kind) and "bytes" in {field.name for field in kind}:
-        kind = kind.field("bytes").type
-    if not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind) or pyarrow.types.is_string(kind)):
-        raise DataError(f"{path}: the type of its image column is {kind}, expected encoded images (binary) or paths "
-                        "(string)")
 
 
 def _by_column(

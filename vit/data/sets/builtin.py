@@ -8,7 +8,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.formats.idx_cifar import cifar_batches, read_idx
 from vit.data.image_sources.folders import folder
-from vit.data.image_sources.tables import parquet_splits
+from vit.data.image_sources.parquet_splits import parquet_splits
 from vit.data.source import Source
 from vit.data.splits.names import match_splits
 from vit.data.splits.split import Split, array_split
