@@ -7,11 +7,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vit.data.errors import DataError, printable
-from vit.data.splits.names import SPLIT_NAMES, split_of
+from vit.data.formats.delimited import Column
+from vit.data.splits.names import SPLIT_NAMES, split_of, warn_without_effect
 from vit.messages import list_names
 
 SHARD = re.compile(r"-\d{5}-of-(\d{5})")
 Tables = dict[str, list[Path]]  # split -> its tables
+
+
+def tables_of_folder(
+    path: Path, kinds: Sequence[str], stated: Mapping[str, str | None], split: Column | None
+) -> dict[str, Path] | None:
+    """The tables of a folder as `split_tables` finds them; None if `path` is a file, which is one table.
+
+    A warning reports the options without effect: `split`, the column of splits, of a folder, and `stated` of one table.
+
+    Raises:
+        DataError: there is no table of train, or several tables may be that of a split.
+        FileNotFoundError: `path` or a stated table does not exist.
+    """
+    if path.is_dir():
+        warn_without_effect({"split": split}, f"{path} is a folder, whose tables are the splits")
+        return split_tables(path, kinds, stated)
+    warn_without_effect(stated, f"{path} is one table, not a folder of tables")
+    if not path.is_file():
+        raise FileNotFoundError(f"data.path: the table {path} does not exist")
+    return None
 
 
 def split_tables(folder: Path, kinds: Sequence[str], stated: Mapping[str, str | None]) -> dict[str, Path]:

@@ -11,7 +11,7 @@ import numpy as np
 from vit.data.class_names import clean_label
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, find_column
-from vit.data.formats.split_tables import split_tables
+from vit.data.formats.split_tables import tables_of_folder
 from vit.data.image_sources.file_names import has_file
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
@@ -23,13 +23,7 @@ from vit.data.image_sources.table_samples import table_samples
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
-from vit.data.splits.names import (
-    SPLIT_NAMES,
-    UnusedSplits,
-    similar_splits,
-    split_of,
-    warn_without_effect,
-)
+from vit.data.splits.names import SPLIT_NAMES, UnusedSplits, similar_splits, split_of
 from vit.data.splits.split import Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.messages import override_for_shell
@@ -41,11 +35,15 @@ TABLES = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".json", *JSON_LINES)  # 
 
 @dataclass(frozen=True)
 class _Options:
-    """How tables are read: the parameters of `table` of these names."""
+    """The parameters of `table` of these names."""
 
     image: Column | None
     label: Column | Sequence[Column] | None
+    split: Column | None
+    root: Path | None
     classes: Sequence[str] | None
+    fractions: Sequence[float]
+    split_seed: int
     label_separator: str | None
     on_bad_sample: str
     group: Column | None
@@ -83,50 +81,76 @@ def table(
     """Labelled images from a CSV, TSV, Excel, Parquet, JSON or JSONL table, from the JSON of COCO or Label Studio, from
     the arrays of an .npz file, or from a folder with a table of each split.
 
-    `image`, `label` and `split` are column names (numbers from 0 in a file without a header line); by default, columns
-    with conventional names are used. Paths are relative to `root` (default: the table's folder). Labels are class
-    names, or numbers: indices into `classes` (or into the names stored in the Parquet file by Hugging Face datasets or
-    in a classes.json beside the table), else names. List cells and `label_separator` allow several labels per image, or
-    none; so does a list of columns of 0 and 1 as `label`, one for each class, which with `one_hot` state one class per
-    image, as do labels (N,classes) of arrays. In a list of images alone the folders in their names are the classes.
-    Rows with a missing file are an error, or left out with
-    `on_bad_sample="skip"`. `group`: the column of the group that a sample belongs to; a regular expression, with
-    parentheses, is not a column and is ignored here.
+    Labels are class names, or numbers: indices into `classes` (or into the names stored in the Parquet file by Hugging
+    Face datasets or in a classes.json beside the table), else names. List cells and `label_separator` allow several
+    labels per image, or none; so does a list of columns of 0 and 1 as `label`, one for each class, which with `one_hot`
+    state one class per image, as do labels (N,classes) of arrays. In a list of images alone the folders in their names
+    are the classes.
 
-    The tables in a folder are those that `split_tables` finds; `train`, `val` and `test` name others in it. Their
-    classes are those of the table of train. A table of val or test without labels is left out, with a warning. Where
-    the images are not in `root`, they are searched in its folder that is named after the split. Without a table of val,
-    a part of train is held out.
+    The tables in a folder are those that `split_tables` finds. Their classes are those of the table of train. A table
+    of val or test without labels is left out, with a warning. Where the images are not in `root`, they are searched in
+    its folder that is named after the split. Without a table of val, a part of train is held out.
+
+    Args:
+        image, label, split: columns by name, or by number from 0 in a file without a header line; by default those with
+            conventional names.
+        root: the folder that paths are relative to; by default that of the table.
+        on_bad_sample: rows with a missing file are an "error" or left out ("skip").
+        group: the column of the group that a sample belongs to; a regular expression, with parentheses, is not a column
+            and is ignored here.
+        train, val, test: the names of other tables in the folder.
 
     Raises:
         DataError: the table cannot be read, a column is missing, or a label or split is invalid.
         FileNotFoundError: the table or image files do not exist.
     """
-    path, stated = Path(path).expanduser(), {"train": train, "val": val, "test": test}
-    options = _Options(image, label, classes, label_separator, on_bad_sample, group, one_hot)
-    root = Path(root).expanduser() if root else None
-    if path.is_dir():
-        warn_without_effect({"split": split}, f"{path} is a folder, whose tables are the splits")
-        found, splits, left_out = _read_splits(path, split_tables(path, TABLES, stated), root, options)
-        splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
-        return Source(path.resolve().name, found, splits, left_out)
-    warn_without_effect(stated, f"{path} is one table, not a folder of tables")
-    if not path.is_file():
-        raise FileNotFoundError(f"data.path: the table {path} does not exist")
-    if path.suffix.lower() == ".npz":
+    path, root = Path(path).expanduser(), Path(root).expanduser() if root else None
+    tables = tables_of_folder(path, TABLES, {"train": train, "val": val, "test": test}, split)
+    if tables is None and path.suffix.lower() == ".npz":
         return npz(path, classes, fractions, split_seed, one_hot)
+    options = _Options(image, label, split, root, classes, fractions, split_seed, label_separator, on_bad_sample, group,
+                       one_hot)
+    return _one_table(path, options) if tables is None else _several_tables(path, tables, options)
+
+
+def _one_table(path: Path, options: _Options) -> Source:
+    """The samples of a table, whose splits a column states, or the fractions."""
     warn_about_shards(path)
-    content = read_table_columns(path, headed=not isinstance(image, int))
-    read = _read_table(path, content, root or path.parent, options)
-    column, used = _split_column(path, read.columns, split), read.labels.columns
+    read = _read_table(path, _columns(path, options), options.root or path.parent, options)
+    column = _split_column(path, read.columns, options.split)
     if column is None:
+        used = read.labels.columns
         _warn_about_unused_splits(path, {name: read.columns[name] for name in read.columns if name not in used})
         warn_about_other_tables(path, used)
-        splits = three_ways(read.samples, fractions, split_seed)
+        splits = three_ways(read.samples, options.fractions, options.split_seed)
     else:
         splits = _by_column(path, read.samples, column, to_list(read.columns[column]), read.rows)
-        splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
+        splits = with_validation(splits, None, validation_fraction(options.fractions), options.split_seed)
     return Source(path.stem, read.labels.classes, splits, read.left_out)
+
+
+def _several_tables(folder: Path, tables: dict[str, Path], options: _Options) -> Source:
+    """The samples of the tables of a folder, which are the splits."""
+    splits, left_out, train = {}, [], None
+    for key, path in tables.items():
+        content = _columns(path, options)
+        if train is not None and (missing := _missing_column(content, train)):
+            log.warning("%s: has no column %r of labels, as the table of train has, and is left out", path, missing)
+            left_out.append((str(path.relative_to(folder)), "a table without labels"))
+            continue
+        images = _folder_of_images(path, content, options.root or path.parent, key, options)
+        read = _read_table(path, content, images, options, options.root or folder, train)
+        _check_split_column(path, key, read)
+        train = train or read.labels
+        splits[key] = read.samples
+        left_out += read.left_out
+    splits = with_validation(splits, None, validation_fraction(options.fractions), options.split_seed)
+    return Source(folder.resolve().name, train.classes, splits, left_out)
+
+
+def _columns(path: Path, options: _Options) -> Content:
+    """The columns of a table; it has no header line if the column of images is a number."""
+    return read_table_columns(path, headed=not isinstance(options.image, int))
 
 
 def _read_table(
@@ -150,26 +174,6 @@ def _read_table(
     left_out = [(whole.names[i], "the file does not exist") for i in missing]
     present = np.delete(np.arange(len(whole)), missing)
     return _Table(columns, labels, whole.take(present) if missing else whole, present, left_out)
-
-
-def _read_splits(
-    folder: Path, tables: dict[str, Path], root: Path | None, options: _Options
-) -> tuple[list[str], dict[str, Split], list[tuple[str, str]]]:
-    """The classes, the splits and the left-out samples of tables that are the splits."""
-    splits, left_out, train = {}, [], None
-    for key, path in tables.items():
-        content = read_table_columns(path, headed=not isinstance(options.image, int))
-        if train is not None and (missing := _missing_column(content, train)):
-            log.warning("%s: has no column %r of labels, as the table of train has, and is left out", path, missing)
-            left_out.append((str(path.relative_to(folder)), "a table without labels"))
-            continue
-        images = _folder_of_images(path, content, root or path.parent, key, options)
-        read = _read_table(path, content, images, options, root or folder, train)
-        _check_split_column(path, key, read)
-        train = train or read.labels
-        splits[key] = read.samples
-        left_out += read.left_out
-    return train.classes, splits, left_out
 
 
 def _missing_column(content: Content, train: TableLabels) -> str | None:

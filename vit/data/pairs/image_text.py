@@ -2,19 +2,35 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns
-from vit.data.formats.split_tables import split_tables
+from vit.data.formats.split_tables import tables_of_folder
 from vit.data.image_sources.file_names import resolve_files
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
 from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings, RowNames
-from vit.data.splits.names import warn_without_effect
 from vit.data.splits.split import ReadFile
+
+LeftOut = list[tuple[str, str]]  # names of rows and reasons
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The parameters of `image_text` of these names."""
+
+    image: Column
+    text: Column
+    on_empty: str
+    on_bad_sample: str
+    strip: bool
+
+    def columns(self) -> list[tuple[str, Column]]:
+        return [("image", self.image), ("text", self.text)]
 
 
 def image_text(
@@ -48,71 +64,72 @@ def image_text(
         DataError: the table cannot be read, or a column, text or split is missing or invalid.
         FileNotFoundError: the table or image files do not exist.
     """
-    path, stated = Path(path).expanduser(), {"train": train, "val": val, "test": test}
-    if path.is_dir():
-        warn_without_effect({"split": split}, f"{path} is a folder, whose tables are the splits")
-        directory = Path(root).expanduser() if root else path
-        splits, left_out = {}, []
-        for key, file in split_tables(path, TABLES, stated).items():
-            above = os.path.relpath(directory if root else file.parent, directory)
-            columns, names, _ = _read(file, image, text, None, "")
-            pairs, rest, _ = _pairs(file, directory, columns, names, text, strip, on_empty, on_bad_sample, above)
-            splits[key], left_out = pairs, left_out + rest
-        return PairSource(path.resolve().name, add_missing_splits(splits, fractions, split_seed), left_out)
-    warn_without_effect(stated, f"{path} is one table, not a folder of tables")
-    _check_table(path)
-    directory = Path(root).expanduser() if root else path.parent
-    columns, names, numbers = _read(path, image, text, split, "split" if split is None else "")
-    pairs, left_out, rows = _pairs(path, directory, columns, names, text, strip, on_empty, on_bad_sample)
+    path, root = Path(path).expanduser(), Path(root).expanduser() if root else None
+    tables = tables_of_folder(path, TABLES, {"train": train, "val": val, "test": test}, split)
+    options = _Options(image, text, on_empty, on_bad_sample, strip)
+    if tables is None:
+        name = path.stem
+        splits, left_out = _one_table(path, root or path.parent, split, on_unknown_split, options)
+    else:
+        name = path.resolve().name
+        splits, left_out = _several_tables(path, tables, root, options)
+    return PairSource(name, add_missing_splits(splits, fractions, split_seed), left_out)
+
+
+def _one_table(
+    path: Path, directory: Path, split: Column | None, on_unknown_split: str, options: _Options
+) -> tuple[dict[str, PairSplit], LeftOut]:
+    """The splits that a column of a table states, or all pairs as train, and the left-out rows."""
+    if not is_table(path):
+        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}")
+    requested = [*options.columns(), *([("split", split)] if split is not None else [])]
+    columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
+    pairs, left_out, rows = _pairs(path, directory, columns, line_names(path, numbers), options)
     if "split" not in columns:
-        return PairSource(path.stem, add_missing_splits({"train": pairs}, fractions, split_seed), left_out)
+        return {"train": pairs}, left_out
     values, names = [columns["split"][i] for i in rows], line_names(path, numbers[rows])
     parts = rows_by_split(values, names, on_unknown_split, left_out, need_train=False, column=split)
-    splits = add_missing_splits({key: pairs.take(part) for key, part in parts.items()}, fractions, split_seed)
-    return PairSource(path.stem, splits, left_out)
+    return {key: pairs.take(part) for key, part in parts.items()}, left_out
 
 
-def _read(
-    path: Path, image: Column, text: Column, split: Column | None, optional: str
-) -> tuple[dict[str, list[str]], RowNames, np.ndarray]:
-    """The columns of a table by key, the names of its rows and their first lines."""
-    requested = [("image", image), ("text", text), *([("split", split)] if split is not None else [])]
-    columns, numbers = read_columns(path, requested, optional)
-    return columns, line_names(path, numbers), numbers
+def _several_tables(
+    folder: Path, tables: dict[str, Path], root: Path | None, options: _Options
+) -> tuple[dict[str, PairSplit], LeftOut]:
+    """The splits of the tables of a folder, and the left-out rows."""
+    splits, left_out = {}, []
+    for key, path in tables.items():
+        above = "." if root else os.path.relpath(path.parent, folder)
+        columns, numbers = read_columns(path, options.columns())
+        splits[key], rest, _ = _pairs(path, root or folder, columns, line_names(path, numbers), options, above)
+        left_out += rest
+    return splits, left_out
 
 
 def _pairs(
-    path: Path, directory: Path, columns: dict[str, list[str]], names: RowNames, text: Column, strip: bool,
-    on_empty: str, on_bad_sample: str, above: str = ".",
-) -> tuple[PairSplit, list[tuple[str, str]], np.ndarray]:
+    path: Path, directory: Path, columns: dict[str, list[str]], names: RowNames, options: _Options, above: str = "."
+) -> tuple[PairSplit, LeftOut, np.ndarray]:
     """The pairs of a table, the left-out rows with the reason, and the rows of the former.
 
     Args:
         above: the folder below `directory` that the paths in the table are relative to.
     """
-    texts = strip_texts(str(text), columns["text"], names) if strip else columns["text"]
-    warn_about_mixed_forms(str(text), texts, names)
+    name, texts = str(options.text), columns["text"]
+    texts = strip_texts(name, texts, names) if options.strip else texts
+    warn_about_mixed_forms(name, texts, names)
     files, missing = resolve_files(path, directory / above, columns["image"])
     files = files if above == "." else [os.path.join(above, file) for file in files]
-    if missing and (on_bad_sample != "skip" or len(missing) == len(files)):
+    if missing and (options.on_bad_sample != "skip" or len(missing) == len(files)):
         raise missing_files(path, directory, names[missing[0]], files[missing[0]], f"{len(missing)} of {len(files)}")
-    rows, left_out = drop_empty({str(text): texts}, names, on_empty)
+    rows, left_out = drop_empty({name: texts}, names, options.on_empty)
     rows, left_out = _drop_missing(rows, left_out, names, files, missing)
     files = PackedStrings(files)
     all_pairs = PairSplit(PackedStrings(texts), files, read=ReadFile(directory, files))
     return all_pairs if len(rows) == len(all_pairs) else all_pairs.take(rows), left_out, rows
 
 
-def _check_table(path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"data.path: the table {path} does not exist")
-    if not is_table(path):
-        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}")
-
-
 def _drop_missing(
-    rows: np.ndarray, left_out: list[tuple[str, str]], names: Sequence[str], files: Sequence[str], missing: list[int]
-) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    rows: np.ndarray, left_out: LeftOut, names: Sequence[str], files: Sequence[str], missing: list[int]
+) -> tuple[np.ndarray, LeftOut]:
     """`rows` (N,) without the `missing` ones, and `left_out` with the latter, unless their text is empty."""
     empty = set(range(len(names))).difference(rows.tolist())
     reasons = [(names[i], f"the file {files[i]} does not exist") for i in missing if i not in empty]

@@ -27,7 +27,7 @@ from vit.data.formats.delimited import (
     read_columns,
 )
 from vit.data.formats.parquet import read_parquet
-from vit.data.formats.split_tables import split_tables
+from vit.data.formats.split_tables import tables_of_folder
 from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
 from vit.data.image_sources.json_tables import read_json_columns
 from vit.data.image_sources.table_columns import distinct, to_list
@@ -35,7 +35,7 @@ from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions
 from vit.data.source import Source
-from vit.data.splits.names import UnusedSplits, warn_without_effect
+from vit.data.splits.names import UnusedSplits
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
 from vit.files.untrusted import read_bytes
@@ -78,27 +78,32 @@ def text_table(
     """
     if path is None:
         return number_questions(split_seed=split_seed)
-    path, stated = Path(path).expanduser(), {"train": train, "val": val, "test": test}
+    path = Path(path).expanduser()
     requested = [("text", text), ("second", second), ("label", label), ("split", split), ("group", group)]
     requested = [(key, column) for key, column in requested if column is not None]
-    fraction = validation_fraction(fractions)
-    if path.is_dir():
-        warn_without_effect({"split": split}, f"{path} is a folder, whose tables are the splits")
-        requested = [(key, column) for key, column in requested if key != "split"]
-        found, splits, left_out = _read_splits(path, split_tables(path, KINDS, stated), requested, classes, on_empty)
-        return Source(path.resolve().name, found, with_validation(splits, None, fraction, split_seed), left_out)
-    warn_without_effect(stated, f"{path} is one table, not a folder of tables")
-    if not path.is_file():
-        raise FileNotFoundError(f"data.path: the table {path} does not exist")
+    tables = tables_of_folder(path, KINDS, {"train": train, "val": val, "test": test}, split)
+    if tables is None:
+        return _one_table(path, requested, classes, fractions, on_empty, split_seed)
+    found, splits, left_out = _read_splits(path, tables, requested, classes, on_empty)
+    splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
+    return Source(path.resolve().name, found, splits, left_out)
+
+
+def _one_table(
+    path: Path, requested: list[tuple[str, Column]], classes: Sequence[str] | None, fractions: Sequence[float],
+    on_empty: str, seed: int,
+) -> Source:
+    """The samples of a table, whose splits a column states, or the fractions."""
+    split = dict(requested).get("split")
     columns, names = _read(path, path.name, requested, optional="split" if split is None else "")
     rows, left_out = _full_rows(columns, names, requested, on_empty)
     found, index = _classes(columns["label"], names, rows, classes)
     whole = _split(columns, names, rows, index)
     if "split" not in columns:
-        return Source(path.stem, found, three_ways(whole, fractions, split_seed), left_out)
+        return Source(path.stem, found, three_ways(whole, fractions, seed), left_out)
     parts = rows_by_split([columns["split"][i] for i in rows], whole.names, column=split)
-    splits = with_validation({key: whole.take(part) for key, part in parts.items()}, None, fraction, split_seed)
-    return Source(path.stem, found, splits, left_out)
+    splits = {key: whole.take(part) for key, part in parts.items()}
+    return Source(path.stem, found, with_validation(splits, None, validation_fraction(fractions), seed), left_out)
 
 
 def _read_splits(
@@ -106,13 +111,16 @@ def _read_splits(
     on_empty: str,
 ) -> tuple[list[str], dict[str, TextSplit], list[tuple[str, str]]]:
     """The classes, the splits and the left-out rows of tables that are the splits."""
+    requested = [(key, column) for key, column in requested if key != "split"]
+    label = dict(requested)["label"]
     splits, left_out, found, index = {}, [], [], {}
     for key, path in tables.items():
-        if key != "train" and not _has_labels(path, dict(requested)["label"]):
-            log.warning("%s: has no column %r of labels and is left out", path, dict(requested)["label"])
-            left_out.append((str(path.relative_to(folder)), "a table without labels"))
+        name = str(path.relative_to(folder))
+        if key != "train" and not _has_labels(path, label):
+            log.warning("%s: has no column %r of labels and is left out", path, label)
+            left_out.append((name, "a table without labels"))
             continue
-        columns, names = _read(path, str(path.relative_to(folder)), requested, optional="")
+        columns, names = _read(path, name, requested, optional="")
         rows, empty = _full_rows(columns, names, requested, on_empty)
         left_out += empty
         if key == "train":
