@@ -56,25 +56,48 @@ def folder(
     root = open_folder(root, "expected one folder of images per class")
     directories = {key: directory.name for key, directory in _split_folders(root).items()}
     if "train" not in directories:
-        files = image_files(root)
-        classes = _class_names(root, "", files, class_depth)
-        if class_depth == 1:
-            _check_no_splits(root, classes, files)
-            _check_several(root, classes, files)
-            _warn_about_inner_folders(root, "", classes, files)
-        _warn_about_a_table(root, "", files)
-        splits = three_ways(_read(root, "", classes, files, class_depth), fractions, split_seed)
-        return Source(root.resolve().name, classes, splits, files.left_out)
+        classes, whole, left_out = _undivided(root, class_depth)
+        return Source(root.resolve().name, classes, three_ways(whole, fractions, split_seed), left_out)
     stated = stated_labels(root, directories)
     if stated is not None:
         directories = {key: name for key, name in directories.items() if name not in (stated.val, stated.unlabelled)}
     files = files_and_rest(root, [*directories.values(), *([stated.val] if stated is not None else [])])
-    classes = _class_names(root, directories["train"], files, class_depth)
+    classes, splits = _read_splits(root, directories, files, class_depth)
+    if stated is not None:
+        names, labels, left_out = stated.select(files.below(stated.folder), classes)
+        splits["val"] = file_samples(root, names, labels)
+        files.left_out.extend(left_out)
+    splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
+    return Source(root.resolve().name, classes, splits, files.left_out)
+
+
+def _undivided(root: Path | Archive, class_depth: int) -> tuple[list[str], Split, list[tuple[str, str]]]:
+    """The classes, the samples and the left-out entries of a folder without folders for the splits."""
+    files = image_files(root)
+    classes = _class_names(root, "", files, class_depth)
     if class_depth == 1:
-        if len(classes) == 1 and (deeper := deeper_classes(directories["train"], files)):
-            raise DataError(f"{root / directories['train']}: {deeper}, likewise in other splits")
-        _warn_about_inner_folders(root, directories["train"], classes, files)
-    _warn_about_a_table(root, directories["train"], files)
+        _check_no_splits(root, classes, files)
+        _check_several(root, classes, files)
+        _warn_about_inner_folders(root, "", classes, files)
+    _warn_about_a_table(root, "", files)
+    return classes, _read(root, "", classes, files, class_depth), files.left_out
+
+
+def _read_splits(
+    root: Path | Archive, directories: dict[str, str], files: ImageFiles, class_depth: int
+) -> tuple[list[str], dict[str, Split]]:
+    """The classes, which are those of train, and the samples of each split.
+
+    Args:
+        directories: split -> the name of its folder.
+    """
+    train = directories["train"]
+    classes = _class_names(root, train, files, class_depth)
+    if class_depth == 1:
+        if len(classes) == 1 and (deeper := deeper_classes(train, files)):
+            raise DataError(f"{root / train}: {deeper}, likewise in other splits")
+        _warn_about_inner_folders(root, train, classes, files)
+    _warn_about_a_table(root, train, files)
     splits = {}
     for key, directory in directories.items():
         found = _class_names(root, directory, files, class_depth) if key != "train" else classes
@@ -82,12 +105,7 @@ def folder(
         splits[key] = _read(root, directory, classes, files, class_depth)
         if len(splits[key]) == 0 and key != "train":
             raise DataError(f"{root / directory}: the {key} folder has 0 images; add images or remove the folder")
-    if stated is not None:
-        names, labels, left_out = stated.select(files.below(stated.folder), classes)
-        splits["val"] = file_samples(root, names, labels)
-        files.left_out.extend(left_out)
-    fraction = validation_fraction(fractions)
-    return Source(root.resolve().name, classes, with_validation(splits, None, fraction, split_seed), files.left_out)
+    return classes, splits
 
 
 def open_folder(root: str | Path, expected: str) -> Path | Archive:
