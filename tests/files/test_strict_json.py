@@ -10,7 +10,7 @@ import pytest
 from vit.cli.terminal import write_json
 from vit.files.strict_json import json_text
 from vit.report.tables import TABLES, JsonTable
-from vit.run.multirun.sweeping import SweptRun, conclude
+from vit.run.multirun.sweep_results import SweptRun, conclude
 from vit.run.records.folder import RunFolder
 
 ROOT = Path(__file__).parents[2] / "vit"

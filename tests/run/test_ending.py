@@ -14,7 +14,7 @@ from vit.exchange.card import best_epoch
 from vit.run.command import main
 from vit.run.config.composing import ConfigError
 from vit.run.finish import find_ending, loss_note
-from vit.run.multirun.sweeping import SweptRun, settings_of, summary
+from vit.run.multirun.sweep_results import SweptRun, settings_of, summary
 from vit.run.parts.trainer import max_time
 from vit.run.records.metrics_table import counted_from_one
 from vit.training import Patience

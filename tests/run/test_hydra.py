@@ -301,7 +301,7 @@ def apart(monkeypatch):
         runs.append(overrides)
         return 0
 
-    monkeypatch.setattr("vit.run.multirun.sweeping.train_in_new_process", train_in_new_process)
+    monkeypatch.setattr("vit.run.multirun.run_of_sweep.train_in_new_process", train_in_new_process)
     return runs
 
 
@@ -347,7 +347,7 @@ def test_interpolations_in_the_folder_of_a_sweep(config, own, apart):
 SWEEP = """
 import json, pathlib, sys
 from vit.run import main
-from vit.run.multirun import sweeping
+from vit.run.multirun import run_of_sweep
 
 def train_in_new_process(overrides):
     folder = pathlib.Path(overrides[-1].removeprefix("run_dir="))
@@ -355,7 +355,7 @@ def train_in_new_process(overrides):
     (folder / "metrics.json").write_text(json.dumps({"test/accuracy": 0.5}))
     return 0
 
-sweeping.train_in_new_process = train_in_new_process
+run_of_sweep.train_in_new_process = train_in_new_process
 assert main(["-m", "seed=1,2", "hydra.sweep.dir=out"]) == 0
 assert not {"torch", "pytorch_lightning"} & sys.modules.keys()
 """
@@ -491,7 +491,7 @@ def test_a_run_that_fails_ends_a_search_as_in_the_manual(rate, numbers, own, apa
         (folder / "metrics.json").write_text('{"val/accuracy": 0.5}')
         return int(failed)
 
-    monkeypatch.setattr("vit.run.multirun.sweeping.train_in_new_process", train_in_new_process)
+    monkeypatch.setattr("vit.run.multirun.run_of_sweep.train_in_new_process", train_in_new_process)
     assert main(["-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1", *rate,
                  "hydra.sweep.dir=out", "recipe.optimizer.lr=interval(0.001,0.01)"]) == 1
     assert [code for _, code, _ in swept(Path("out"))] == [0, 1, 0][:numbers]
@@ -500,11 +500,11 @@ def test_a_run_that_fails_ends_a_search_as_in_the_manual(rate, numbers, own, apa
 
 
 def test_a_stopped_sweep_has_a_table_of_the_runs_before(apart, tmp_path, monkeypatch, capfd):
-    from vit.run.multirun import sweeping
+    from vit.run.multirun import run_of_sweep
 
     monkeypatch.chdir(tmp_path)
-    before = sweeping.train_in_new_process
-    monkeypatch.setattr(sweeping, "train_in_new_process",
+    before = run_of_sweep.train_in_new_process
+    monkeypatch.setattr(run_of_sweep, "train_in_new_process",
                         lambda overrides: 130 if "seed=2" in overrides else before(overrides))
     with pytest.raises(SystemExit, match="130"):
         main(["-m", "seed=0,1,2,3", "hydra.sweep.dir=out"])

@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 import vit
 from tests import commands
 from tests.run.conftest import SMALL, start, table, write_photos, write_questions
+from vit.run.changes_on_resuming import adjusted
 from vit.run.config.composing import ConfigError
 from vit.run.records.reading import read_stored
-from vit.run.resume import adjusted
 
 DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64", "model.depth=1"]
 STEPS = 19  # in an epoch of DIGITS

@@ -2,34 +2,24 @@
 
 import os
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from hydra.core.override_parser.types import Override
 from torch import nn
 
 from vit.files.checkpoints import verify
 from vit.messages import number_of
+from vit.run.changes_on_resuming import CONTROL, adjusted, from_to, keeps_splits
 from vit.run.config.composing import check_complete, data_of_primary
 from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
-from vit.run.config.overrides import ConfigError, override_text, parse, shown, yaml_text
+from vit.run.config.overrides import ConfigError, override_text, parse, shown
 from vit.run.config.without_effect import without_effect
-from vit.run.parts.data_source import LOADING
 from vit.run.processes.launcher import RUN_DIR, first_node
 from vit.run.records.folder import RunFolder, new_path
 from vit.run.records.reading import read_config, unfinished
 from vit.training import newest_valid
 from vit.weights.training_checkpoint import clean_name
-
-CONTROL = ("resume", "run_dir", "runs", "allow_change")  # keys of one command, never recorded
-FREE = (  # keys that a resumed run may change, because they do not affect what the steps before them computed
-    "recipe.epochs", "trainer", "strategy", "logger", "callbacks", "compile", "compile_mode", "name", "task.examples",
-    "task.examples_every", "data.root", "data.path", "data.download", "data.workers", "data.audit_seconds",
-    "data.on_bad_sample", "data.decoder", "data.cache_dir", "data.cache_limit", "calibrate", "report",
-)
-BOUND = ("callbacks.monitor", "callbacks.mode")  # except these, which determine the best epoch
 
 
 @dataclass(frozen=True)
@@ -228,96 +218,6 @@ def check_fits(checkpoint: pathlib.Path, model: nn.Module, epochs: int) -> None:
 def without_weights(checkpoint: pathlib.Path) -> dict:
     """The content of a checkpoint, with tensors on the meta device: only their shapes are read."""
     return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
-
-
-def adjusted(
-    config: dict, overrides: list[str], allowed: Collection[str] = (), composed: Mapping[str, Any] | None = None
-) -> tuple[dict, dict[str, tuple]]:
-    """A stored config with the overrides of this command applied, and key -> (old, new) of each change.
-
-    Args:
-        composed: the config of this command, in which interpolations are resolved, and names and paths are strings.
-
-    Raises:
-        ConfigError: an override changes a group, or changes the results, and `allowed` does not contain its key.
-    """
-    changes, refused, recorded = {}, [], last_of_each_key(config["overrides"])
-    for key, override in last_of_each_key(overrides).items():
-        *nodes, leaf = key.split(".")
-        if key in CONTROL or is_hydra_key(key):
-            continue
-        node = config
-        for name in nodes:
-            node = node.get(name) or {}  # null where the run has dropped a node, such as mixup with data.pack
-        if leaf not in node or isinstance(node[leaf], dict):
-            if override.input_line not in config["overrides"]:
-                raise ConfigError(
-                    f"{override.input_line} cannot change in a resumed run; start a new one with init_from="
-                )
-            continue
-        value = value_of(composed or {}, key, override.value())
-        settled = not is_free(key) or key == "compile" and value == "auto"  # auto has been decided
-        if node[leaf] == value or settled and repeats(override, recorded):
-            continue
-        if nodes[:1] == ["finetune"]:
-            raise ConfigError(
-                f"{override.input_line}: a resumed run cannot change which weights are trained; start a new one with "
-                "init_from="
-            )
-        if nodes[:2] == ["recipe", "optimizer"]:
-            raise ConfigError(
-                f"{override.input_line}: a resumed run has the optimizer of its checkpoint, whose rates and options "
-                "cannot change; leave it out, or start a new run with init_from="
-            )
-        if key == "init_from" and key not in allowed:
-            raise ConfigError(f"{override.input_line} has no effect on a resumed run, which continues from its own "
-                              "weights; leave it out, or leave resume out for a new run")
-        changes[key] = node[leaf], value
-        node[leaf] = value
-        if not is_free(key):
-            refused += [key] * (key not in allowed)
-            config["overrides"] = [
-                each for each in config["overrides"] if each.partition("=")[0] != key] + [override.input_line]
-    if refused:
-        listed = ", ".join(from_to(key, *changes[key]) for key in refused)
-        raise ConfigError(f"this command changes {listed}, and with it the results of the resumed run; leave that out, "
-                          f"or add allow_change={','.join(refused)}")
-    return config, changes
-
-
-def from_to(key: str, old: object, new: object) -> str:
-    """A change for a message: `recipe.mixup from null to 0.2`."""
-    return f"{key} from {yaml_text(old)} to {yaml_text(new)}"
-
-
-def value_of(config: Mapping[str, Any], key: str, default: object) -> object:
-    """The value of a dotted key; the default where the config does not have it."""
-    *nodes, leaf = key.split(".")
-    for name in nodes:
-        config = config.get(name) or {}
-    return config.get(leaf, default)
-
-
-def last_of_each_key(overrides: list[str]) -> dict[str, Override]:
-    """Key -> the last override of it, which is the effective one."""
-    return {override.key_or_group: override for override in parse(overrides)}
-
-
-def repeats(override: Override, recorded: dict[str, Override]) -> bool:
-    """Whether the run was started with this override; its config has the resolved value (of `auto`, for instance)."""
-    key = override.key_or_group
-    return key in recorded and recorded[key].value() == override.value()
-
-
-def is_free(key: str) -> bool:
-    """Whether a resumed run may change this key without `allow_change`."""
-    return key not in BOUND and any(key == free or key.startswith(f"{free}.") for free in FREE)
-
-
-def keeps_splits(changes: Collection[str]) -> bool:
-    """Whether the recorded splits apply: no changed key affects which samples the data set has."""
-    keys = [key for key in changes if key.startswith("data.") and not is_free(key)]
-    return all(key.split(".")[1] in LOADING for key in keys)
 
 
 def is_main_process() -> bool:

@@ -11,6 +11,7 @@ from vit.files.strict_json import json_text
 from vit.messages import number_of
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
 from vit.report.logged_values import read_curves
+from vit.run.changes_on_resuming import CONTROL
 from vit.run.config.composing import ConfigError, check_complete, compose, resolve
 from vit.run.config.hydra_interface import hydra_overrides
 from vit.run.config.overrides import override_text, parse, shown
@@ -21,7 +22,7 @@ from vit.run.processes.separate_process import STOPPED, train_in_new_process
 from vit.run.records.folder import COMPARISON, check_contents, new_path, read_metrics
 from vit.run.records.reading import read_stored
 from vit.run.result import Run
-from vit.run.resume import CONTROL, to_record
+from vit.run.resume import to_record
 from vit.training import Interrupted
 
 log = logging.getLogger("vit")

@@ -14,7 +14,7 @@ from vit.run.console import console
 from vit.run.multirun.compare import conclude, raise_failed, train_all
 from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
-from vit.run.multirun.sweeping import SweptRun, summary
+from vit.run.multirun.sweep_results import SweptRun, summary
 from vit.run.parts.data_source import build_source, data_overrides
 from vit.run.records.folder import read_metrics
 from vit.run.records.members import CROSS_VALIDATION, HELD_OUT

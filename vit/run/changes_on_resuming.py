@@ -1,0 +1,135 @@
+"""Which keys of its config a resumed run may change, and the stored config with these changes."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+
+from vit.run.config.hydra_interface import is_hydra_key
+from vit.run.config.overrides import ConfigError, parse, yaml_text
+from vit.run.parts.data_source import LOADING
+
+CONTROL = ("resume", "run_dir", "runs", "allow_change")  # keys of one command, never recorded
+FREE = (  # keys that a resumed run may change, because they do not affect what the steps before them computed
+    "recipe.epochs", "trainer", "strategy", "logger", "callbacks", "compile", "compile_mode", "name", "task.examples",
+    "task.examples_every", "data.root", "data.path", "data.download", "data.workers", "data.audit_seconds",
+    "data.on_bad_sample", "data.decoder", "data.cache_dir", "data.cache_limit", "calibrate", "report",
+)
+BOUND = ("callbacks.monitor", "callbacks.mode")  # except these, which determine the best epoch
+
+
+def adjusted(
+    config: dict, overrides: list[str], allowed: Collection[str] = (), composed: Mapping[str, Any] | None = None
+) -> tuple[dict, dict[str, tuple]]:
+    """A stored config with the overrides of this command applied, and key -> (old, new) of each change.
+
+    Args:
+        composed: the config of this command, in which interpolations are resolved, and names and paths are strings.
+
+    Raises:
+        ConfigError: an override changes a group, or changes the results, and `allowed` does not contain its key.
+    """
+    changes, recorded = {}, last_of_each_key(config["overrides"])
+    for key, override in last_of_each_key(overrides).items():
+        if key in CONTROL or is_hydra_key(key):
+            continue
+        node, leaf = node_of(config, key)
+        if leaf not in node or isinstance(node[leaf], dict):
+            check_recorded(override, config["overrides"])
+            continue
+        value = value_of(composed or {}, key, override.value())
+        settled = not is_free(key) or key == "compile" and value == "auto"  # auto has been decided
+        if node[leaf] == value or settled and repeats(override, recorded):
+            continue
+        check_can_change(override, allowed)
+        changes[key] = node[leaf], value
+        node[leaf] = value
+        if not is_free(key):
+            others = [each for each in config["overrides"] if each.partition("=")[0] != key]
+            config["overrides"] = [*others, override.input_line]
+    check_allowed(changes, allowed)
+    return config, changes
+
+
+def check_recorded(override: Override, recorded: Collection[str]) -> None:
+    """Checks that an override of a group or node is among those of the run, which cannot change it.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if override.input_line not in recorded:
+        raise ConfigError(f"{override.input_line} cannot change in a resumed run; start a new one with init_from=")
+
+
+def check_can_change(override: Override, allowed: Collection[str]) -> None:
+    """Checks that the changed key has an effect on a resumed run.
+
+    Raises:
+        ConfigError: it is settled by the checkpoint.
+    """
+    key, text = override.key_or_group, override.input_line
+    if key.startswith("finetune."):
+        raise ConfigError(f"{text}: a resumed run cannot change which weights are trained; start a new one with "
+                          "init_from=")
+    if key.startswith("recipe.optimizer."):
+        raise ConfigError(f"{text}: a resumed run has the optimizer of its checkpoint, whose rates and options cannot "
+                          "change; leave it out, or start a new run with init_from=")
+    if key == "init_from" and key not in allowed:
+        raise ConfigError(f"{text} has no effect on a resumed run, which continues from its own weights; leave it out, "
+                          "or leave resume out for a new run")
+
+
+def check_allowed(changes: Mapping[str, tuple], allowed: Collection[str]) -> None:
+    """Checks that the changes do not affect the results, or are allowed.
+
+    Raises:
+        ConfigError: names the changes that do.
+    """
+    refused = [key for key in changes if not is_free(key) and key not in allowed]
+    if refused:
+        listed = ", ".join(from_to(key, *changes[key]) for key in refused)
+        raise ConfigError(f"this command changes {listed}, and with it the results of the resumed run; leave that out, "
+                          f"or add allow_change={','.join(refused)}")
+
+
+def from_to(key: str, old: object, new: object) -> str:
+    """A change for a message: `recipe.mixup from null to 0.2`."""
+    return f"{key} from {yaml_text(old)} to {yaml_text(new)}"
+
+
+def node_of(config: Mapping[str, Any], key: str) -> tuple[Any, str]:
+    """The node of a dotted key, and the last part of the key. A node that the run has dropped, such as mixup with
+    `data.pack`, is empty.
+    """
+    *nodes, leaf = key.split(".")
+    for name in nodes:
+        config = config.get(name) or {}
+    return config, leaf
+
+
+def value_of(config: Mapping[str, Any], key: str, default: object) -> object:
+    """The value of a dotted key; the default where the config does not have it."""
+    node, leaf = node_of(config, key)
+    return node.get(leaf, default)
+
+
+def last_of_each_key(overrides: list[str]) -> dict[str, Override]:
+    """Key -> the last override of it, which is the effective one."""
+    return {override.key_or_group: override for override in parse(overrides)}
+
+
+def repeats(override: Override, recorded: dict[str, Override]) -> bool:
+    """Whether the run was started with this override; its config has the resolved value (of `auto`, for instance)."""
+    key = override.key_or_group
+    return key in recorded and recorded[key].value() == override.value()
+
+
+def is_free(key: str) -> bool:
+    """Whether a resumed run may change this key without `allow_change`."""
+    return key not in BOUND and any(key == free or key.startswith(f"{free}.") for free in FREE)
+
+
+def keeps_splits(changes: Collection[str]) -> bool:
+    """Whether the recorded splits apply: no changed key affects which samples the data set has."""
+    keys = [key for key in changes if key.startswith("data.") and not is_free(key)]
+    return all(key.split(".")[1] in LOADING for key in keys)

@@ -1,0 +1,86 @@
+"""One run of a sweep, in its own process."""
+
+import math
+import pathlib
+import shlex
+
+from hydra.core.hydra_config import HydraConfig
+
+from vit.run.config.composing import compose, resolve
+from vit.run.config.overrides import override_text
+from vit.run.multirun.searching import check_direction
+from vit.run.multirun.sweep_results import FailedRun, write_record
+from vit.run.processes.separate_process import STOPPED, train_in_new_process
+
+
+def run_one_of_sweep(
+    folder: pathlib.Path, inside: bool, carried: list[str], total: int | None, searching: bool = False
+) -> float:
+    """One run of a sweep, in its own process; returns the monitored metric of its best epoch, for the sweeper.
+
+    Args:
+        inside: whether the run folder is within that of the sweep.
+        carried: overrides of Hydra's own settings that every run needs.
+        total: number of runs of the sweep, if it is known.
+        searching: whether a sweeper searches by the metric.
+
+    Raises:
+        SystemExit: the run was stopped by a signal, with its exit code.
+        FailedRun: the run failed in a search. Otherwise its metric is NaN, and the sweep goes on.
+    """
+    from vit.run.records.folder import METRICS, new_path, read_metrics
+
+    hydra = HydraConfig.get()
+    origin, here = pathlib.Path(hydra.runtime.cwd), pathlib.Path.cwd()  # they differ with hydra.job.chdir
+    overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
+    name = str(number) if hydra.sweep.subdir == "." else str(hydra.sweep.subdir)
+    print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}", flush=True)
+    config = resolve(compose(overrides))
+    check_direction(hydra.sweeper, config)
+    if here != origin:
+        folder, config["runs"] = origin / folder, str(origin / config["runs"])
+    named = folder_of_command(config)
+    path = named or (folder / name if inside else unfinished(config, overrides) or new_path(config))
+    if config["resume"] == "auto" and is_finished(path, overrides):
+        print(f"{path} is finished", flush=True)
+        code = 0
+    else:
+        code = train_in_new_process(overrides if named else [*overrides, override_text("run_dir", str(path))])
+    if code in STOPPED:
+        raise SystemExit(code)
+    has_metrics = code == 0 and (path.expanduser() / METRICS).is_file()  # a comparison has them in its runs
+    metrics = read_metrics(path) if has_metrics else {}
+    recorded = path if here == origin else here / path.expanduser()
+    write_record(folder, number, {"folder": str(recorded), "overrides": overrides, "exit_code": code,
+                                  "metrics": metrics})
+    monitor = config["callbacks"]["monitor"]
+    if searching and monitor not in metrics:
+        raise FailedRun(f"run {number + 1} " + (f"failed with exit code {code}" if code else f"has no {monitor}"))
+    return metrics.get(monitor, math.nan)
+
+
+def folder_of_command(config: dict) -> pathlib.Path | None:
+    """The folder that `run_dir` or `resume` of the command names; None where the sweep chooses it."""
+    named = config["run_dir"] or (None if config["resume"] == "auto" else config["resume"])
+    return pathlib.Path(named) if named else None
+
+
+def unfinished(config: dict, overrides: list[str]) -> pathlib.Path | None:
+    """The run that `resume=auto` continues, which is in no folder of a sweep; None without one."""
+    if config["resume"] != "auto":
+        return None
+    from vit.run import resume  # loads torch
+
+    return resume.find_resumable({**config, "overrides": resume.recorded(overrides)}, resume.to_record(overrides))
+
+
+def is_finished(path: pathlib.Path, overrides: list[str]) -> bool:
+    """Whether this is the folder of a finished run with these overrides."""
+    from vit.run.records.folder import RunFolder
+
+    if not RunFolder(path, main=False).finished:
+        return False
+    from vit.run import resume  # loads torch
+    from vit.run.records.reading import read_config
+
+    return read_config(path, overrides)["overrides"] == resume.recorded(overrides)

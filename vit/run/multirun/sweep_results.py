@@ -1,0 +1,187 @@
+"""The results of a sweep: `sweep.json`, `sweep.csv` and a table of mean and deviation over the seeds."""
+
+import contextlib
+import csv
+import json
+import math
+import pathlib
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+
+from vit.run.config.overrides import parse
+from vit.training.monitoring.metric_direction import mode_of
+
+HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first available one is in the table
+REPEATED = "seed"  # runs that differ only in it are repetitions of one setting
+
+
+class FailedRun(RuntimeError):
+    """A run of a search failed, or has no monitored metric; the sweeper decides whether the search goes on."""
+
+
+@dataclass(frozen=True)
+class SweptRun:
+    """One run of a sweep; `settings` are the values of the keys that the sweep varies."""
+
+    folder: str
+    settings: dict[str, str]
+    exit_code: int
+    metrics: dict = field(default_factory=dict)
+
+    @property
+    def setting(self) -> dict[str, str]:
+        """The settings without the seed."""
+        return {key: value for key, value in self.settings.items() if key != REPEATED}
+
+
+@contextlib.contextmanager
+def gathered(folder: pathlib.Path, improved: str | None = None, further: str = "") -> Iterator[list[int]]:
+    """Context manager: at its end the records of the runs are collected in `sweep.json`, and their table is printed.
+    Yields a list that then has their exit codes. A run that fails and ends a search is printed as an error.
+
+    Args:
+        improved: the metric that a search improved.
+        further: how a search goes on after such a run.
+    """
+    codes: list[int] = []
+    failure = None
+    try:
+        yield codes
+    except FailedRun as error:
+        failure = error
+    finally:  # also after a stop signal, and for a sweeper without any result
+        codes += gather(folder, improved)
+    if failure is not None:
+        print(f"error: {failure}, which ended the search{further}", file=sys.stderr)
+
+
+def write_record(folder: pathlib.Path, number: int, record: dict) -> None:
+    """Write what `gather` reads of one run: its `folder`, `overrides`, `exit_code` and `metrics`."""
+    from vit.files.strict_json import json_text
+
+    (folder / f"job_{number}.json").write_text(json_text(record), encoding="utf-8")
+
+
+def gather(folder: pathlib.Path, improved: str | None = None) -> list[int]:
+    """Collect the records of the runs in `sweep.json`, print their table, and return their exit codes. Without a record
+    nothing is written.
+
+    Args:
+        improved: the metric that a search improved.
+    """
+    files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
+    if not files:
+        return []
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    varied = settings_of([record["overrides"] for record in records])
+    conclude([run for record, settings in zip(records, varied, strict=True) for run in swept_runs(record, settings)],
+             folder, improved)
+    for file in files:
+        file.unlink()
+    return [record["exit_code"] for record in records]
+
+
+def swept_runs(record: dict, settings: dict[str, str]) -> list[SweptRun]:
+    """The run of a record; of a comparison all of its runs, whose names are the setting `compare`."""
+    from vit.run.records.folder import COMPARISON, read_metrics
+
+    folder = pathlib.Path(record["folder"])
+    if record["exit_code"] == 0 and (folder / COMPARISON).is_file():
+        names = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["runs"]
+        return [SweptRun(str(folder / name), settings | {"compare": name}, 0, read_metrics(folder / name))
+                for name in names]
+    return [SweptRun(record["folder"], settings, record["exit_code"], record["metrics"])]
+
+
+def settings_of(jobs: list[list[str]]) -> list[dict[str, str]]:
+    """For each job the values of the keys whose values differ between jobs."""
+    values = [{override.key_or_group: override.input_line.partition("=")[2] for override in parse(overrides)}
+              for overrides in jobs]
+    keys = [key for key in values[0] if len({each.get(key) for each in values}) > 1]
+    return [{key: each[key] for key in keys if key in each} for each in values]
+
+
+def conclude(runs: list[SweptRun], folder: pathlib.Path, improved: str | None = None) -> None:
+    """Write `sweep.json` and `sweep.csv` and print the table; that of a search has the best setting first."""
+    from vit.files.strict_json import json_text
+
+    rows = summary(runs) if improved is None else best_first(summary(runs), improved)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"runs": [asdict(run) for run in runs], "settings": rows}
+    (folder / "sweep.json").write_text(json_text(content) + "\n", encoding="utf-8")
+    with open(folder / "sweep.csv", "w", newline="", encoding="utf-8") as file:
+        lines = [{"run": run.folder, **run.settings, "exit_code": run.exit_code, **run.metrics} for run in runs]
+        table = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)))
+        table.writeheader()
+        table.writerows(lines)
+    show(rows, folder, improved)
+
+
+def best_first(rows: list[dict], metric: str) -> list[dict]:
+    """The rows in the order of a metric; those without it last."""
+    sign = -1 if mode_of(metric) == "max" else 1
+    return sorted(rows, key=lambda row: sign * row["mean"].get(metric, sign * math.inf))
+
+
+def summary(runs: list[SweptRun]) -> list[dict]:
+    """For each setting: the number of runs and of failed ones, and the mean and sample deviation of each metric."""
+    groups: dict[tuple, list[SweptRun]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.setting.items()), []).append(run)
+    rows = []
+    for setting, group in groups.items():
+        finished = [run.metrics for run in group if run.metrics]
+        names = [name for name in (finished[0] if finished else {}) if is_metric(name, finished)]
+        values = {name: [each[name] for each in finished] for name in names}
+        rows.append({
+            "setting": dict(setting), "runs": len(group), "failed": sum(run.exit_code != 0 for run in group),
+            "mean": {name: statistics.fmean(numbers) for name, numbers in values.items()},
+            "deviation": {name: statistics.stdev(v) if len(v) > 1 else None for name, v in values.items()},
+        })
+    return rows
+
+
+def is_metric(name: str, finished: list[dict]) -> bool:
+    """Whether this is a metric of val or test that is a finite number in all finished runs."""
+    numbers = [each.get(name) for each in finished]
+    return name.startswith(("test/", "val/")) and all(
+        isinstance(number, int | float) and math.isfinite(number) for number in numbers
+    )
+
+
+def show(rows: list[dict], folder: pathlib.Path, improved: str | None = None) -> None:
+    """Print a row per setting: mean ± deviation of the first of `HEADLINES`, or of the metric that a search
+    improved, because the test metric of a setting that was chosen by it would be optimistic.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    from vit.run.console import console
+
+    known = [name for row in rows for name in row["mean"]]
+    preferred = (f"{split}/{name}" for name in HEADLINES for split in ("test", "val"))
+    name = improved if improved in known else next((each for each in preferred if each in known), "")
+    table = Table(box=SIMPLE_HEAD, title="Sweep", title_justify="left", title_style="bold")
+    table.add_column("setting", overflow="fold")
+    for heading in ("runs", name.replace("/", " ") or "result"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        setting = ", ".join(f"{key}={value}" for key, value in row["setting"].items()) or "all"
+        failed = f" ({row['failed']} failed)" if row["failed"] else ""
+        table.add_row(escape(setting), f"{row['runs']}{failed}", mean_and_deviation(row, name))
+    console.print(table)
+    console.print(f"  {folder / 'sweep.json'}, sweep.csv", markup=False, highlight=False, soft_wrap=True)
+
+
+def mean_and_deviation(row: dict, name: str) -> str:
+    """`93.25 ± 1.10 %`; rates are in percent, losses are not."""
+    if name not in row["mean"]:
+        return "none"
+    mean, deviation = row["mean"][name], row["deviation"][name]
+    scale, unit = (1, "") if name.endswith("/loss") else (100, " %")
+    digits = 4 if scale == 1 else 2
+    plus_minus = "" if deviation is None else f" ± {deviation * scale:.{digits}f}"
+    return f"{mean * scale:.{digits}f}{plus_minus}{unit}"
