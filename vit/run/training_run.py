@@ -19,6 +19,7 @@ from vit.run.jobs import Job, build_job, check_job
 from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode, start_compile_workers
 from vit.run.parts.devices import Devices, deterministic_algorithms, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
+from vit.run.parts.hyperparameters import log_config
 from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
@@ -140,6 +141,8 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
             elif config["compile"]:
                 job.model.compile(mode=compile_mode(config))  # in place, which does not change parameter names
             job.batches.timeout = check_timeout(config["trainer"])
+            if main and trainer.loggers:
+                log_config(job.config, folder, trainer)
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
         from vit.run.finish import finish  # loads Matplotlib, which the first step does not wait for
 

@@ -1,0 +1,75 @@
+"""The config of a run as the hyperparameters of its loggers."""
+
+import logging
+from collections.abc import Iterator
+
+from pytorch_lightning import Trainer
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
+
+from vit.run.config.overrides import ConfigError, yaml_text
+from vit.run.records.folder import CONFIG, RunFolder
+
+log = logging.getLogger("vit")
+
+RUN_ID = {"MLFlowLogger": "run_id", "WandbLogger": "id"}  # the option that continues a run of the tracker
+LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "overrides", "resume", "resumed", "run_dir",
+            "runs")  # not settings of the training
+
+
+def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
+    """Gives the config to every logger as hyperparameters; what a logger cannot store is a warning. The ids of the runs
+    of MLflow and W&B become part of the recorded config, so that a resumed run continues them.
+
+    Raises:
+        ConfigError: the tracker does not have the run that a resumed run continues.
+    """
+    values = dict(flat({key: value for key, value in config.items() if key not in LEFT_OUT}))
+    nodes = {key: node for key, node in config["logger"].items() if node is not None}
+    ids = {}
+    for (key, node), logger in zip(nodes.items(), trainer.loggers, strict=True):
+        if option := RUN_ID.get(node["_target_"].rpartition(".")[2]):
+            ids[key] = {**node, option: run_id(logger, f"logger.{key}.{option}", node.get(option))}
+        try:
+            log_values(logger, values, config["callbacks"]["monitor"])
+        except Exception as error:  # each tracker has its own limits and errors
+            log.warning("logger.%s has not stored all of the config (%s)", key, one_line(error))
+    if ids:
+        folder.write(CONFIG, {**config, "logger": {**config["logger"], **ids}})
+
+
+def run_id(logger: Logger, key: str, former: str | None) -> str | None:
+    """The id of the run of the tracker, which is begun or continued here."""
+    try:
+        _ = logger.experiment
+    except Exception as error:
+        if former is None:
+            raise
+        raise ConfigError(f"{key}={former}: the tracker cannot continue this run ({one_line(error)}); ++{key}=null "
+                          "begins another one") from None
+    return logger.version
+
+
+def log_values(logger: Logger, values: dict, monitor: str) -> None:
+    """TensorBoard gets the name of the monitored metric, whose values it then shows beside the hyperparameters, in
+    place of Lightning's `hp_metric` of -1.
+    """
+    if not isinstance(logger, TensorBoardLogger):
+        return logger.log_hyperparams(values)
+    from torch.utils.tensorboard.summary import hparams
+
+    logger.log_hyperparams(values, {})
+    for summary in hparams(values, {monitor: 0.0})[:2]:  # the third one would say that the run has succeeded
+        logger.experiment.file_writer.add_summary(summary)
+
+
+def flat(node: dict, prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
+    """(dotted key, value) of nested nodes; null and lists as in an override, which all loggers can store."""
+    for key, value in node.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, int | float | str) else yaml_text(value)
+
+
+def one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
