@@ -102,7 +102,7 @@ class Interleaved:
 Pairs = type[RotateHalf] | type[Interleaved]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # torch.compile of torch 2.10 cannot create frozen ones
 class Rotation:
     """Rotates the channel pairs of queries or keys by angles that depend on the position: `rotation(q)`.
 
