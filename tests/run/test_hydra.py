@@ -512,6 +512,43 @@ def test_a_stopped_sweep_has_a_table_of_the_runs_before(apart, tmp_path, monkeyp
     assert "50.00 ± 0.00 %" in capfd.readouterr().out
 
 
+def test_a_search_without_the_monitored_metric_fails(own, apart, capfd):
+    assert main(["-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=1", "seed=range(0,9)",
+                 "hydra.sweep.dir=out"]) == 1
+    assert [code for _, code, _ in swept(Path("out"))] == [0]
+    assert "error: run 1 has no val/accuracy, which ended the search" in capfd.readouterr().err
+
+
+def test_a_sweep_in_the_folder_of_one_that_was_killed(own, apart):
+    """The records that the killed sweep left are not among its results."""
+    Path("out").mkdir()
+    record = {"folder": "out/7", "overrides": ["seed=7"], "exit_code": 1, "metrics": {}}
+    Path("out/.sweep_run_7.json").write_text(json.dumps(record))
+    assert main(["-m", "seed=1,2", "hydra.sweep.dir=out"]) == 0
+    assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "1"}, {"seed": "2"}]
+    assert {item.name for item in Path("out").iterdir()} == {"0", "1", "multirun.yaml", "sweep.json", "sweep.csv"}
+
+
+def test_the_folder_of_a_sweep_in_the_home_folder(own, apart, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert main(["-m", "seed=1,2", "hydra.sweep.dir='~/out'"]) == 0
+    folder = tmp_path / "home" / "out"
+    assert [path for *_, path in swept(folder)] == [folder / "0", folder / "1"]
+    assert not Path("~").exists()
+
+
+def test_a_sweep_over_runs_and_checkpoints_to_resume(own, monkeypatch):
+    """The results are those of the folders of these runs."""
+    monkeypatch.setattr("vit.run.multirun.run_of_sweep.train_in_new_process", lambda overrides: 0)
+    for name in "ab":
+        Path(name, "checkpoints").mkdir(parents=True)
+        Path(name, "checkpoints", "last.ckpt").touch()
+        Path(name, "metrics.json").write_text('{"test/accuracy": 0.5}')
+    assert main(["-m", "resume=a,b/checkpoints/last.ckpt", "hydra.sweep.dir=out"]) == 0
+    runs = json.loads(Path("out/sweep.json").read_text())["runs"]
+    assert [(run["folder"], run["metrics"]) for run in runs] == [(name, {"test/accuracy": 0.5}) for name in "ab"]
+
+
 def test_the_sweeper_that_a_config_selects_searches(own, apart, capfd):
     """The table of the search is that of the monitored metric, and a wrong direction is an error before the start."""
     sweeper = {"direction": "maximize", "n_trials": 2, "n_jobs": 1, "params": {"seed": "range(0,9)"}}

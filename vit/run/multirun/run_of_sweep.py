@@ -60,9 +60,11 @@ def run_one_of_sweep(
 
 
 def folder_of_command(config: dict) -> pathlib.Path | None:
-    """The folder that `run_dir` or `resume` of the command names; None where the sweep chooses it."""
-    named = config["run_dir"] or (None if config["resume"] == "auto" else config["resume"])
-    return pathlib.Path(named) if named else None
+    """The folder of the run or checkpoint that `resume` names, else `run_dir`; None where the sweep chooses it."""
+    resumed = pathlib.Path(config["resume"]) if config["resume"] and config["resume"] != "auto" else None
+    if resumed is not None:
+        return resumed.parent.parent if resumed.is_file() else resumed
+    return pathlib.Path(config["run_dir"]) if config["run_dir"] else None
 
 
 def unfinished(config: dict, overrides: list[str]) -> pathlib.Path | None:

@@ -14,6 +14,7 @@ from vit.run.config.overrides import parse
 from vit.training.monitoring.metric_direction import mode_of
 
 HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first available one is in the table
+RECORD = ".sweep_run_{}.json"  # a file per run, until the sweep ends
 REPEATED = "seed"  # runs that differ only in it are repetitions of one setting
 
 
@@ -39,12 +40,14 @@ class SweptRun:
 @contextlib.contextmanager
 def gathered(folder: pathlib.Path, improved: str | None = None, further: str = "") -> Iterator[list[int]]:
     """Context manager: at its end the records of the runs are collected in `sweep.json`, and their table is printed.
-    Yields a list that then has their exit codes. A run that fails and ends a search is printed as an error.
+    Yields a list that then has their exit codes. A run that fails and ends a search is printed as an error, with exit
+    code 1 if the run itself has none.
 
     Args:
         improved: the metric that a search improved.
         further: how a search goes on after such a run.
     """
+    remove_records(folder)
     codes: list[int] = []
     failure = None
     try:
@@ -55,13 +58,25 @@ def gathered(folder: pathlib.Path, improved: str | None = None, further: str = "
         codes += gather(folder, improved)
     if failure is not None:
         print(f"error: {failure}, which ended the search{further}", file=sys.stderr)
+        codes += [] if any(codes) else [1]
 
 
 def write_record(folder: pathlib.Path, number: int, record: dict) -> None:
     """Write what `gather` reads of one run: its `folder`, `overrides`, `exit_code` and `metrics`."""
     from vit.files.strict_json import json_text
 
-    (folder / f"job_{number}.json").write_text(json_text(record), encoding="utf-8")
+    (folder / RECORD.format(number)).write_text(json_text(record), encoding="utf-8")
+
+
+def remove_records(folder: pathlib.Path) -> None:
+    """Remove the records of the runs, also those of a sweep in the same folder that was killed."""
+    for file in records_in(folder):
+        file.unlink()
+
+
+def records_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The records of the runs, in the order of their numbers."""
+    return sorted(folder.glob(RECORD.format("*")), key=lambda file: int(file.stem.rpartition("_")[2]))
 
 
 def gather(folder: pathlib.Path, improved: str | None = None) -> list[int]:
@@ -71,15 +86,13 @@ def gather(folder: pathlib.Path, improved: str | None = None) -> list[int]:
     Args:
         improved: the metric that a search improved.
     """
-    files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
-    if not files:
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in records_in(folder)]
+    if not records:
         return []
-    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     varied = settings_of([record["overrides"] for record in records])
     conclude([run for record, settings in zip(records, varied, strict=True) for run in swept_runs(record, settings)],
              folder, improved)
-    for file in files:
-        file.unlink()
+    remove_records(folder)
     return [record["exit_code"] for record in records]
 
 

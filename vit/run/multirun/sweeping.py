@@ -108,7 +108,7 @@ def folder_of_sweep(hydra: DictConfig, config: dict) -> tuple[pathlib.Path, bool
         own = hydra.sweep.dir
     except CONFIG_ERRORS as error:
         raise ConfigError(f"{SWEEP_FOLDER}: {explained(error)}") from None
-    folder = pathlib.Path(own) if own else new_path({**config, "run_dir": None}, suffix="_sweep")
+    folder = pathlib.Path(own).expanduser() if own else new_path({**config, "run_dir": None}, suffix="_sweep")
     return folder, bool(own) or not is_numbered(hydra)
 
 
