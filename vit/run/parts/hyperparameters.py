@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pytorch_lightning import Trainer
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
+from vit.messages import one_line
 from vit.run.config.overrides import ConfigError, yaml_text
 from vit.run.records.folder import CONFIG, RunFolder
 
@@ -38,7 +39,11 @@ def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
 
 
 def run_id(logger: Logger, key: str, former: str | None) -> str | None:
-    """The id of the run of the tracker, which is begun or continued here."""
+    """The id of the run of the tracker, which is begun or continued here.
+
+    Raises:
+        ConfigError: the tracker does not have the run `former`.
+    """
     try:
         _ = logger.experiment
     except Exception as error:
@@ -69,7 +74,3 @@ def flat(node: dict, prefix: str = "") -> Iterator[tuple[str, bool | int | float
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value if isinstance(value, int | float | str) else yaml_text(value)
-
-
-def one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
