@@ -65,7 +65,8 @@ def hydra_text(value: object) -> str:
 
 
 def in_hydra_quotes(text: str) -> str:
-    """The text in quotes of Hydra's grammar, in which only a backslash before a quote is special."""
+    """The text in quotes of Hydra's grammar, in which a backslash before a quote is special, without interpolations."""
+    text = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", text)
     return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
 

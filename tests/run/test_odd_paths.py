@@ -8,8 +8,9 @@ from PIL import Image
 
 import vit
 from vit.cli import main
+from vit.messages import override_for_shell
 from vit.run.config.composing import compose, resolve
-from vit.run.config.overrides import shown
+from vit.run.config.overrides import parse
 from vit.run.multirun.compare import find_plan
 
 SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=csv", "report=false", "calibrate=none",
@@ -27,7 +28,7 @@ def test_a_run_with_unusual_names(tmp_path, capfd):
     tested = (path / "splits" / "test.tsv").read_text(encoding="utf-8").splitlines()
     assert run.path == path and run.metrics["test/images"] == len(tested) > 0
     printed = next(line for line in capfd.readouterr().out.splitlines() if "Next:" in line).partition("Next: ")[2]
-    assert subprocess.run(["bash", "-c", f"cd {shlex.quote(str(tmp_path))} && {printed}"]).returncode == 0
+    assert subprocess.run(["bash", "-c", printed]).returncode == 0
     assert main(["evaluate", str(path)]) == 0  # on the data that the run recorded
     assert main(["audit", "data=folder", f"data.root={root}"]) == 0
 
@@ -36,4 +37,5 @@ def test_a_comparison_with_unusual_names(tmp_path):
     overrides = ["compare={a: ['model=tiny'], b: ['model=small']}", f"run_dir={tmp_path}/it's (1)"]
     folder, plan = find_plan(resolve(compose(overrides)), overrides)
     assert folder == tmp_path / "it's (1)" and list(plan["runs"]) == ["a", "b"]
-    assert shlex.split(shown("resume", folder)) == [f"resume={folder}"]
+    (override,) = parse(shlex.split(override_for_shell("resume", folder)))
+    assert override.value() == str(folder)

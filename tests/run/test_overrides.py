@@ -7,8 +7,9 @@ import pytest
 
 from vit.cli import main
 from vit.exchange.private_paths import PATH_KEYS
+from vit.messages import override_for_shell
 from vit.run.config.composing import compose, resolve
-from vit.run.config.overrides import ConfigError, override_text, parse, shown, sweep
+from vit.run.config.overrides import ConfigError, override_text, parse, sweep
 
 NAMES = [
     "a (1)", "it's", "R&D", "été", "a,b", "[x]", "{x}", "k=v", "a b ", " a", 'say "hi"', "C:\\photos\\new", "tail\\",
@@ -40,7 +41,8 @@ def test_a_path_is_literal(name):
 @pytest.mark.parametrize("name", [*NAMES, "R${D}", "\\${x}", "a\\\\${y", "null", "'a'", '"a"', "choice(a)", "'a','b'"])
 def test_printed_overrides_are_parsed_back(name):
     """Also names that Hydra gives a meaning to, through bash and through a config."""
-    pasted = subprocess.run(["bash", "-c", f"printf %s {shown('data.root', name)}"], capture_output=True, text=True)
+    command = f"printf %s {override_for_shell('data.root', name)}"
+    pasted = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert resolve(compose(["data=folder", pasted.stdout]))["data"]["root"] == name
     assert resolve(compose(["data=folder", override_text("data.root", name)]))["data"]["root"] == name
 
@@ -49,7 +51,7 @@ def test_plain_paths_are_printed_plainly():
     for path in ("runs/a (1)", "/data/été", "it's", "C:\\x"):
         assert override_text("resume", path) == f"resume={path}"
     assert override_text("data.revision", "a=b") == "data.revision='a=b'"
-    assert shown("resume", "runs/x") == "resume=runs/x"
+    assert override_for_shell("resume", "runs/x") == "resume=runs/x"
 
 
 def test_the_home_folder(monkeypatch):

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from vit.files.checkpoints import verify
-from vit.messages import number_of
+from vit.messages import number_of, override_for_shell
 from vit.run.changes_on_resuming import CONTROL, adjusted, from_to, keeps_splits
 from vit.run.config.composing import check_complete, data_of_primary
 from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
-from vit.run.config.overrides import ConfigError, override_text, parse, shown
+from vit.run.config.overrides import ConfigError, override_text, parse
 from vit.run.config.without_effect import without_effect
 from vit.run.processes.launcher import RUN_DIR, first_node
 from vit.run.records.folder import RunFolder, new_path
@@ -212,7 +212,7 @@ def check_fits(checkpoint: pathlib.Path, model: nn.Module, epochs: int) -> None:
         if saved.get(name) != expected.get(name):
             one, other = (shapes.get(name, "missing") for shapes in (saved, expected))
             raise ConfigError(f"resume={checkpoint}: {name} is {one} in the checkpoint and {other} in the model; "
-                              f"{shown('init_from', checkpoint)} loads the tensors that fit")
+                              f"{override_for_shell('init_from', checkpoint)} loads the tensors that fit")
 
 
 def without_weights(checkpoint: pathlib.Path) -> dict:

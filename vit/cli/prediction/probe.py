@@ -1,6 +1,5 @@
 """`vit probe`: features of a frozen model, and the accuracy of simple classifiers on them."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +21,7 @@ from vit.cli.terminal import (
     staged,
     write_json,
 )
-from vit.messages import number_of
+from vit.messages import number_of, override_for_shell
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
@@ -175,7 +174,7 @@ def check_labelled(source: "Source", bundle: "Bundle") -> None:
     if reads == "texts" and not bundle.tokenizers:
         raise ValueError(f"{bundle.path} has no tokenizer of this project, and its token ids are those of another one; "
                          "train a classifier from it, which has a tokenizer of its own, with "
-                         f"{shlex.quote(f'init_from={bundle.path}')}, and probe that")
+                         f"{override_for_shell('init_from', bundle.path)}, and probe that")
 
 
 def embed_paths(featurizer: "Featurizer", paths: list[str], batch_size: int) -> "Embeddings":

@@ -17,7 +17,7 @@ from omegaconf.errors import (
 
 from vit.exchange.private_paths import PATH_KEYS
 from vit.files.strict_json import json_text
-from vit.messages import one_line
+from vit.messages import one_line, override_for_shell
 from vit.other_names import RUN
 from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name, options
 from vit.run.config.hydra_interface import (
@@ -38,7 +38,6 @@ from vit.run.config.overrides import (
     override_text,
     overrides_of_path,
     parse,
-    shown,
     with_current_key,
     with_current_keys,
 )
@@ -298,7 +297,7 @@ def _hint_of_data(override: Override, known: dict, search: tuple[str, ...]) -> s
         return None
     if isinstance(value, str) and (fix := overrides_of_path(value)):
         return f"did you mean {fix}?"
-    shown_value = shown(f"data.{name}", value) if isinstance(value, str) else f"data.{name}=VALUE"
+    shown_value = override_for_shell(f"data.{name}", value) if isinstance(value, str) else f"data.{name}=VALUE"
     listed = ", ".join(f"data={option}" for option in having)
     return f"did you mean {shown_value}, with {'one of ' if len(having) > 1 else ''}{listed}?"
 

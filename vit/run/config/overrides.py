@@ -16,7 +16,7 @@ from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
 from vit.exchange.private_paths import PATH_KEYS
-from vit.messages import in_hydra_quotes, shell_quoted
+from vit.messages import in_hydra_quotes, override_for_shell
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 
@@ -80,13 +80,7 @@ def override_text(key: str, value: str) -> str:
     unquoted = f"{key}={value}"
     if "${" not in value and _parses_to(_literal(unquoted, False), value):
         return unquoted
-    escaped = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", value)  # no interpolation
-    return f"{key}={in_hydra_quotes(escaped)}"
-
-
-def shown(key: str, value: object) -> str:
-    """`key=value` for a message, quoted for a shell."""
-    return shell_quoted(override_text(key, str(value)))
+    return f"{key}={in_hydra_quotes(value)}"
 
 
 def yaml_text(value: object) -> str:
@@ -99,11 +93,11 @@ def overrides_of_path(path: str) -> str | None:
     path = os.path.expanduser(path)
     if os.path.isdir(path):
         is_run = any(os.path.exists(os.path.join(path, name)) for name in ("config.yaml", "config.json"))
-        return None if is_run else f"data=folder {shown('data.root', path)}"
+        return None if is_run else f"data=folder {override_for_shell('data.root', path)}"
     suffix = os.path.splitext(path)[1].lower() if os.path.isfile(path) else ""
     if suffix == ".zip":
-        return f"data=folder {shown('data.root', path)}"
-    return f"data=table {shown('data.path', path)}" if suffix in TABLES else None
+        return f"data=folder {override_for_shell('data.root', path)}"
+    return f"data=table {override_for_shell('data.path', path)}" if suffix in TABLES else None
 
 
 def _parse_override(override: str, multirun: bool) -> Override:

@@ -8,13 +8,13 @@ import shlex
 import yaml
 
 from vit.files.strict_json import json_text
-from vit.messages import number_of
+from vit.messages import number_of, override_for_shell
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
 from vit.report.logged_values import read_curves
 from vit.run.changes_on_resuming import CONTROL
 from vit.run.config.composing import ConfigError, check_complete, compose, resolve
 from vit.run.config.hydra_interface import hydra_overrides
-from vit.run.config.overrides import override_text, parse, shown
+from vit.run.config.overrides import override_text, parse
 from vit.run.config.own_configs import own_configs
 from vit.run.config.targets import TARGET, check_stored
 from vit.run.console import command, console
@@ -103,7 +103,7 @@ def raise_failed(folder: pathlib.Path, failed: list[str]) -> None:
     if failed:
         raise ComparisonError(
             f"{', '.join(failed)} of the comparison failed, see the messages above; when the cause is fixed, "
-            f"{shown('resume', folder)} continues it"
+            f"{override_for_shell('resume', folder)} continues it"
         )
 
 
@@ -141,8 +141,8 @@ def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
     folder = new_path(config)
     if (folder / PLAN).exists():
         raise ConfigError(
-            f"run_dir={folder} already contains a comparison; {shown('resume', folder)} resumes it, or choose another "
-            "run_dir"
+            f"run_dir={folder} already contains a comparison; {override_for_shell('resume', folder)} resumes it, or "
+            "choose another run_dir"
         )
     plan = {"name": config["name"], "overrides": recorded, "runs": runs}
     folder.mkdir(parents=True, exist_ok=True)

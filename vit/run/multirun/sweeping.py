@@ -6,11 +6,11 @@ from collections.abc import Callable
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from vit.messages import number_of
+from vit.messages import number_of, override_for_shell
 from vit.run.config.composing import MODE, ConfigError, compose, prepare_overrides, resolve
 from vit.run.config.groups import with_names_of_globs
 from vit.run.config.hydra_interface import CONFIG_ERRORS, PRIMARY, SEARCH_PATH, compose_with, explained
-from vit.run.config.overrides import override_text, parse, shown, sweep
+from vit.run.config.overrides import override_text, parse, sweep
 from vit.run.multirun.run_of_sweep import run_one_of_sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
 from vit.run.multirun.sweep_results import gathered
@@ -76,8 +76,8 @@ def check_folders(configs: list[dict]) -> None:
     shared = next((path for path in named if named.count(path) > 1), None)
     if shared is not None:
         raise ConfigError(f"run_dir={shared}: {named.count(shared)} of the {number_of(len(configs), 'run')} of -m "
-                          f"would share this folder; give {shown('runs', shared)} instead, below which each run has "
-                          "its own folder")
+                          f"would share this folder; give {override_for_shell('runs', shared)} instead, below which "
+                          "each run has its own folder")
 
 
 def overrides_of_sweep(prepared: list[str], parsed: list[Override]) -> list[str]:
@@ -121,8 +121,8 @@ def check_unused(folder: pathlib.Path, hydra: DictConfig, runs: int) -> None:
     paths = (folder / str(number) for number in range(runs))
     found = next((path for path in paths if RunFolder(path, main=False).used), None)
     if found is not None:
-        raise ConfigError(f"{shown(SWEEP_FOLDER, folder)}: {found} is of an earlier sweep; choose another folder, or "
-                          "add resume=auto to continue a sweep that was stopped, with the same overrides")
+        raise ConfigError(f"{override_for_shell(SWEEP_FOLDER, folder)}: {found} is of an earlier sweep; choose another "
+                          "folder, or add resume=auto to continue a sweep that was stopped, with the same overrides")
 
 
 def is_numbered(hydra: DictConfig) -> bool:

@@ -17,7 +17,8 @@ from vit.files.atomic import CheckpointError, remove_stale_files, write_atomical
 from vit.files.manifest import MANIFEST, Manifest
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
-from vit.run.config.overrides import ConfigError, shown
+from vit.messages import override_for_shell
+from vit.run.config.overrides import ConfigError
 from vit.run.console import LogFile
 
 log = logging.getLogger("vit")
@@ -131,15 +132,15 @@ class RunFolder:
         """
         if not resuming and self.used:
             raise ConfigError(
-                f"run_dir={self.path} already contains a run; {shown('resume', self.path)} resumes it, or choose "
-                "another run_dir"
+                f"run_dir={self.path} already contains a run; {override_for_shell('resume', self.path)} resumes it, "
+                "or choose another run_dir"
             )
         if resuming and self.out_of_time:
             (self.path / "metrics.json").replace(self.path / "metrics_at_max_time.json")
         if resuming and self.finished:
             raise ConfigError(
                 f"resume={self.path}: that run is finished; start from its model with "
-                f"{shown('init_from', self.path)}"
+                f"{override_for_shell('init_from', self.path)}"
             )
         if not resuming and (overwritten := self._overwritten()):
             raise ConfigError(

@@ -13,7 +13,6 @@ from vit.data.splits.recorded import Entry, list_entries
 from vit.messages import number_of, override_for_shell
 from vit.models import EnsembleConfig
 from vit.run.config.composing import ConfigError
-from vit.run.config.overrides import shown
 from vit.run.parts.data_source import data_overrides
 from vit.run.records.folder import CONFIG
 from vit.run.records.members import Origin, members_record
@@ -138,12 +137,7 @@ def _same_splits(record: DataRecord, data: Mapping[str, Any], combined: bool) ->
     keys = [key for key in SPLIT_KEYS if key in record.data and record.data[key] != data.get(key)]
     if not keys or combined:
         return "use other data, or a split that it was not trained on"
-    return f"use its splits with {' '.join(_override(f'data.{key}', record.data[key]) for key in keys)}"
-
-
-def _override(key: str, value: object) -> str:
-    """`key=value`, quoted for a shell."""
-    return shown(key, value) if isinstance(value, str) else override_for_shell(key, value)
+    return f"use its splits with {' '.join(override_for_shell(f'data.{key}', record.data[key]) for key in keys)}"
 
 
 def _warn_without_record(key: str, origin: Origin, source: object, config: Mapping[str, Any]) -> None:

@@ -10,9 +10,9 @@ from typing import TypeVar
 from vit.data import CorpusSource, DataError, PairSource, Source
 from vit.data.quality.equal_copies import warn_about_repeats
 from vit.data.splits.recorded import NEW, Entry, format_rows, list_entries, read_rows, restore_splits
-from vit.messages import agree, number_of
+from vit.messages import agree, number_of, override_for_shell
 from vit.run.config.composing import ConfigError
-from vit.run.config.overrides import shown, yaml_text
+from vit.run.config.overrides import yaml_text
 from vit.run.records.folder import NAMED, RunFolder, check_contents
 from vit.run.records.reading import read_stored
 
@@ -66,7 +66,7 @@ class DataRecord:
             log.info("%s has no fingerprints of its samples, so their contents are not compared", self.path)
         if compared is None:
             self._check_classes(source)
-        fix = f"restore them, or start a new run from its weights with {shown('init_from', self.path)}"
+        fix = f"restore them, or start a new run from its weights with {override_for_shell('init_from', self.path)}"
         restored = restore_splits(source, self.splits, compared, self.left_out, fix)
         new = [name for name, reason in restored.left_out if reason == NEW]
         if new:
@@ -121,7 +121,7 @@ class DataRecord:
         what = f"new: {new[:5]}, gone: {gone[:5]}" if new or gone else f"another order: {classes[:5]}"
         raise DataError(f"{source.name}: its {number_of(len(classes), 'class')} are not the {len(self.classes)} that "
                         f"the run recorded ({what}); restore the data, or start a new run with "
-                        f"{shown('init_from', self.path)}")
+                        f"{override_for_shell('init_from', self.path)}")
 
 
 def write_record(
