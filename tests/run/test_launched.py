@@ -50,7 +50,7 @@ def test_a_rank_starts_no_ranks(tmp_path, monkeypatch):
 def test_another_number_of_processes_than_devices_is_an_error_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="4 on 1 node.s. means 4 process.es., but torchrun started 2"):
+    with pytest.raises(ConfigError, match="4 on 1 machine means 4 processes, but torchrun started 2"):
         vit.train([*ONE_EPOCH, "strategy=ddp", "trainer.devices=4", f"run_dir={tmp_path / 'run'}"])
     assert not (tmp_path / "run").exists()
 
@@ -59,7 +59,7 @@ def test_another_number_of_processes_than_devices_is_an_error_before_the_run(tmp
 def test_one_device_by_default_but_several_processes_is_an_error_before_the_run(tmp_path, monkeypatch, variables):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match="devices=1 on 1 node.s. means 1 process.es., but (srun|torchrun) started 2"):
+    with pytest.raises(ConfigError, match="devices=1 on 1 machine means 1 process, but (srun|torchrun) started 2"):
         vit.train([*ONE_EPOCH, "strategy=ddp", f"run_dir={tmp_path / 'run'}"])
     assert not (tmp_path / "run").exists()
 

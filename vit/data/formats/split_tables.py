@@ -9,7 +9,7 @@ from pathlib import Path
 from vit.data.errors import DataError, printable
 from vit.data.formats.delimited import Column
 from vit.data.splits.names import SPLIT_NAMES, split_of, warn_without_effect
-from vit.messages import list_names
+from vit.messages import list_names, override_for_shell
 
 SHARD = re.compile(r"-\d{5}-of-(\d{5})")
 Tables = dict[str, list[Path]]  # split -> its tables
@@ -105,7 +105,7 @@ def _with_train(folder: Path, kinds: Sequence[str], patterns: Mapping[str, Table
         return found[0]
     tables = [entry.name for entry in sorted(folder.iterdir()) if _stem(entry, kinds) is not None]
     if len(tables) == 1:
-        fix = f"set data.path={folder / tables[0]}, if it is the table of all samples"
+        fix = f"set {override_for_shell('data.path', folder / tables[0])}, if it is the table of all samples"
     elif tables:
         fix = (f"its tables are {list_names(map(printable, tables), 5)}; set data.path to one of them, or name those "
                "of the splits, such as data.train=FILE data.test=FILE")
@@ -116,6 +116,7 @@ def _with_train(folder: Path, kinds: Sequence[str], patterns: Mapping[str, Table
 
 def _several(folder: Path, key: str, files: Sequence[Path]) -> DataError:
     names = [os.path.relpath(file, folder) for file in files]
-    shards = f"; shards are read by data=hub data.root={folder}" if SHARD.search(names[0]) else ""
+    all_shards = f"; shards are read by data=hub {override_for_shell('data.root', folder)}"
+    shards = all_shards if SHARD.search(names[0]) else ""
     listed = " and ".join(map(printable, names[:3]))
     return DataError(f"{folder}: {listed} may be the table of {key}; select one of them with data.{key}=FILE{shards}")

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from vit.messages import number_of
 from vit.run.config.composing import ConfigError
 from vit.run.processes.launcher import LAUNCHER, is_launched
 
@@ -62,9 +63,9 @@ def check_number(devices: "Devices") -> None:
     if (launcher, number) == ("srun", 1):
         return
     if launcher and number != devices.world:
-        raise ConfigError(f"trainer.devices={devices.number} on {devices.nodes} node(s) means {devices.world} "
-                          f"process(es), but {launcher} started {number}; trainer.devices is their number per machine, "
-                          "trainer.num_nodes the number of machines")
+        raise ConfigError(f"trainer.devices={devices.number} on {number_of(devices.nodes, 'machine')} means "
+                          f"{number_of(devices.world, 'process')}, but {launcher} started {number}; trainer.devices is "
+                          "their number per machine, trainer.num_nodes the number of machines")
     if launcher == "srun" and is_launched() and "SLURM_NTASKS_PER_NODE" not in os.environ:
         raise ConfigError(f"--ntasks={number} of SLURM does not state the processes of a machine: use "
                           f"--nodes={devices.nodes} --ntasks-per-node={devices.number}")
