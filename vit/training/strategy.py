@@ -13,6 +13,7 @@ from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy, Str
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from vit.messages import number_of
 from vit.weights.training_checkpoint import clean_name
 
 SLACK = 30  # seconds
@@ -45,8 +46,8 @@ def build_strategy(
     world = devices * num_nodes
     if name == "single" and world > 1:
         raise ValueError(
-            f"strategy=single uses 1 device, but trainer.devices={devices} on {num_nodes} node(s) means "
-            f"{world}; use strategy=ddp or trainer.devices=1"
+            f"strategy=single uses 1 device, but trainer.devices={devices} on {number_of(num_nodes, 'machine')} "
+            f"means {world}; use strategy=ddp or trainer.devices=1"
         )
     if name == "single" or (name == "auto" and world == 1):
         if options:
