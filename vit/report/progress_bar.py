@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from vit.data.progress import StageProgress
+from vit.data.threads import StageProgress
 
 
 class Rate(ProgressColumn):

@@ -24,8 +24,8 @@ from vit.messages import agree, number_of, override_for_shell
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
-    from vit.data.progress import StageProgress
     from vit.data.quality.near_copies import NearCopy
+    from vit.data.threads import StageProgress
     from vit.inference.features import Featurizer
 
 

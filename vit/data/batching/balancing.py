@@ -6,7 +6,7 @@ Weights of the classes in the loss are `vit.data.Source.class_weights`.
 import numpy as np
 
 from vit.counters import permutation
-from vit.data.class_rows import draw_from_each, rows_by_class
+from vit.data.splits.splitting import draw_from_each, rows_by_class
 
 REPEAT = 1 << 32  # the k-th repetition of a sample has the counter epoch + k * REPEAT: another augmentation
 

@@ -212,6 +212,20 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
+def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
+    """(width, height) of an opened image after its EXIF orientation is applied."""
+    turned = exif and orientation(image) in (5, 6, 7, 8)
+    return (image.height, image.width) if turned else image.size
+
+
+def orientation(image: Image.Image) -> int:
+    """The EXIF orientation, 1 to 8; 1 where it is missing or damaged."""
+    try:
+        return image.getexif().get(ORIENTATION, 1)
+    except Exception:
+        return 1
+
+
 def _on_background(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
     layer = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", layer.size, (*background, 255)), layer).convert("RGB")

@@ -19,9 +19,8 @@ from vit.data.images.image_cache import DiskCache, MemoryCache, default_folder
 from vit.data.images.prepared import Prepared, read_sample
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import LIBRARIES, resize_box
-from vit.data.progress import StageProgress, reported
 from vit.data.splits.split import Raw, Split
-from vit.data.threads import map_in_threads
+from vit.data.threads import StageProgress, map_in_threads, reported
 
 Batch = dict[str, Any]
 

@@ -25,9 +25,8 @@ from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
 from vit.data.identity import pixel_fingerprint
 from vit.data.images.prepared import Prepared
-from vit.data.progress import StageProgress, reported
 from vit.data.splits.split import content_of
-from vit.data.threads import map_in_threads
+from vit.data.threads import StageProgress, map_in_threads, reported
 from vit.files.atomic import remove_stale_files, write_atomically
 from vit.files.strict_json import json_text
 

@@ -10,8 +10,14 @@ import torch
 from torch import Tensor
 
 from vit.data.decoding.bit_depth import FULL, Range, check_range
-from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, as_size, to_tensor
-from vit.data.images.stored_preprocessing import StoredPreprocessing
+from vit.data.images.preprocessing import (
+    INTERPOLATIONS,
+    ImageLike,
+    Preprocessing,
+    StoredPreprocessing,
+    as_size,
+    to_tensor,
+)
 
 
 @dataclass(frozen=True)

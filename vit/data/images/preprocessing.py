@@ -5,10 +5,10 @@ The mean and std of ImageNet and CLIP are in `vit.exchange.preprocessing`.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from numbers import Real
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,15 +20,15 @@ from vit.data.decoding import jpeg_decoders
 from vit.data.decoding.bit_depth import FULL, Range, check_range, is_high_bit_depth, stored_values
 from vit.data.decoding.decode import (
     MAX_PIXELS_LIMIT,
-    ORIENTATION,
     BadImage,
     array_to_image,
     load_image,
     open_image,
+    orientation,
     to_eight_bits,
+    upright_size,
 )
 from vit.data.formats.zip_archives import ArchivedFile
-from vit.data.images.stored_preprocessing import StoredPreprocessing
 from vit.files.untrusted import read_bytes
 from vit.messages import number_of
 
@@ -42,6 +42,29 @@ INTERPOLATIONS = {
 }
 MinScale = Callable[[int, int], float]  # upright (width, height) → the smallest scale with all required pixels
 ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tensor
+
+
+class StoredPreprocessing:
+    """Base class of the frozen dataclasses of preprocessing, which a bundle stores as plain values."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The preprocessing that `to_dict` saved.
+
+        Raises:
+            ValueError: a key is unknown or a value is invalid.
+        """
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(values) - set(known)):
+            raise ValueError(f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(known)}")
+        return cls(**values)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values for the named fields."""
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -167,7 +190,7 @@ class Preprocessing(StoredPreprocessing):
         """
         if isinstance(raw, bytes):
             header = open_image(raw, name, self.max_pixels)
-            if not self.exif or _orientation(header) == 1:
+            if not self.exif or orientation(header) == 1:
                 pixels = jpeg_decoders.decode(raw, header, self._draft_size(header, min_scale), decoder)
                 if pixels is not None and header.mode == self.mode:
                     return pixels
@@ -300,16 +323,3 @@ def _numbers(name: str, values: Sequence[float], number: type) -> tuple[float, .
         return tuple(number(value) for value in values)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name}={values!r} must be a list of numbers") from None
-
-
-def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
-    """(width, height) of an opened image after its EXIF orientation is applied."""
-    turned = exif and _orientation(image) in (5, 6, 7, 8)
-    return (image.height, image.width) if turned else image.size
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        return image.getexif().get(ORIENTATION, 1)
-    except Exception:  # damaged EXIF
-        return 1

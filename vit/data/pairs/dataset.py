@@ -15,10 +15,9 @@ from vit.data.images.dataset import Batch
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.pairs.line_widths import line_size
 from vit.data.pairs.source import PairSplit
-from vit.data.progress import StageProgress, reported
 from vit.data.text.token_ids import find_too_long, source_tokens, target_tokens
 from vit.data.text.tokenizers import PAD, Tokenizer
-from vit.data.threads import map_in_threads
+from vit.data.threads import StageProgress, map_in_threads, reported
 
 Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, row → why it is unreadable
 

@@ -3,9 +3,8 @@
 import numpy as np
 
 from vit.counters import permutation
-from vit.data.decoding.decode import BadImage, open_image
+from vit.data.decoding.decode import BadImage, open_image, upright_size
 from vit.data.images.line_images import LinePreprocessing
-from vit.data.images.preprocessing import upright_size
 from vit.data.pairs.source import PairSplit
 
 USUAL_ASPECT = 16  # smallest limit of the ratio of width to height, so that later lines may be longer than in training

@@ -20,12 +20,11 @@ from vit.data.decoding.decode import BadImage
 from vit.data.decoding.image_header import read_header
 from vit.data.errors import printable
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
-from vit.data.progress import StageProgress
 from vit.data.quality.audit_report import AuditReport, BadSample
 from vit.data.source import Source
 from vit.data.splits.split import Raw, Split
 from vit.data.statistics import Histogram
-from vit.data.threads import map_in_threads
+from vit.data.threads import StageProgress, map_in_threads
 
 Content = tuple[bytes, Tensor | np.ndarray | None]  # hash of a sample, and its image where that is needed
 _SUFFIXES = {

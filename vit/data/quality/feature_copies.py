@@ -18,7 +18,6 @@ from torch import Tensor
 
 from vit.data.errors import DataError
 from vit.data.images.line_images import AnyPreprocessing
-from vit.data.progress import StageProgress
 from vit.data.quality.near_copies import (
     BLOCK,
     FINE,
@@ -32,6 +31,7 @@ from vit.data.quality.near_copies import (
     read_thumbnails,
 )
 from vit.data.source import Source
+from vit.data.threads import StageProgress
 from vit.messages import agree, number_of
 
 log = logging.getLogger("vit")

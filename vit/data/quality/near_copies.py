@@ -22,9 +22,8 @@ from vit.data.decoding.decode import BadImage
 from vit.data.errors import printable
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.images.packed import PackedPreprocessing
-from vit.data.progress import StageProgress, reported
 from vit.data.source import Source
-from vit.data.threads import map_in_threads
+from vit.data.threads import StageProgress, map_in_threads, reported
 from vit.messages import number_of
 
 log = logging.getLogger("vit")

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit.data.class_rows import rows_by_class
 from vit.data.errors import DataError, printable
 from vit.data.identity import hash_positions
+from vit.data.splits.splitting import rows_by_class
 from vit.messages import number_of
 
 ROUNDS = 4  # rounds of moving samples between folds; one or two suffice unless there are few groups

@@ -5,7 +5,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from vit.data.progress import StageProgress
+from vit.data.threads import StageProgress
 from vit.files.atomic import write_atomically
 from vit.files.strict_json import json_text
 from vit.files.untrusted import read_json

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from vit.data import PairSource, PairSplit, Source, Split, TextSplit
-from vit.data.progress import StageProgress
 from vit.data.quality.audit_report import AuditReport
+from vit.data.threads import StageProgress
 from vit.evaluation import Evaluation, MultiLabelEvaluation
 from vit.evaluation.seq2seq import Seq2SeqEvaluation
 from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor

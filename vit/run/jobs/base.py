@@ -12,9 +12,9 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
-from vit.data.progress import StageProgress
 from vit.data.splits.recorded import NEW, Entry
 from vit.data.splits.split import evenly_spaced
+from vit.data.threads import StageProgress
 from vit.evaluation.progress import Progress
 from vit.report.progress_bar import stage_bar
 from vit.run.config.composing import ConfigError

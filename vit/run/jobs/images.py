@@ -14,10 +14,10 @@ from vit.bundle import Calibration, load_bundle, save_bundle
 from vit.data import BadImage, DataError, ImageDataset, Mixup, Preprocessing, Source, Split
 from vit.data.errors import printable
 from vit.data.image_sources.files import summary
-from vit.data.progress import StageProgress
 from vit.data.quality.audit import audit
 from vit.data.quality.audit_report import AuditReport
 from vit.data.splits.split import evenly_spaced
+from vit.data.threads import StageProgress
 from vit.evaluation import evaluate
 from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress

@@ -29,8 +29,8 @@ from vit.data import (
     TrainBatches,
 )
 from vit.data.augment.random_crop import Sizing
-from vit.data.progress import StageProgress
 from vit.data.text.tokenizers import Tokenizer
+from vit.data.threads import StageProgress
 from vit.messages import agree, number_of
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
