@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 
 from vit.benchmarking.generation import FIRST_ID, NORM_SCALE, SHAPES, Search, by_vit
-from vit.files.processes import keep_freed_memory
+from vit.files.machine import keep_freed_memory
 from vit.generation import Compiled
 from vit.models import EncoderDecoderConfig, Transformer
 from vit.nn import cpu

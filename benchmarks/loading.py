@@ -24,7 +24,7 @@ from pairs import in_turns, report, times_as_fast
 from vit.benchmarking.loaders import CROP, KINDS, MEAN, STD, folder_of_photos, our_photos, photo_dataset
 from vit.benchmarking.other_loaders import timm_photos
 from vit.data import ImageDataset
-from vit.files.processes import keep_freed_memory
+from vit.files.machine import keep_freed_memory
 
 OURS, CACHED, TIMM = "vit", "vit, cached", "timm"
 

@@ -11,7 +11,7 @@ import time
 import torch
 from torch import Tensor, nn
 
-from vit.files.processes import keep_freed_memory
+from vit.files.machine import keep_freed_memory
 from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.nn.prepacked import prepacked
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from vit.files import resources
-from vit.files.resources import busy_cores, cpu_limit, memory_limit, threads_per_process
+from vit.files.machine import busy_cores, cpu_limit, memory_limit, threads_per_process
 
 
 def container(tmp_path, groups, files):

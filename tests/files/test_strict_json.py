@@ -15,7 +15,7 @@ from vit.run.records.folder import RunFolder
 
 ROOT = Path(__file__).parents[2] / "vit"
 WRITERS = {  # json.dumps elsewhere: between our own processes, or text that is not a file
-    "files/strict_json.py", "data/formats/delimited.py", "training/fault_tolerance/watchdog.py", "files/manifest.py",
+    "files/strict_json.py", "data/formats/delimited.py", "training/fault_tolerance/watchdog.py", "files/atomic.py",
     "run/processes/rank.py", "weights/formats/timm/meta_model.py", "bundle/saving.py",
 }
 BAD = {"test/loss": float("nan"), "rows": [{"score": float("-inf")}, 1.5], "name": "NaN é"}

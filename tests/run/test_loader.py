@@ -8,8 +8,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from vit.run.config.hydra_interface import config_folder, hydra_over
-from vit.run.config.loader import Loader
+from vit.run.config.hydra_interface import Loader, config_folder, hydra_over
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import numpy
 import pytest
 import torch._dynamo
 
-from vit.run.deferred_modules import Placeholder, deferred_packages
-from vit.run.quick_imports import DeferredCompiler, default_ddp_mode, quick_imports
+from vit.run.deferred_modules import DeferredCompiler, Placeholder, default_ddp_mode, deferred_packages, quick_imports
 
-START = "import sys; from vit.run.quick_imports import quick_imports\nwith quick_imports(): import pytorch_lightning\n"
+START = ("import sys; from vit.run.deferred_modules import quick_imports\n"
+         "with quick_imports(): import pytorch_lightning\n")
 NOT_LOADED = "assert not {'scipy.signal.windows', 'torch._dynamo.eval_frame'} & sys.modules.keys()\n"
 USES = {
     "an attribute": "import scipy.signal; convolve = scipy.signal.convolve",

@@ -15,7 +15,7 @@ from tests.run.conftest import SMALL
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
-from vit.files.manifest import MANIFEST, Manifest
+from vit.files.atomic import MANIFEST, Manifest
 from vit.files.untrusted import file_sha256
 from vit.run import main as train_command
 from vit.run.config.composing import ConfigError

@@ -8,10 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from vit.tasks import TextLoss
-from vit.tasks.base import WeightedMean
+from vit.tasks.base import ScoreTable, WeightedMean
 from vit.tasks.classification import TABLE_METRICS, accuracies, update_metrics
 from vit.tasks.masked_text import MaskedTokens
-from vit.tasks.score_table import ScoreTable
 
 LOGITS = torch.randn(8, 7, generator=torch.Generator().manual_seed(0))
 LABELS = torch.tensor([0, 1, 2, 3, 4, 5, 6, 0])

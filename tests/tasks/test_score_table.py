@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vit.tasks.score_table import ScoreTable
+from vit.tasks.base import ScoreTable
 
 
 def test_scores_by_index_without_padding():

@@ -11,8 +11,18 @@ from torch import nn
 
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
-from vit.training.fault_tolerance.finite_checks import PARTS, RoundRobinWeights, gradient_norm_and_others, sum_of_norms
-from vit.training.fault_tolerance.nan_guard import LIMIT, SHOWN, FiniteLoss, current_lr, shortened, skip_update
+from vit.training.fault_tolerance.nan_guard import (
+    LIMIT,
+    PARTS,
+    SHOWN,
+    FiniteLoss,
+    RoundRobinWeights,
+    current_lr,
+    gradient_norm_and_others,
+    shortened,
+    skip_update,
+    sum_of_norms,
+)
 
 OPTIMIZERS = {
     "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vit.training.seeding import mix, seed_everything_once, seed_step
+from vit.counters import mix, seed_everything_once, seed_step
 
 
 def draw():

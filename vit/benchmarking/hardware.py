@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from vit.benchmarking.timing import Clock, Program, in_turns, seconds_of, wall_seconds
-from vit.files.processes import processor_name
-from vit.files.resources import available_cores
+from vit.files.machine import available_cores, processor_name
 from vit.nn.cpu import linear
 from vit.training.precision import BF16_RESIDUAL
 

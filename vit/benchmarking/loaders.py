@@ -37,7 +37,7 @@ from vit.data import (
 )
 from vit.data.sample_names import RowNames
 from vit.data.splits.split import ReadArray
-from vit.files.processes import keep_freed_memory
+from vit.files.machine import keep_freed_memory
 
 __all__ = ["LOADER_PEERS", "bench_loader"]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

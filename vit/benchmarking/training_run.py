@@ -22,7 +22,7 @@ from vit.benchmarking.results import OURS, Case, Settings
 from vit.benchmarking.steps import FORWARDS, describe, fixed_batch, train_step
 from vit.benchmarking.timing import Program, seconds_of
 from vit.bundle import Bundle, load_bundle
-from vit.files.processes import keep_freed_memory
+from vit.files.machine import keep_freed_memory
 from vit.models import flops
 from vit.training import build_optimizer, clip_gradients
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vit.files.processes import host_name, is_alive
+from vit.files.machine import host_name, is_alive
 
 log = logging.getLogger("vit")
 

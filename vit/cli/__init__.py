@@ -29,10 +29,8 @@ from vit.cli.training.bench import bench
 from vit.cli.training.compare_finetuning import compare_finetuning
 from vit.cli.training.cross_validate import cross_validate
 from vit.cli.training.runs import runs
-from vit.files.processes import keep_freed_memory
-from vit.files.resources import limit_threads
-from vit.run.deferred_modules import defer, deferred_packages
-from vit.run.quick_imports import DeferredCompiler
+from vit.files.machine import keep_freed_memory, limit_threads
+from vit.run.deferred_modules import DeferredCompiler, defer, deferred_packages
 
 app = typer.Typer(
     help="Train, fine-tune, evaluate, explain and use Vision Transformers.",

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-from vit.files.resources import available_cores
+from vit.files.machine import available_cores
 
 PART = 8  # items per task: passing a single small image to a thread takes longer than decoding it
 AHEAD = 2  # parts per thread that are computed before their results are requested

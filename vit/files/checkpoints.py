@@ -3,7 +3,7 @@
 import zipfile
 from pathlib import Path
 
-from vit.files.manifest import Manifest
+from vit.files.atomic import Manifest
 from vit.files.pickles import check_pickles
 from vit.files.untrusted import file_sha256, open_zip
 from vit.messages import first_line

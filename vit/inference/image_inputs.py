@@ -16,7 +16,7 @@ from torch import Tensor
 from vit.data.decoding.decode import EXTENSIONS
 from vit.data.formats.zip_archives import ArchivedFile, is_archive, open_archive
 from vit.data.image_sources.files import LeftOut, image_files, summary
-from vit.files.resources import available_cores
+from vit.files.machine import available_cores
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile

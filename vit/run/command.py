@@ -17,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from vit.files.resources import limit_threads
+from vit.files.machine import limit_threads
 from vit.messages import error_message
 from vit.run.config.composing import MODE, RUN_FOLDER, ConfigError, compose, prepare_overrides, with_paths
 from vit.run.config.groups import options, with_names_of_globs
@@ -31,7 +31,7 @@ from vit.run.config.hydra_interface import (
     with_config_dir,
 )
 from vit.run.config.overrides import as_list, first_of_sweep, parse
-from vit.run.quick_imports import quick_imports, skip_in_collections
+from vit.run.deferred_modules import quick_imports, skip_in_collections
 from vit.training.fault_tolerance.interrupts import StopSignals
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
-"""The base class of all tasks: training step, optimizer, and exact epoch means across interruptions."""
+"""The base class of all tasks: training step, optimizer, exact epoch means across interruptions, and the scores of
+single validation samples, for comparisons of two models on the same samples.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,9 +12,9 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torchmetrics import Metric
+from torchmetrics.utilities.data import dim_zero_cat
 
 from vit.nn.init import evaluating
-from vit.tasks.score_table import ScoreTable
 from vit.training import clip_gradients, seed_step, shard
 from vit.training.checkpointing.resume_position import ACCUMULATE, BEYOND, steps_beyond
 from vit.training.monitoring.paired_comparison import SampleScores
@@ -197,3 +199,37 @@ class WeightedMean(Metric):
     def compute(self) -> Tensor:
         """The weighted mean, a scalar."""
         return self.total / self.weight
+
+
+class ScoreTable(Metric):
+    """Scores of validation samples by their index, gathered over the processes when they are requested.
+
+    Args:
+        metrics: names of the metrics that are means of such scores.
+    """
+
+    index: list[Tensor]
+    rows: list[Tensor]
+
+    def __init__(self, metrics: Sequence[str]) -> None:
+        super().__init__()
+        self.metrics = tuple(metrics)
+        for name in ("index", "rows"):
+            self.add_state(name, [], dist_reduce_fx="cat")
+
+    def update(self, index: Tensor, weight: Tensor, *scores: Tensor) -> None:
+        """index (B,), weight (B,), 0 for padding, and for each metric (B,)"""
+        self.index.append(index)
+        self.rows.append(torch.stack([weight, *scores], dim=1).float())  # (B,1+metrics)
+
+    def compute(self) -> Tensor:
+        """(N,2+metrics) float64 on the CPU: index, weight, scores; one tensor: torchmetrics squeezes scalars."""
+        index, rows = dim_zero_cat(self.index).cpu(), dim_zero_cat(self.rows).cpu()
+        return torch.cat([index[:, None].double(), rows.double()], dim=1)
+
+    def scores(self, metric: str) -> SampleScores:
+        """The scores of one metric with the indices of their samples, in ascending order, without padding."""
+        table = self.compute()
+        table = table[table[:, 1] > 0]
+        index, order = table[:, 0].long().sort()
+        return SampleScores(index, table[order, 2 + self.metrics.index(metric)].float())

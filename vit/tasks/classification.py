@@ -8,9 +8,8 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit.data import Augment, Mixup, Preprocessing
-from vit.tasks.base import Optimization, Task, counters
+from vit.tasks.base import Optimization, ScoreTable, Task, counters
 from vit.tasks.distillation import Distillation
-from vit.tasks.score_table import ScoreTable
 from vit.training import Progressive
 
 TABLE_METRICS = ("val/loss", "val/accuracy")  # metrics with a score per sample

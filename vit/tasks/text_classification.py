@@ -2,9 +2,8 @@
 
 from torch import Tensor, nn
 
-from vit.tasks.base import Optimization, Task
+from vit.tasks.base import Optimization, ScoreTable, Task
 from vit.tasks.classification import TABLE_METRICS, accuracies, update_metrics
-from vit.tasks.score_table import ScoreTable
 
 
 class TextClassification(Task):

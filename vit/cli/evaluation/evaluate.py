@@ -83,8 +83,8 @@ def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: li
     Raises:
         ConfigError: a value is out of range, or the model does not support it.
     """
-    from vit.run.config.checked import checked
     from vit.run.config.composing import stated
+    from vit.run.config.overrides import checked
 
     decode = config["task"].get("decode", {})  # missing for another kind of data, which is rejected afterwards
     values = {key: decode[key] for key in stated(overrides, "task.decode") if decode[key] is not None}

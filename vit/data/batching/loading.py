@@ -17,8 +17,7 @@ from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
 from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
-from vit.files.processes import STOP_SIGNALS, stop_signals_blocked, unblock_stop_signals
-from vit.files.resources import available_cores
+from vit.files.machine import STOP_SIGNALS, available_cores, stop_signals_blocked, unblock_stop_signals
 from vit.messages import number_of
 
 

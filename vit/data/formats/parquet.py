@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vit.data.errors import DataError
-from vit.files.resources import total_memory
+from vit.files.machine import total_memory
 from vit.files.untrusted import check_regular, megabytes, read_json, unpacked_limit
 
 

@@ -14,7 +14,7 @@ from vit.data.source import Source
 from vit.data.splits.names import SPLIT_NAMES
 from vit.data.splits.split import ReadArray, Split, array_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
-from vit.files.resources import total_memory
+from vit.files.machine import total_memory
 from vit.files.untrusted import open_zip, read_arrays
 
 IMAGES = ("images", "image", "x", "data")

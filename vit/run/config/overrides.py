@@ -3,6 +3,8 @@
 Commas, brackets, quotes, spaces and other characters are part of Hydra's grammar. In the value of a key that names a
 path they are characters of the path, and `~` is the home folder. Hydra's documented quotes and functions (`'a','b'`,
 `choice(...)`), null and interpolations (`${name}`) have their usual meaning, and so have commas between paths with -m.
+
+`checked` reports an error of the code that reads a config node with the key of that node.
 """
 
 import functools
@@ -10,6 +12,8 @@ import itertools
 import logging
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
@@ -172,3 +176,33 @@ def _parses_to(override: str, value: str | None) -> bool:
 
 def _text(value: object) -> str:
     return value.text if isinstance(value, QuotedString) else str(value)
+
+
+def checked(key: str, build: Callable, values: Any, unpack: bool = False, names: Iterable[str] = ()) -> Any:
+    """`build(values)`, or `build(**values)` with `unpack`.
+
+    Args:
+        names: keys of the node that a message may have, in addition to those of the values.
+
+    Raises:
+        ConfigError: `build` rejected the values; the message has their keys in full, or starts with `key`.
+        DataError, OSError, MemoryError: as `build` raised them.
+    """
+    try:
+        return build(**values) if unpack else build(values)
+    except (TypeError, ValueError, HydraException) as error:
+        from vit.data import DataError  # loads torch
+
+        cause = error.__cause__ or error  # Hydra's `instantiate` wraps what its target raises
+        if isinstance(cause, DataError | OSError | MemoryError):
+            raise cause from None
+        message = " ".join(str(cause).split())
+        whole = full_keys(message, key, {*names, *(values if isinstance(values, Mapping) else ())})
+        raise ConfigError(f"{key}: {message}" if whole == message else whole) from None
+
+
+def full_keys(message: str, node: str, names: Iterable[str]) -> str:
+    """The message with the node of each `name=value` in it: `mixer=lstm` -> `model.mixer=lstm`."""
+    for name in names:
+        message = re.sub(rf"(?<![\w.]){re.escape(name)}=", f"{node}.{name}=", message)
+    return message

@@ -24,8 +24,8 @@ from vit.evaluation.progress import Progress
 from vit.inference import Predictor
 from vit.messages import number_of
 from vit.models import flops
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import checked
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts.batches import build_augment, build_batches, image_datasets
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy

@@ -18,8 +18,8 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.seq2seq import evaluate_seq2seq
 from vit.generation import Generation
 from vit.inference import Seq2SeqPredictor
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import checked
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
 from vit.run.parts.batches import build_augment, build_pair_datasets, check_no_augment

@@ -32,8 +32,8 @@ from vit.data.augment.random_crop import Sizing
 from vit.data.text.tokenizers import Tokenizer
 from vit.data.threads import StageProgress
 from vit.messages import agree, number_of
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import checked
 from vit.run.parts.recipe import AUTO
 from vit.tasks import Batches, DeviceBatches
 

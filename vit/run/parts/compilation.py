@@ -18,7 +18,7 @@ from pytorch_lightning import Trainer
 from torch import Tensor, nn
 
 from vit.benchmarking.timing import wait_for_gpu
-from vit.files.processes import stop_signals_blocked
+from vit.files.machine import stop_signals_blocked
 from vit.messages import number_of
 from vit.nn.init import restored_modes
 from vit.run.config.composing import ConfigError

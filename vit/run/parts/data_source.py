@@ -14,10 +14,9 @@ from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import POOL, Partition, repartition
 from vit.data.splits.splitting import watched_splitting
 from vit.messages import agree, number_of
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.name_hints import nearest
-from vit.run.config.overrides import override_text
+from vit.run.config.overrides import checked, override_text
 from vit.run.records.splits import DataRecord
 
 log = logging.getLogger("vit")

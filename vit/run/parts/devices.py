@@ -12,7 +12,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from vit.files.resources import THREADS, busy_cores
+from vit.files.machine import THREADS, busy_cores
 from vit.low_precision import warn_if_slow
 from vit.messages import number_of
 from vit.run.config.composing import ConfigError

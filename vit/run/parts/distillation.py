@@ -19,8 +19,8 @@ from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import TIMM
 from vit.exchange.stated_size import at_stated_size
 from vit.models import EnsembleConfig, TimmConfig, VisionTransformerConfig
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import checked
 from vit.run.parts.init_from import source_error
 from vit.tasks.distillation import Distillation, Teacher
 

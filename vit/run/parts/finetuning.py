@@ -7,8 +7,8 @@ from functools import partial
 
 from torch import nn
 
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, chosen_option
+from vit.run.config.overrides import checked
 from vit.training import Finetune
 from vit.weights import KeyReport
 from vit.weights.loading import is_head

@@ -19,8 +19,8 @@ from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import TIMM, TIMM_SLASH
 from vit.models import EnsembleConfig, MaskedImageConfig, TimmConfig, VisionTransformerConfig
 from vit.models.seq2seq import EncoderDecoderConfig
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import checked
 from vit.weights import KeyReport, load_weights
 
 log = logging.getLogger("vit")

@@ -15,9 +15,8 @@ from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_
 from vit.models.checks import CHOICES, RATES, current_names
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
-from vit.run.config.overrides import yaml_text
+from vit.run.config.overrides import checked, yaml_text
 from vit.run.parts.init_from import Initial
 
 log = logging.getLogger("vit")

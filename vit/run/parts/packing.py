@@ -9,8 +9,8 @@ from torch import nn
 from vit.data import PackedPreprocessing, Preprocessing
 from vit.models import VisionTransformer
 from vit.models.checks import packing_obstacle
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
+from vit.run.config.overrides import checked
 from vit.run.parts.recipe import PROGRESSIVE
 
 log = logging.getLogger("vit")

@@ -20,7 +20,7 @@ from vit.data.images.preprocessing import as_size
 from vit.data.pairs.line_widths import fitting_width
 from vit.data.statistics import array_type, resolve_range
 from vit.messages import override_for_shell
-from vit.run.config.checked import checked
+from vit.run.config.overrides import checked
 from vit.run.parts.init_from import Initial
 
 log = logging.getLogger("vit")

@@ -24,9 +24,9 @@ from vit.data import LinePreprocessing, PairDataset, Source
 from vit.messages import agree, number_of
 from vit.models import VisionTransformer
 from vit.nn import PatchDropout
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.config.name_hints import nearest
+from vit.run.config.overrides import checked
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, Optimization, TextLoss
 from vit.training import Progressive, build_optimizer, build_schedule, build_stages, noam_peak, scaled_lr
 

@@ -10,9 +10,8 @@ from typing import Any
 from vit.data import train_tokenizer
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
 from vit.messages import agree, number_of, quoted
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
-from vit.run.config.overrides import yaml_text
+from vit.run.config.overrides import checked, yaml_text
 from vit.run.parts.init_from import Initial
 from vit.run.resume import without_weights
 

@@ -15,10 +15,9 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
 from vit.nn.transformer import set_autocast_residual
-from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.config.name_hints import nearest
-from vit.run.config.overrides import yaml_text
+from vit.run.config.overrides import checked, yaml_text
 from vit.run.console import console
 from vit.run.jobs import Job
 from vit.run.parts.devices import Devices, choose_precision

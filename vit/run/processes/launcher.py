@@ -21,8 +21,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from vit.data import DataError
-from vit.files.processes import STOP_SIGNALS
-from vit.files.resources import threads_per_process
+from vit.files.machine import STOP_SIGNALS, threads_per_process
 from vit.run.config.composing import ConfigError
 from vit.training.fault_tolerance.interrupts import Interrupted, handle_stop_signals
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from vit.files.processes import STOP_SIGNALS
+from vit.files.machine import STOP_SIGNALS
 from vit.training.fault_tolerance.interrupts import handle_stop_signals
 
 STOPPED = {128 + signum: signum for signum in STOP_SIGNALS}  # exit codes of a run that was stopped by a signal

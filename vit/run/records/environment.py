@@ -7,8 +7,7 @@ import subprocess
 import sys
 from importlib import metadata
 
-from vit.files.processes import processor_name
-from vit.files.resources import available_cores
+from vit.files.machine import available_cores, processor_name
 
 RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy", "pillow", "safetensors")
 

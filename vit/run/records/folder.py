@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import yaml
 from filelock import FileLock, Timeout
 
-from vit.files.atomic import CheckpointError, remove_stale_files, write_atomically
-from vit.files.manifest import MANIFEST, Manifest
+from vit.files.atomic import MANIFEST, CheckpointError, Manifest, remove_stale_files, write_atomically
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
 from vit.messages import override_for_shell

@@ -4,8 +4,8 @@ import logging
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from vit.files.atomic import MANIFEST, Manifest
 from vit.files.checkpoints import LAST, newest_valid
-from vit.files.manifest import MANIFEST, Manifest
 from vit.files.untrusted import read_yaml
 from vit.run.config.overrides import ConfigError, with_current_keys
 from vit.run.config.targets import check_stored

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from vit.files.atomic import NO_LINKS, CheckpointError, link_atomically, write_atomically
+from vit.files.atomic import NO_LINKS, CheckpointError, Manifest, link_atomically, write_atomically
 from vit.files.checkpoints import BEST, IS_BEST, LAST, PREVIOUS, record, verify
-from vit.files.manifest import Manifest
 from vit.weights import training_checkpoint
 
 log = logging.getLogger("vit")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from vit.files.processes import STOP_SIGNALS
+from vit.files.machine import STOP_SIGNALS
 
 DELAY = 0.05  # seconds, before a dropped signal is repeated and for a line to be printed
 
