@@ -3,8 +3,7 @@
 import pytest
 
 from vit.data import folder, parallel, text_table
-from vit.data.quality.equal_copies import warn_about_repeats
-from vit.data.splits.recorded import list_entries
+from vit.data.splits.recorded import list_entries, warn_about_repeats
 
 
 def warned(source, labelled, caplog):

@@ -8,13 +8,19 @@ from tests.models.test_overrides import MODELS
 from vit.models import model_from_config
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
-from vit.nn import Interleaved, Rotary, RotateHalf, TextRelativePositions, sincos_1d
+from vit.nn import DropPath, Interleaved, Rotary, RotateHalf, TextRelativePositions, sincos_1d
 
 SIZES = {"vocab_size": 20, "max_len": 12, "dim": 16, "depth": 2, "num_heads": 2}
 
 
 def classifier(**options) -> TextClassifier:
     return TextClassifier(TextClassifierConfig(**{**SIZES, "num_classes": 3, **options}))
+
+
+def test_the_rate_of_stochastic_depth_grows_linearly_with_the_block() -> None:
+    for depth, rates in ((4, [0.3 / 3, 0.6 / 3, 0.3]), (1, [])):
+        model = classifier(depth=depth, drop_path=0.3)
+        assert [module.rate for module in model.modules() if isinstance(module, DropPath) and module.rate] == rates
 
 
 @pytest.mark.parametrize(("channels", "pairs"), [("halves", RotateHalf), ("interleaved", Interleaved)])

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from vit.nn import Attention, AttentionPool, Block, ClassToken, Dropout, DropPath, LayerScale, Mean, Mlp, PatchDropout
-from vit.nn.drop import drop_path_rates
 
 
 def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
@@ -59,11 +58,6 @@ def test_a_rate_outside_its_range_is_an_error(rates: dict[str, float]) -> None:
 def test_a_patch_dropout_outside_its_range_is_an_error(rate: float) -> None:
     with pytest.raises(ValueError, match=rf"patch_dropout is {rate}, but must lie in \[0, 1\)"):
         PatchDropout(rate)
-
-
-def test_drop_path_rates_grow_linearly() -> None:
-    assert drop_path_rates(0.3, 4) == [0.0, 0.3 / 3, 0.6 / 3, 0.3]
-    assert drop_path_rates(0.3, 1) == [0.0]
 
 
 def test_patch_dropout_keeps_prefix_and_order() -> None:

@@ -231,7 +231,7 @@ def print_user_warnings() -> Iterator[None]:
 @contextmanager
 def counted(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar over `total` samples on standard error; yields the function that advances it."""
-    from vit.report.progress_bar import progress_bar
+    from vit.run.console import progress_bar
 
     with progress_bar(stderr()) as bar:
         task = bar.add_task(description, total=total)
@@ -241,7 +241,7 @@ def counted(description: str, total: int | None) -> Iterator[Callable[[int], Non
 @contextmanager
 def staged(description: str) -> Iterator[Callable[[str, int, int | None], None]]:
     """A progress bar over several stages on standard error; yields `update(stage, done, total)`."""
-    from vit.report.progress_bar import stage_bar
+    from vit.run.console import stage_bar
 
     with stage_bar(stderr(), description) as progress:
         yield progress

@@ -9,7 +9,6 @@ from vit import nn as parts
 from vit.models.config import ImageConfig, StackConfig, TextConfig
 from vit.nn import Attention, Block, Encoder, Heads, Mixer, Rotary, TokenEmbed
 from vit.nn.attention import Projection
-from vit.nn.drop import drop_path_rates
 from vit.nn.norm import Norm
 from vit.nn.scores import Score
 
@@ -40,6 +39,7 @@ TEXT_THETA = 10_000.0  # theta of rotary positions in texts (arXiv 2104.09864)
 def build_blocks(config: StackConfig, depth: int | None = None, decoder: bool = False) -> list[Block]:
     """The blocks of an encoder or decoder; `config.depth` by default."""
     block = BLOCKS[config.block] if config.residual else parts.NoResidualBlock
+    depth = depth or config.depth
     return [
         block(
             config.dim,
@@ -50,9 +50,9 @@ def build_blocks(config: StackConfig, depth: int | None = None, decoder: bool = 
             pre_norm=config.pre_norm,
             layer_scale=config.layer_scale,
             dropout=config.dropout,
-            drop_path=rate,
+            drop_path=config.drop_path * i / max(depth - 1, 1),  # from 0 at the first block (arXiv 1603.09382)
         )
-        for rate in drop_path_rates(config.drop_path, depth or config.depth)
+        for i in range(depth)
     ]
 
 

@@ -66,11 +66,6 @@ class DropPath(nn.Module):
         return f"rate={self.rate}"
 
 
-def drop_path_rates(rate: float, depth: int) -> list[float]:
-    """Rates that grow linearly from 0 at the first block to `rate` at the last (arXiv 1603.09382)."""
-    return [rate * i / max(depth - 1, 1) for i in range(depth)]
-
-
 class PatchDropout(nn.Module):
     """Drops a random part of the patches during training, which makes steps cheaper (FLIP, arXiv 2212.00794).
 

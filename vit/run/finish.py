@@ -13,11 +13,10 @@ from vit.data import BadImage
 from vit.data.splits.recorded import check_unchanged
 from vit.messages import duration, number_of
 from vit.report.figures.curves import curves_picture
-from vit.report.progress_bar import progress_bar
 from vit.report.summary import print_summary
 from vit.run.config.overrides import override_text
 from vit.run.config.own_configs import own_configs, own_folders
-from vit.run.console import command, console
+from vit.run.console import command, console, progress_bar
 from vit.run.jobs import Job
 from vit.run.parts.data_source import data_overrides
 from vit.run.parts.finetuning import whole_size

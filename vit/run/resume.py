@@ -62,7 +62,8 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
     config = {**config, "resumed": False}
     given = to_record(overrides)
     config["overrides"] = recorded(overrides)
-    main = is_main_process() and first_node(config["trainer"].get("num_nodes", 1))  # checked below
+    nodes = config["trainer"].get("num_nodes", 1)  # checked below
+    main = is_main_process() and (nodes == 1 or first_node(nodes))
     if not config["resume"]:
         check_complete(config)
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, main)))

@@ -25,8 +25,7 @@ from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.launched import check_number, is_single, own_run
 from vit.run.processes.launcher import LAUNCHER, RankError, first_node, is_launched, run_ranks
-from vit.run.records.environment import environment
-from vit.run.records.folder import RunFolder, read_metrics
+from vit.run.records.folder import RunFolder, environment, read_metrics
 from vit.run.records.reading import read_config
 from vit.run.records.splits import DataRecord, read_record
 from vit.run.result import Run

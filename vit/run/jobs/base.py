@@ -16,10 +16,9 @@ from vit.data.splits.recorded import NEW, Entry
 from vit.data.splits.split import evenly_spaced
 from vit.data.threads import StageProgress
 from vit.evaluation.progress import Progress
-from vit.report.progress_bar import stage_bar
 from vit.run.config.composing import ConfigError
 from vit.run.config.valid_values import nodes
-from vit.run.console import console
+from vit.run.console import console, stage_bar
 from vit.run.parts.batches import check_batch, check_devices
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices

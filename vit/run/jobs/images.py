@@ -171,7 +171,7 @@ class ImageClassificationJob(ImageJob):
         return model
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
-        return load_initial_weights(initial, self.model, classes=self.source.classes)
+        return initial and load_initial_weights(initial, self.model, classes=self.source.classes)
 
     def name_model(self, initial: Initial | None) -> str:
         return model_name(self.config["model"], initial)

@@ -53,7 +53,7 @@ class MaskedTextJob(TextJob):
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         self.load_word_vectors()
-        return load_initial_weights(initial, self.model)
+        return initial and load_initial_weights(initial, self.model)
 
     def build_datasets(self) -> None:
         data, seed = self.config["data"], self.config["seed"]

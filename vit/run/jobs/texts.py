@@ -75,7 +75,7 @@ class TextClassificationJob(TextJob):
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         self.load_word_vectors()
-        return load_initial_weights(initial, self.model, classes=self.source.classes)
+        return initial and load_initial_weights(initial, self.model, classes=self.source.classes)
 
     def build_datasets(self) -> None:
         """All splits, so that an error in any of them is raised before training. With data.on_long=skip long texts are

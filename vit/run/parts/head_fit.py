@@ -16,8 +16,7 @@ from vit.evaluation.features.probe import Labelled, LinearFit, class_balanced_or
 from vit.inference.features import Featurizer
 from vit.models import Classifier
 from vit.nn.init import restored_modes
-from vit.report.progress_bar import progress_bar
-from vit.run.console import console
+from vit.run.console import console, progress_bar
 from vit.run.parts.devices import Devices
 from vit.training.finetuning.finetune import head_layer
 

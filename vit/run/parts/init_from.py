@@ -130,9 +130,9 @@ def source_error(key: str, source: str, error: Exception, hint: str = "") -> Con
 
 
 def load_initial_weights(
-    initial: Initial | None, model: nn.Module, *, classes: list[str] | None = None, parts: tuple[str, ...] = ("",)
-) -> KeyReport | None:
-    """Load the weights of `init_from` into the model and log the report; None where there are no weights.
+    initial: Initial, model: nn.Module, *, classes: list[str] | None = None, parts: tuple[str, ...] = ("",)
+) -> KeyReport:
+    """Load the weights of `init_from` into the model and log the report.
 
     Args:
         classes: classes of the model's head, if it has one; the source's head is loaded if its classes are the same.
@@ -141,8 +141,6 @@ def load_initial_weights(
     Raises:
         ConfigError: the weights do not fit.
     """
-    if initial is None:
-        return None
     inferred = initial.model is not None and initial.model["kind"] != TimmConfig.kind
     weights = initial.checkpoint.weights if inferred else initial.checkpoint.state
     order = None if classes is None else class_order(initial.classes or [], classes)

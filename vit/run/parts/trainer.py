@@ -105,9 +105,12 @@ def choose_strategy(config: dict, devices: Devices) -> str | Strategy:
     Raises:
         ConfigError: an unknown strategy or option, or more devices than the strategy uses.
     """
-    node, timeout = config["strategy"], check_timeout(config["trainer"])
+    node = config["strategy"]
     if "_target_" in node:
         return checked("strategy", instantiate, {key: value for key, value in node.items() if key != "name"})
+    if devices.world == 1 and node["name"] in ("auto", "single") and not node.get("options"):
+        return "auto"  # one device needs no strategy
+    timeout = check_timeout(config["trainer"])
     build = partial(build_strategy, node["name"], devices.accelerator, devices.number, devices.nodes, timeout)
     return checked("strategy", build, node.get("options"))
 

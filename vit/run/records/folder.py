@@ -7,13 +7,19 @@ import json
 import logging
 import os
 import pathlib
+import platform
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
+from importlib import metadata
 
 import yaml
 from filelock import FileLock, Timeout
 
 from vit.files.atomic import MANIFEST, CheckpointError, Manifest, remove_stale_files, write_atomically
+from vit.files.machine import available_cores, processor_name
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
 from vit.messages import override_for_shell
@@ -30,6 +36,7 @@ FACTS = ("splits", "environment.json", "audit.json")
 LOCK_SECONDS = 1.0  # `vit runs` holds a lock for an instant, to find out whether a run holds it
 OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "report.html",
            "report.json", "tensorboard")
+RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy", "pillow", "safetensors")
 
 
 class RunFolder:
@@ -239,3 +246,42 @@ def new_path(config: dict, make: bool = True, suffix: str = "") -> pathlib.Path:
     except OSError as error:
         raise ConfigError(f"runs={config['runs']}: cannot write there ({error.strerror}); choose another one") from None
     raise ConfigError(f"{base}: 10,000 runs in one second; choose another name")
+
+
+def environment() -> dict:
+    """The command, versions, processor, accelerators and git commit of a run."""
+    import torch
+
+    return {
+        "command": started_as(sys.argv),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": {name: metadata.version(name) for name in RECORDED}
+        | {"torch": torch.__version__},  # with its build
+        "processor": processor_name(),
+        "cores": available_cores(),
+        "threads": torch.get_num_threads(),
+        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "commit": _commit(),
+    }
+
+
+def started_as(argv: list[str]) -> str:
+    """The command line of this process as one would type it, from the arguments that Hydra was started with."""
+    program, *arguments = argv
+    train = ["train"] if any(each.startswith("--config-name=") for each in arguments) else []
+    arguments = [each for each in arguments if each != "--config-name=train"]
+    name = pathlib.Path(program).name
+    if name == "__main__.py":
+        return shlex.join(["python", "-m", pathlib.Path(program).parent.name, *train, *arguments])
+    if name == "vit":  # the installed command
+        return shlex.join([name, *train, *arguments])
+    return shlex.join([pathlib.Path(sys.executable).name, program, *arguments])
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(pathlib.Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
+    except FileNotFoundError:  # no git on this machine
+        return None

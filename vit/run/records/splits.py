@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from vit.data import CorpusSource, DataError, PairSource, Source
-from vit.data.quality.equal_copies import warn_about_repeats
-from vit.data.splits.recorded import NEW, Entry, format_rows, list_entries, read_rows, restore_splits
+from vit.data.splits.recorded import (
+    NEW,
+    Entry,
+    format_rows,
+    list_entries,
+    read_rows,
+    restore_splits,
+    warn_about_repeats,
+)
 from vit.messages import agree, number_of, override_for_shell
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import yaml_text

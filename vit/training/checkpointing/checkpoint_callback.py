@@ -84,7 +84,8 @@ class Checkpoints(Checkpoint):
             write_atomically(probe, b"x")
             probe.unlink()
             remove_stale_files(self.folder)
-            settle(self.folder)
+            if any(self.folder.glob("*.ckpt")):  # of a resumed run
+                settle(self.folder)
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if validates_start(trainer) and self.monitor in trainer.callback_metrics:  # train/loss is not there yet

@@ -53,8 +53,7 @@ def peak_memory() -> int:
 class PeakMemory(pl.Callback):
     """Peak memory of training in this process, over all sessions of a resumed run."""
 
-    def __init__(self) -> None:
-        self.bytes = 0
+    bytes = 0
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.bytes = max(self.bytes, peak_memory())

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from vit.report.progress_bar import progress_bar
+from vit.run.console import progress_bar
 
 
 def shown(terminal):
