@@ -97,16 +97,11 @@ def group_folders(controller: str, groups: Path, mount: Path) -> Iterator[Path]:
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
+        parts = PurePosixPath(path).parts[1:]
+        count = 0 if ".." in parts else len(parts)  # a path with .. is outside of the mount
         for base in {mount / controllers, mount / controller} if controllers else {mount, mount / "unified"}:
             yield base
-            yield from (base.joinpath(*path_parts) for path_parts in leading_parts(path))
-
-
-def leading_parts(path: str) -> Iterator[tuple[str, ...]]:
-    """The parts of `/a/b` as ("a",) and ("a", "b"), without those of paths outside of the mount."""
-    parts = PurePosixPath(path).parts[1:]
-    if ".." not in parts:
-        yield from (parts[: i + 1] for i in range(len(parts)))
+            yield from (base.joinpath(*parts[: i + 1]) for i in range(count))
 
 
 def read_words(path: Path) -> list[str]:

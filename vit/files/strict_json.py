@@ -28,7 +28,7 @@ def replace_nonfinite(value: Any, name: str = "", replaced: Replaced | None = No
     """
     nonfinite = {} if replaced is None else replaced
     plain = _replace(value, name, nonfinite)
-    if replaced is None:
+    if replaced is None and nonfinite:
         log_replaced(nonfinite)
     return plain
 

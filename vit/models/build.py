@@ -63,7 +63,10 @@ def build_mixer(config: StackConfig, decoder: bool = False) -> Attention | Mixer
         return parts.Recurrent(config.dim, CELLS[mixer], causal=decoder)
     if mixer == "conv1d":
         return parts.Convolution(config.dim, config.kernel, causal=decoder)
-    return parts.Fourier() if mixer == "fnet" else build_attention(config, relative=build_relative(config, decoder))
+    if mixer == "fnet":
+        return parts.Fourier()
+    is_relative = getattr(config, "positions", None) == "relative"  # a plain StackConfig has no positions
+    return build_attention(config, relative=build_relative(config, decoder) if is_relative else None)
 
 
 def build_attention(config: StackConfig, cross: bool = False, relative: nn.Module | None = None) -> Attention:
@@ -97,10 +100,8 @@ def build_score(config: StackConfig, cross: bool = False) -> Score:
     return parts.ScaledDotProduct if cross else local
 
 
-def build_relative(config: StackConfig, decoder: bool = False) -> nn.Module | None:
-    """The relative position bias for positions="relative", else None."""
-    if getattr(config, "positions", None) != "relative":  # a plain StackConfig has no positions
-        return None
+def build_relative(config: StackConfig, decoder: bool = False) -> nn.Module:
+    """The relative position bias, for positions="relative"."""
     if isinstance(config, ImageConfig):
         return parts.RelativePositions(config.grid, config.num_heads, config.prefix, config.relative_hidden)
     return parts.TextRelativePositions(config.num_heads, causal=decoder)

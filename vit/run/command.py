@@ -96,7 +96,7 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """
     parser = get_args_parser()
     parser.error = refuse
-    found, others = parser.parse_known_args(with_default_cfg(argv))
+    found, others = parser.parse_known_args(with_default_cfg(argv) if {"--cfg", "-c"} & {*argv} else argv)
     for other in others:
         if other.startswith("-"):
             raise ConfigError(f"unknown option {other}; --help lists the options, other arguments are key=value")

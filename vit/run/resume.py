@@ -12,7 +12,7 @@ from vit.files.checkpoints import verify
 from vit.messages import number_of, override_for_shell
 from vit.run.changes_on_resuming import CONTROL, adjusted, from_to, keeps_splits
 from vit.run.config.composing import check_complete, data_of_primary
-from vit.run.config.hydra_interface import hydra_overrides, is_hydra_key
+from vit.run.config.hydra_interface import PRIMARY, hydra_overrides, is_hydra_key
 from vit.run.config.overrides import ConfigError, override_text, parse
 from vit.run.config.without_effect import without_effect
 from vit.run.processes.launcher import RUN_DIR, first_node
@@ -101,7 +101,8 @@ def check_time(folder: RunFolder, stored: dict, changes: Collection[str]) -> Non
 
 def recorded(overrides: list[str]) -> list[str]:
     """The overrides that a run of this command records: `to_record`, after the data of a primary config of the user."""
-    return [*data_of_primary(overrides), *to_record(overrides)]
+    own = data_of_primary(overrides) if any(each.startswith(PRIMARY) for each in overrides) else []
+    return [*own, *to_record(overrides)]
 
 
 def to_record(overrides: list[str]) -> list[str]:

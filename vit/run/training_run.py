@@ -79,7 +79,8 @@ def train_resolved(resolved: dict, overrides: list[str], warnings: tuple[str, ..
                 check_number(devices)
             if plan.config["compile"] or plan.config.get("compile_mode") not in (None, "default"):
                 check_compilation(plan.config, devices)
-            max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
+            if (limit := plan.config["trainer"]["max_time"]) is not None:
+                max_time(limit)  # an error before the data is read
             if devices.world > 1 and not is_launched():
                 return train_ranks(plan, overrides, devices)
             return train_here(plan, overrides, devices, signals)
@@ -132,7 +133,8 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
             start_compile_workers()
         if main:
             write_records(job, folder, record)
-        same_bits = deterministic_algorithms(config["trainer"].get("deterministic", False))
+        is_deterministic = config["trainer"].get("deterministic", False)
+        same_bits = deterministic_algorithms() if is_deterministic else contextlib.nullcontext()
         with contextlib.closing(job.batches), suited_threads(job.step_flops, devices), same_bits:
             if config["compile"] == AUTO:
                 job.config["compile"] = choose_compile(job, trainer)

@@ -108,6 +108,11 @@ class ImageDataset(Dataset):
         return self.images is not None or self.decoded is not None
 
     @property
+    def is_filled(self) -> bool:
+        """Whether all images are in memory, as those of an array are before `fill`."""
+        return self.in_memory and not self._missing.any()
+
+    @property
     def cached(self) -> bool:
         return self.in_memory or isinstance(self.store, MemoryCache)
 
@@ -259,10 +264,11 @@ class ImageDataset(Dataset):
         if self.prepared is not None and self.store is None:
             self.store = self._open_store(progress)
         rows = np.flatnonzero(self._missing).tolist() if self.in_memory else []
-        images = reported(map_in_threads(self._load_or_skip, rows), "images", len(rows), progress)
-        for i, image in zip(rows, images, strict=True):
-            if image is not None:
-                self.keep(i, image)
+        if rows:
+            images = reported(map_in_threads(self._load_or_skip, rows), "images", len(rows), progress)
+            for i, image in zip(rows, images, strict=True):
+                if image is not None:
+                    self.keep(i, image)
 
     def decode(self, raw: Raw, name: str) -> Tensor | np.ndarray:
         """A sample as memory holds it: (C,H,W) of the final size, or (H,W,C) before the random crop.

@@ -22,6 +22,7 @@ from vit.messages import agree, number_of
 AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
 NEW = "not in the data when training began"
 UNESCAPES = {"t": "\t", "n": "\n", "r": "\r"}
+ESCAPES = str.maketrans({"\\": "\\\\", **{char: "\\" + letter for letter, char in UNESCAPES.items()}})
 log = logging.getLogger("vit")
 
 
@@ -198,7 +199,7 @@ def _problem(name: str, problems: Sequence[tuple[str, str]], total: int, fix: st
 
 def format_rows(rows: Iterable[Sequence[str]]) -> str:
     """The text of a file of these rows."""
-    return "".join("\t".join(map(_escaped, row)) + "\n" for row in rows)
+    return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
 
 
 def read_rows(file: Path, escaped: bool | None = None) -> list[list[str]]:
@@ -211,13 +212,6 @@ def read_rows(file: Path, escaped: bool | None = None) -> list[list[str]]:
     if escaped or rows and len(rows[0]) == 3:
         return [[_unescaped(cell) for cell in row] for row in rows]
     return [line.split("\t", 1) for line in lines if "\t" in line]
-
-
-def _escaped(cell: str) -> str:
-    cell = cell.replace("\\", "\\\\")
-    for letter, char in UNESCAPES.items():
-        cell = cell.replace(char, "\\" + letter)
-    return cell
 
 
 def _unescaped(cell: str) -> str:

@@ -79,6 +79,17 @@ class ImageJob(Job):
 
     def build_inputs(self, initial: Initial | None) -> None:
         self.preprocessing = build_preprocessing(self.config["data"], self.source, initial)
+        self.datasets, self.audit = {}, None
+        if any(split.pixels is None for split in self.source.splits.values()):  # others are in memory
+            self.audit_files()
+        check_validation(self.source, self.unit)
+
+    def audit_files(self) -> None:
+        """Leave out the files that cannot be read; images that the audit decodes are cached, where they can be.
+
+        Raises:
+            DataError: a file cannot be read, with on_bad_sample=error.
+        """
         self.datasets = self.unfilled_datasets()
         with self.progress_bar() as progress:
             audited, self.audit = audit_source(
@@ -86,7 +97,6 @@ class ImageJob(Job):
             )
         if audited is not self.source:  # which has other rows
             self.source, self.datasets = audited, {}
-        check_validation(self.source, self.unit)
 
     def unfilled_datasets(self) -> dict[str, ImageDataset]:
         """The data sets whose images the audit decodes, so that none is decoded twice; {} where the images are not held
@@ -122,9 +132,10 @@ class ImageJob(Job):
 
     def build_batches(self) -> Batches:
         self.datasets = self.datasets or image_datasets(self.config, self.source, self.preprocessing)
-        with self.progress_bar() as progress:
-            for dataset in self.datasets.values():
-                dataset.fill(progress)
+        if not all(dataset.is_filled for dataset in self.datasets.values()):
+            with self.progress_bar() as progress:
+                for dataset in self.datasets.values():
+                    dataset.fill(progress)
         return build_batches(self.config, self.datasets)
 
     def cached(self) -> Source:
@@ -293,19 +304,16 @@ def audit_source(
     data: dict,
     datasets: Mapping[str, ImageDataset],
     progress: StageProgress | None,
-) -> tuple[Source, AuditReport | None]:
+) -> tuple[Source, AuditReport]:
     """The source after an audit of its files: unreadable ones stop the run, or are left out with on_bad_sample=skip.
     Images that the audit decodes are cached in those `datasets` that hold their images in memory.
 
     Only images with an unreadable header are left out here, because they are the same in every process and in every
-    resumed run. How many are decoded depends on the time, so damaged pixels are left out when training reads them. Data
-    that is held in memory is not audited: the report is None.
+    resumed run. How many are decoded depends on the time, so damaged pixels are left out when training reads them.
 
     Raises:
         DataError: names the first unreadable file and how many there are.
     """
-    if all(split.pixels is not None for split in source.splits.values()):
-        return source, None
     caches = {key: each for key, each in datasets.items() if each.in_memory and not each.is_final_array}
     report = audit(source, preprocessing, data["audit_seconds"], progress, statistics=False, caches=caches)
     if report.unreadable and data["on_bad_sample"] == "error":

@@ -104,14 +104,11 @@ def check_compiler(device: str, option: str = "--mode compiled", fix: str = "use
 
 
 @contextlib.contextmanager
-def deterministic_algorithms(enabled: bool) -> Iterator[None]:
-    """Within this context, if `enabled`, torch uses only operations whose results have the same bits each time.
+def deterministic_algorithms() -> Iterator[None]:
+    """Within this context torch uses only operations whose results have the same bits each time.
 
     Lightning's Trainer would leave the setting on after the run.
     """
-    if not enabled:
-        yield
-        return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses matrix products without it
     before = torch.are_deterministic_algorithms_enabled()
     only_warned = torch.is_deterministic_algorithms_warn_only_enabled()

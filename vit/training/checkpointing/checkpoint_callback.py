@@ -97,7 +97,7 @@ class Checkpoints(Checkpoint):
         if self._improved:
             self.save_last(trainer)
             self._improved = False
-        if trainer.is_global_zero and (reason := self._best_is_lost()):
+        if trainer.is_global_zero and self.best_score is not None and (reason := self._best_is_lost()):
             log.warning("%s; the best epoch is chosen among those that follow", reason)
             self.best_score = self.best_loss = self.best_epoch = self.best_step = self.start_scores = None
 
@@ -162,9 +162,7 @@ class Checkpoints(Checkpoint):
         return self.last_path, self.last_score, counted(self.last_epoch)
 
     def _best_is_lost(self) -> str | None:
-        """Why `best.ckpt` does not contain the best epoch's weights; None if it does or no metric is monitored."""
-        if self.best_score is None:
-            return None
+        """Why `best.ckpt` does not contain the best epoch's weights; None if it does."""
         path = self.folder / BEST
         if reason := verify(path):
             epoch = counted(self.best_epoch)
