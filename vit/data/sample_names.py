@@ -1,6 +1,7 @@
 """Compact sequences of strings for names and texts, whose memory worker processes share."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,11 +25,13 @@ class PackedStrings(Sequence[str]):
         return self._blob[start : self._ends[i]].tobytes().decode("utf-8", "surrogateescape")
 
 
+@dataclass(eq=False)
 class RowNames(Sequence[str]):
     """Names of samples that have no file of their own: "train.parquet row 17", "train.en line 17"."""
 
-    def __init__(self, prefix: str, rows: np.ndarray, unit: str = "row"):
-        self.prefix, self.rows, self.unit = prefix, rows, unit
+    prefix: str
+    rows: np.ndarray
+    unit: str = "row"
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -51,11 +54,12 @@ class ConcatSequence(Sequence):
         return self.parts[part][row]
 
 
+@dataclass(eq=False)
 class SelectedStrings(Sequence[str]):
     """The selected rows of another sequence of strings, without a copy."""
 
-    def __init__(self, names: Sequence[str], rows: np.ndarray):
-        self.names, self.rows = names, rows
+    names: Sequence[str]
+    rows: np.ndarray
 
     def __len__(self) -> int:
         return len(self.rows)

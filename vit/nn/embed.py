@@ -92,7 +92,7 @@ class PatchEmbed(nn.Module):
         """images (B,C,H,W), mask (B,rows*columns), False for padding -> (B,N,D)"""
         rows, columns = self.size(images)
         x = self.proj(images, None if mask is None else mask.unflatten(1, (rows, columns)))  # (B,rows*columns,D)
-        table = self.table(rows, columns)
+        table = self.pos_embed if (rows, columns) == self.grid else self.table(rows, columns)
         patches_only = table is not None and table.shape[1] == x.shape[1]
         if patches_only:
             x = x + table
@@ -150,11 +150,11 @@ class PatchEmbed(nn.Module):
         return grid if grid != self.grid and grid in self.scaled_grids else None
 
     def table(self, rows: int, columns: int) -> Tensor | None:
-        """The position table of the prefix tokens, if it has any, and of the upper left part of the grid, (1,N,D); for
-        one of `scaled_grids` the table of the whole grid, resampled.
+        """For another grid: the position table of the prefix tokens, if it has any, and of the upper left part of the
+        grid, (1,N,D); for one of `scaled_grids` the table of the whole grid, resampled.
         """
-        if self.pos_embed is None or (rows, columns) == self.grid:
-            return self.pos_embed
+        if self.pos_embed is None:
+            return None
         if (rows, columns) in self.scaled_grids:
             return resample(self.pos_embed, self.grid, (rows, columns))
         prefix = self.pos_embed.shape[1] - math.prod(self.grid)

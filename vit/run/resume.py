@@ -11,8 +11,9 @@ from torch import nn
 from vit.files.checkpoints import verify
 from vit.messages import number_of, override_for_shell
 from vit.run.changes_on_resuming import CONTROL, adjusted, from_to, keeps_splits
-from vit.run.config.composing import check_complete, data_of_primary
+from vit.run.config.composing import data_of_primary
 from vit.run.config.hydra_interface import PRIMARY, hydra_overrides, is_hydra_key
+from vit.run.config.needed_keys import check_complete
 from vit.run.config.overrides import ConfigError, override_text, parse
 from vit.run.config.without_effect import without_effect
 from vit.run.processes.launcher import RUN_DIR, first_node

@@ -32,7 +32,7 @@ from vit.run.config.hydra_interface import (
     with_search_path_of_primary,
 )
 from vit.run.config.name_hints import nearest
-from vit.run.config.needed_keys import missing_keys, missing_top_level_keys
+from vit.run.config.needed_keys import missing_top_level_keys
 from vit.run.config.overrides import (
     ConfigError,
     override_text,
@@ -231,16 +231,6 @@ def resolve(config: DictConfig) -> dict:
     if problem := invalid_value(found) or value_without_effect(found):
         raise ConfigError(problem)
     return found
-
-
-def check_complete(config: dict) -> None:
-    """Checks that the nodes of a new run have the keys that it reads.
-
-    Raises:
-        ConfigError: names the node, its missing keys and the fix.
-    """
-    if problem := missing_keys(config):
-        raise ConfigError(problem)
 
 
 def _added(override: Override, known: dict) -> str:

@@ -5,6 +5,8 @@ The nodes of resumed runs are not checked: the code that reads them has defaults
 
 from collections.abc import Collection
 
+from vit.run.config.overrides import ConfigError
+
 TOP_LEVEL = ("task", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "data", "name", "seed", "runs",
              "run_dir", "resume", "init_from", "precision", "calibrate", "report", "compile", "debug", "compare")
 IMAGE_DATA = ("audit_seconds", "balance", "image_size", "on_bad_sample", "patch_size", "preprocessing")
@@ -46,9 +48,12 @@ def missing_top_level_keys(found: Collection[str]) -> str | None:
     return None
 
 
-def missing_keys(config: dict) -> str | None:
-    """A sentence about the first node that lacks keys; None where none does. Data of another task is left to the error
-    that names both kinds.
+def check_complete(config: dict) -> None:
+    """Checks that the nodes of a new run have the keys that it reads. Data of another task is left to the error that
+    names both kinds.
+
+    Raises:
+        ConfigError: names the node, its missing keys and the fix.
     """
     task = (config.get("task") or {}).get("name")
     for nodes in (ALL_TASKS, OF_TASK.get(task, {})):
@@ -57,8 +62,7 @@ def missing_keys(config: dict) -> str | None:
             if not isinstance(found, dict) or node == "data" and is_of_another_task(found, task):
                 continue
             if missing := [key for key in keys if key not in found]:
-                return _sentence(node, missing, task)
-    return None
+                raise ConfigError(_sentence(node, missing, task))
 
 
 def is_of_another_task(data: dict, task: str | None) -> bool:

@@ -1,7 +1,6 @@
 """Jobs on images: what they share, and image classification."""
 
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,7 +16,6 @@ from vit.data.image_sources.files import summary
 from vit.data.quality.audit import audit
 from vit.data.quality.audit_report import AuditReport
 from vit.data.splits.split import evenly_spaced
-from vit.data.threads import StageProgress
 from vit.evaluation import evaluate
 from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
@@ -85,18 +83,34 @@ class ImageJob(Job):
         check_validation(self.source, self.unit)
 
     def audit_files(self) -> None:
-        """Leave out the files that cannot be read; images that the audit decodes are cached, where they can be.
+        """Audit the files: unreadable ones stop the run, or are left out with on_bad_sample=skip. Images that the audit
+        decodes are cached in those data sets that hold their images in memory.
+
+        Only images with an unreadable header are left out here, because they are the same in every process and in every
+        resumed run. How many are decoded depends on the time, so damaged pixels are left out when training reads them.
 
         Raises:
-            DataError: a file cannot be read, with on_bad_sample=error.
+            DataError: names the first unreadable file and how many there are.
         """
-        self.datasets = self.unfilled_datasets()
+        data, self.datasets = self.config["data"], self.unfilled_datasets()
+        caches = {key: each for key, each in self.datasets.items() if each.in_memory and not each.is_final_array}
         with self.progress_bar() as progress:
-            audited, self.audit = audit_source(
-                self.source, self.preprocessing, self.config["data"], self.datasets, progress
-            )
-        if audited is not self.source:  # which has other rows
-            self.source, self.datasets = audited, {}
+            self.audit = report = audit(
+                self.source, self.preprocessing, data["audit_seconds"], progress, statistics=False, caches=caches)
+        if report.unreadable and data["on_bad_sample"] == "error":
+            raise DataError(report.problem())
+        if report.left_out:
+            log.info("left out %s: %s (listed in audit.json)", number_of(len(report.left_out), "file"),
+                     summary(report.left_out))
+        for sample in report.unreadable[:NAMED]:
+            log.warning("left out %s: %s", printable(sample.name), sample.reason)
+        if len(report.unreadable) > NAMED:
+            log.warning("left out %d more unreadable images, listed in audit.json", len(report.unreadable) - NAMED)
+        if counted := sum(sample.decoded for sample in report.unreadable):
+            log.info("%d of these files, whose headers can be read, are in the numbers of samples that follow, and are "
+                     "left out when they are decoded", counted)
+        if bad := report.bad_samples(decoded=False):
+            self.source, self.datasets = self.source.without(bad), {}  # whose data sets have other rows
 
     def unfilled_datasets(self) -> dict[str, ImageDataset]:
         """The data sets whose images the audit decodes, so that none is decoded twice; {} where the images are not held
@@ -296,37 +310,3 @@ class ImageClassificationJob(ImageJob):
     def headline(self, metrics: dict) -> dict[str, str]:
         images = metrics[f"{self.split}/images"]
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {number_of(images, 'image')}"}
-
-
-def audit_source(
-    source: Source,
-    preprocessing: Preprocessing,
-    data: dict,
-    datasets: Mapping[str, ImageDataset],
-    progress: StageProgress | None,
-) -> tuple[Source, AuditReport]:
-    """The source after an audit of its files: unreadable ones stop the run, or are left out with on_bad_sample=skip.
-    Images that the audit decodes are cached in those `datasets` that hold their images in memory.
-
-    Only images with an unreadable header are left out here, because they are the same in every process and in every
-    resumed run. How many are decoded depends on the time, so damaged pixels are left out when training reads them.
-
-    Raises:
-        DataError: names the first unreadable file and how many there are.
-    """
-    caches = {key: each for key, each in datasets.items() if each.in_memory and not each.is_final_array}
-    report = audit(source, preprocessing, data["audit_seconds"], progress, statistics=False, caches=caches)
-    if report.unreadable and data["on_bad_sample"] == "error":
-        raise DataError(report.problem())
-    if report.left_out:
-        log.info("left out %s: %s (listed in audit.json)", number_of(len(report.left_out), "file"),
-                 summary(report.left_out))
-    for sample in report.unreadable[:NAMED]:
-        log.warning("left out %s: %s", printable(sample.name), sample.reason)
-    if len(report.unreadable) > NAMED:
-        log.warning("left out %d more unreadable images, listed in audit.json", len(report.unreadable) - NAMED)
-    if counted := sum(sample.decoded for sample in report.unreadable):
-        log.info("%d of these files, whose headers can be read, are in the numbers of samples that follow, and are "
-                 "left out when they are decoded", counted)
-    bad = report.bad_samples(decoded=False)
-    return source.without(bad) if bad else source, report

@@ -1,7 +1,8 @@
 """From a config to its job, refusing options that the task does not support."""
 
-import importlib
 from pathlib import Path
+
+from hydra.utils import get_class
 
 from vit.data import CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
 from vit.messages import did_you_mean, nearest_names
@@ -14,12 +15,12 @@ from vit.run.parts.finetuning import read_finetune, what_freezes
 from vit.run.parts.recipe import AUTO, is_progressive
 from vit.run.records.splits import DataRecord
 
-JOBS = {  # task.name -> module and class, imported when needed
-    "classification": ("images", "ImageClassificationJob"),
-    "text_classification": ("texts", "TextClassificationJob"),
-    "masked_image": ("masked_images", "MaskedImageJob"),
-    "masked_text": ("masked_texts", "MaskedTextJob"),
-    "seq2seq": ("seq2seq", "Seq2SeqJob"),
+JOBS = {  # task.name -> class below `vit.run.jobs`, imported when needed
+    "classification": "images.ImageClassificationJob",
+    "text_classification": "texts.TextClassificationJob",
+    "masked_image": "masked_images.MaskedImageJob",
+    "masked_text": "masked_texts.MaskedTextJob",
+    "seq2seq": "seq2seq.Seq2SeqJob",
 }
 # nodes that records of earlier versions and a user's own primary config may lack, or that are null
 DEFAULTS = {"calibrate": "none", "distill": {"kind": "none"}, "finetune": {}}
@@ -29,7 +30,7 @@ SAMPLES = {  # class of a split -> what it has, and the tasks that use it
     CorpusSplit: ("sentences of documents", ("masked_text",)),
     PairSplit: ("pairs of a text or image and its target text", ("seq2seq",)),
 }
-MULTI_LABEL_JOB = ("multi_label", "MultiLabelJob")  # task=classification on images with several labels each
+MULTI_LABEL_JOB = "multi_label.MultiLabelJob"  # task=classification on images with several labels each
 
 
 def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None) -> Job:
@@ -48,7 +49,7 @@ def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, re
     source = build_source(config["data"], record, config.get("overrides"))
     check_samples(job, source, config)
     if config["task"]["name"] == "classification" and source.multi_label:
-        job = job_class(*MULTI_LABEL_JOB)
+        job = get_class(f"{__package__}.{MULTI_LABEL_JOB}")
     return job(config, source, devices, checkpoint)
 
 
@@ -62,7 +63,7 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
     if (task := config["task"]["name"]) not in JOBS:
         hint = did_you_mean(nearest_names(task, JOBS))
         raise ConfigError(f"task.name={task} is not one of {', '.join(JOBS)}{hint}")
-    job = job_class(*JOBS[task])
+    job = get_class(f"{__package__}.{JOBS[task]}")
     check_task(job, config)
     job.check_config(config, devices)
     return job
@@ -85,11 +86,6 @@ def check_samples(job: type[Job], source: Source | PairSource | CorpusSource, co
 def with_defaults(config: dict) -> dict:
     """The config with the nodes of `DEFAULTS` where it lacks them."""
     return config | {key: value for key, value in DEFAULTS.items() if config.get(key) is None}
-
-
-def job_class(module: str, name: str) -> type[Job]:
-    """The class of a job, from its module below `vit.run.jobs`."""
-    return getattr(importlib.import_module(f"vit.run.jobs.{module}"), name)
 
 
 def check_task(job: type[Job], config: dict) -> None:

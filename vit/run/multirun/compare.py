@@ -12,8 +12,9 @@ from vit.messages import number_of, override_for_shell
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
 from vit.report.logged_values import read_curves
 from vit.run.changes_on_resuming import CONTROL
-from vit.run.config.composing import ConfigError, check_complete, compose, resolve
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.hydra_interface import hydra_overrides
+from vit.run.config.needed_keys import check_complete
 from vit.run.config.overrides import override_text, parse
 from vit.run.config.own_configs import own_configs
 from vit.run.config.targets import TARGET, check_stored
