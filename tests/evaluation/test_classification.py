@@ -12,7 +12,7 @@ from sklearn import metrics as sk
 
 import vit
 from vit.bundle import load_bundle, save_bundle
-from vit.cli.evaluation.measurements import print_classification
+from vit.cli.evaluation.printing import print_classification
 from vit.data import BadImage, DataError, Preprocessing, digits
 from vit.data.source import Source
 from vit.data.splits.split import Split, array_split

@@ -28,8 +28,8 @@ from vit.exchange.read import (
     find_thresholds,
     is_own_checkpoint,
     read_checkpoint,
-    timm_config_by_name,
 )
+from vit.exchange.timm_networks import timm_config_by_name
 
 NAMES = ["cat", "dog", "emu", "fox", "gnu"]
 LABELS = {"id2label": dict(enumerate(NAMES)), "label2id": {name: i for i, name in enumerate(NAMES)}}

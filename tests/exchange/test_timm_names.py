@@ -34,7 +34,7 @@ def no_network(monkeypatch):
         return made.setdefault(name, scramble(create(name, **options)))
 
     monkeypatch.setattr(timm, "create_model", create_model)
-    monkeypatch.setattr("vit.exchange.read.check_hub_responds", lambda cfg: None)
+    monkeypatch.setattr("vit.exchange.timm_networks.check_hub_responds", lambda cfg: None)
 
 
 def images(reference) -> torch.Tensor:

@@ -17,8 +17,8 @@ from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import unknown
 from vit.inference.abstention import fewest_samples, smallest_rate
+from vit.inference.calibrated import captured_features
 from vit.inference.conformal import label_scores, set_sizes
-from vit.inference.outputs import captured_features
 from vit.inference.unknown import class_directions, unknown_scores
 from vit.models.text import TextClassifier, TextClassifierConfig
 

@@ -23,13 +23,12 @@ from vit.exchange import onnx_and_torch_export as programs
 from vit.exchange import preprocessing, transformers_tokenizer
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.comparing import check_same
-from vit.exchange.importing import import_checkpoint
+from vit.exchange.importing import at_stated_size, import_checkpoint
 from vit.exchange.opening import is_foreign, resolve_class_names, resolve_preprocessing, resolve_thresholds
 from vit.exchange.options import Changes, Hints, Size, current_activation
 from vit.exchange.pixel_differences import ProbabilityShift, timm_difference, transformers_difference
 from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint, read_config
 from vit.exchange.sources import PROCESSOR_FILE, WeightSource
-from vit.exchange.stated_size import at_stated_size
 from vit.files.strict_json import json_text
 from vit.models import model_from_config
 from vit.weights import KeyReport, KeyRow, timm_arguments

@@ -10,12 +10,11 @@ from vit.bundle import CONFIG, WEIGHTS, Bundle, Calibration, LabelCalibration, l
 from vit.bundle.files import read_json
 from vit.data import Preprocessing
 from vit.exchange.checkpoint import Checkpoint
-from vit.exchange.importing import IMAGE_KINDS, import_checkpoint
+from vit.exchange.importing import IMAGE_KINDS, at_stated_size, import_checkpoint
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import assumed_preprocessing, with_channels
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import HUB, TIMM, TIMM_SLASH, WEIGHT_FILES, WeightSource
-from vit.exchange.stated_size import at_stated_size
 from vit.messages import number_of, override_for_shell
 from vit.models import TimmConfig
 from vit.weights import KeyReport

@@ -30,9 +30,8 @@ from vit.exchange.sources import (
     WeightSource,
 )
 from vit.exchange.state_dicts import check_plain_tensors, find_state_dict
+from vit.exchange.timm_networks import pretrained_timm_model, timm_config_by_name
 from vit.files.checkpoints import verify
-from vit.messages import with_cause
-from vit.models.timm_model import nearest_timm_models
 from vit.weights import detect_format
 from vit.weights.formats.transformers_config import declared_num_classes
 from vit.weights.training_checkpoint import trained_weights
@@ -201,26 +200,6 @@ def assigns_several_labels(config: Mapping[str, Any]) -> bool:
     return bool(config.get("multi_label")) or monitor == "val/map" or stated
 
 
-def timm_config_by_name(file: Path, state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The config of a timm folder for a file that is named after a timm model, as timm's own files are
-    (`resnet18-5c106cde.pth`, `tf_efficientnet_b0.ap_in1k.safetensors`, formerly `tf_efficientnet_b0_ap-3b8a4f.pth`);
-    {} for any other. Without a tag of timm in the name it is that of the model's default weights.
-    """
-    import timm
-
-    stem = file.name.removesuffix(file.suffix).split("-")[0]
-    name, _, tag = timm.models.get_deprecated_models().get(stem, stem).partition(".")
-    if not timm.is_model(name):
-        return {}
-    tagged = f"{name}.{tag}"
-    known = timm.get_pretrained_cfg(tagged if timm.models.is_model_pretrained(tagged) else name)
-    cfg = known.to_dict()
-    heads = cfg.get("classifier") or ()
-    weights = [state.get(f"{head}.weight") for head in ([heads] if isinstance(heads, str) else heads)]
-    classes = next((len(weight) for weight in weights if weight is not None), 0)
-    return {"architecture": name, "num_classes": classes, "pretrained_cfg": {**cfg, "num_classes": classes}}
-
-
 @contextmanager
 def config_errors_explained(what: str) -> Iterator[None]:
     """Raises SourceError where a config, which may be malformed in any way, cannot be understood."""
@@ -278,35 +257,6 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def read_timm_model(name: str) -> Checkpoint:
     """Published weights of a timm model, by its name there."""
     return replace(read_module(pretrained_timm_model(name)), name=f"{TIMM}{name}", shared=False)
-
-
-def pretrained_timm_model(name: str) -> nn.Module:
-    """A timm model with its weights, fetched by timm or from its cache.
-
-    Raises:
-        SourceError: timm has no such model, or its weights cannot be fetched.
-    """
-    import timm  # takes a second that most runs need not wait for
-
-    if not timm.is_model(name.split(".")[0]):
-        near = ", ".join(nearest_timm_models(name, 0.4))
-        raise SourceError(f"timm {timm.__version__} has no such model" + (f"; nearest: {near}" if near else ""),
-                          f"{TIMM}{name}")
-    try:
-        check_hub_responds(timm.get_pretrained_cfg(name))
-        return timm.create_model(name, pretrained=True)
-    except Exception as error:
-        raise SourceError(f"its weights could not be fetched ({with_cause(error, 100)}); without a network use a file "
-                          "or folder of this machine", f"{TIMM}{name}") from None
-
-
-def check_hub_responds(cfg: Any) -> None:
-    """Raises the hub's error at once where timm would retry for half a minute; cached weights need no network."""
-    from huggingface_hub import HfApi, try_to_load_from_cache
-
-    repo = getattr(cfg, "hf_hub_id", None)
-    if repo and not any(isinstance(try_to_load_from_cache(repo, file), str) for file in WEIGHT_FILES):
-        HfApi(library_name="vit").model_info(repo)
 
 
 def read_hub_model(name: str) -> Checkpoint:

@@ -1,14 +1,20 @@
-"""Networks of timm that no model of this project computes: they are used as timm's own, with a config of kind timm."""
+"""Networks of timm by name, and those that no model of this project computes: they are used as timm's own, with a
+config of kind timm.
+"""
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from vit.bundle.files import SourceError
+from vit.exchange.sources import TIMM, WEIGHT_FILES
+from vit.messages import with_cause
 from vit.models import TimmConfig
-from vit.models.timm_model import timm_model
+from vit.models.timm_model import nearest_timm_models, timm_model
 from vit.weights import DetectedWeights, WeightFormat
 from vit.weights.formats.timm import build_meta_model
 
@@ -73,3 +79,52 @@ def under_own_names(found: DetectedWeights) -> DetectedWeights:
     """The state dict for timm's own network, without conversion of the names."""
     unchanged = WeightFormat("timm's own", found.format.matches, dict, found.format.config_values)
     return DetectedWeights(unchanged, found.state)
+
+
+def timm_config_by_name(file: Path, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The config of a timm folder for a file that is named after a timm model, as timm's own files are
+    (`resnet18-5c106cde.pth`, `tf_efficientnet_b0.ap_in1k.safetensors`, formerly `tf_efficientnet_b0_ap-3b8a4f.pth`);
+    {} for any other. Without a tag of timm in the name it is that of the model's default weights.
+    """
+    import timm
+
+    stem = file.name.removesuffix(file.suffix).split("-")[0]
+    name, _, tag = timm.models.get_deprecated_models().get(stem, stem).partition(".")
+    if not timm.is_model(name):
+        return {}
+    tagged = f"{name}.{tag}"
+    known = timm.get_pretrained_cfg(tagged if timm.models.is_model_pretrained(tagged) else name)
+    cfg = known.to_dict()
+    heads = cfg.get("classifier") or ()
+    weights = [state.get(f"{head}.weight") for head in ([heads] if isinstance(heads, str) else heads)]
+    classes = next((len(weight) for weight in weights if weight is not None), 0)
+    return {"architecture": name, "num_classes": classes, "pretrained_cfg": {**cfg, "num_classes": classes}}
+
+
+def pretrained_timm_model(name: str) -> nn.Module:
+    """A timm model with its weights, fetched by timm or from its cache.
+
+    Raises:
+        SourceError: timm has no such model, or its weights cannot be fetched.
+    """
+    import timm  # takes a second that most runs need not wait for
+
+    if not timm.is_model(name.split(".")[0]):
+        near = ", ".join(nearest_timm_models(name, 0.4))
+        raise SourceError(f"timm {timm.__version__} has no such model" + (f"; nearest: {near}" if near else ""),
+                          f"{TIMM}{name}")
+    try:
+        check_hub_responds(timm.get_pretrained_cfg(name))
+        return timm.create_model(name, pretrained=True)
+    except Exception as error:
+        raise SourceError(f"its weights could not be fetched ({with_cause(error, 100)}); without a network use a file "
+                          "or folder of this machine", f"{TIMM}{name}") from None
+
+
+def check_hub_responds(cfg: Any) -> None:
+    """Raises the hub's error at once where timm would retry for half a minute; cached weights need no network."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    repo = getattr(cfg, "hf_hub_id", None)
+    if repo and not any(isinstance(try_to_load_from_cache(repo, file), str) for file in WEIGHT_FILES):
+        HfApi(library_name="vit").model_info(repo)

@@ -51,13 +51,8 @@ def beam_search(
     mask = first.new_ones(len(first), 1, first.shape[1], dtype=torch.bool)  # (B,W,cached tokens)
     for step in range(1, longest + 1):
         ensemble.suppress(log_probs, [[beam.text for beam in row] for row in beams], step, settings)
-        scores = log_probs.new_tensor([[beam.score for beam in row] for row in beams])  # (B,W)
-        W, V = log_probs.shape[1:]
-        count = min(2 * settings.beam, W * V)
-        values, indices = candidates(log_probs, scores, count)
-        width = min(settings.beam, max(1, count - W))  # each beam has one continuation by eos
-        beams = [extend(*row_candidates, V, width, step, longest, best[row], settings, active_trees.get(row))
-                 for row, *row_candidates in zip(active.rows, beams, values, indices, strict=True)]
+        beams = next_beams(beams, log_probs, step, longest, [best[row] for row in active.rows], settings,
+                           [active_trees.get(row) for row in active.rows])
         done = [is_done(row[0], step, longest, best[number], settings)
                 for number, row in zip(active.rows, beams, strict=True)]
         active_trees = {row: tree for row, tree in active_trees.items() if not done[active.rows.index(row)]}
@@ -76,6 +71,20 @@ def beam_search(
         mask = torch.cat([mask, new_token_mask(*ids.shape, ids.device)], dim=-1)
         log_probs = ensemble.advance(ids, mask)
     return [each.found for each in best]
+
+
+def next_beams(
+    beams: Sequence[Sequence[Beam]], log_probs: Tensor, step: int, longest: int, best: Sequence[NBest],
+    settings: Generation, trees: Sequence[SearchTree | None],
+) -> list[list[Beam]]:
+    """The beams of the next step, of each row; log_probs (B,W,V) of the next token. `extend` documents the others."""
+    scores = log_probs.new_tensor([[beam.score for beam in row] for row in beams])  # (B,W)
+    W, V = log_probs.shape[1:]
+    count = min(2 * settings.beam, W * V)
+    values, indices = candidates(log_probs, scores, count)
+    width = min(settings.beam, max(1, count - W))  # each beam has one continuation by eos
+    return [extend(*row_candidates, V, width, step, longest, found, settings, tree)
+            for found, tree, *row_candidates in zip(best, trees, beams, values, indices, strict=True)]
 
 
 def extend(

@@ -1,7 +1,9 @@
-"""Predictions of a calibrated classifier: probabilities, prediction sets, unknown scores and abstention."""
+"""Predictions of a calibrated classifier: probabilities, prediction sets, unknown scores and abstention; and what they
+need besides the logits, the input of the head.
+"""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -11,8 +13,8 @@ from vit.bundle import Bundle, Calibration
 from vit.bundle.calibration import calibrated_probabilities
 from vit.inference.abstention import probability_threshold
 from vit.inference.conformal import content_draws, set_sizes
-from vit.inference.outputs import captured_features
 from vit.inference.unknown import unknown_scores
+from vit.models import Classifier
 
 UNSURE = "unsure"
 SET_METHOD = "aps"
@@ -141,3 +143,32 @@ def explained(request: str, function: Callable[..., float], *arguments: object) 
 def image_contents(images: Tensor) -> Iterator[bytes]:
     """uint8 (B,C,H,W) -> the bytes of each image"""
     return (image.contiguous().numpy().tobytes() for image in images.to(torch.uint8).cpu())
+
+
+@contextmanager
+def captured_features(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Within the context, each forward pass appends the input of the head, float32 (B,D), to the list.
+
+    The logits are those of a forward pass without it. For a timm model whose head is not one linear layer the list
+    stays empty.
+    """
+    features: list[Tensor] = []
+
+    def append(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None) -> None:
+        features.append((inputs[0] if output is None else output).detach().float().cpu())
+
+    if isinstance(model, Classifier):
+        handle = model.pool.register_forward_hook(append)
+    elif isinstance(head := classifier_of(model), nn.Linear):
+        handle = head.register_forward_pre_hook(append)
+    else:
+        yield features
+        return
+    try:
+        yield features
+    finally:
+        handle.remove()
+
+
+def classifier_of(model: nn.Module) -> nn.Module | None:
+    return model.get_classifier() if hasattr(model, "get_classifier") else None

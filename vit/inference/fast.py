@@ -1,4 +1,6 @@
-"""Chooses by measurement the fastest precision and memory layout of a model with the predictions of float32."""
+"""Chooses by measurement the fastest precision and memory layout of a model with the predictions of float32; and the
+model that computes the images of a predictor: itself, or its copy with packed weights.
+"""
 
 import statistics
 import time
@@ -9,14 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from vit.inference.int8 import Int8Layers, has_int8, quantizable, quantize_layers
-from vit.low_precision import is_slow
+from vit.low_precision import DTYPES, is_slow
 from vit.messages import number_of
+from vit.nn.prepacked import prepacked
 
 IMAGES = 64  # number of input images for which the predictions must be equal
 TIMED = 16  # images per timed batch
 ROUNDS = 3
 GAIN = 1.05  # the least speed relative to float32 for which a mode is chosen: smaller gains are noise
 CONVOLUTIONS = 4  # fewest convolutions of a network that may gain from channels_last; a Vision Transformer has one
+PACKING_PAYS = 16  # images; packing the weights takes about as long as computing ten, one by one
 
 
 @dataclass(frozen=True)
@@ -127,3 +131,24 @@ def timed(program: Callable[[], object], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - start
+
+
+class Networks:
+    """A model for the first images, and its copy with packed weights (`vit.nn.prepacked`) for all later ones.
+
+    Args:
+        at_once: the copy computes the first images too.
+    """
+
+    def __init__(self, model: nn.Module, at_once: bool = False) -> None:
+        self.model, self.copies = model, {}
+        self.images = PACKING_PAYS if at_once else 0
+
+    def for_batch(self, mode: Mode, images: int) -> nn.Module:
+        """What computes the next batch of so many images in a mode, to which the model has been switched."""
+        self.images += images
+        if self.images < PACKING_PAYS:
+            return self.model
+        if mode not in self.copies:
+            self.copies[mode] = prepacked(self.model, DTYPES.get(mode.precision))
+        return self.copies[mode]

@@ -61,34 +61,36 @@ def load(
         ValueError: a pre-trained model without a task, an ensemble of other models than seq2seq models, `fast` with
             another kind of model or with another precision than the default, or `prepack` with another kind of model.
     """
-    check_several("ensemble", ensemble)
+    if ensemble:
+        check_several("ensemble", ensemble)
     if is_foreign(source):
         bundle = open_foreign(source, Hints(num_heads, current_activation(activation, act)))
     else:
         bundle = load_bundle(source)
+    check_options(bundle, ensemble, fast, prepack)
+    kind = bundle.model.config.kind
+    if PREDICTORS[kind] is Seq2SeqPredictor:
+        return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble], fast)
+    predictor = MultiLabelPredictor if bundle.thresholds else PREDICTORS[kind]
+    options = {"fast": fast, "prepack": prepack} if PREDICTORS[kind] is Predictor else {}
+    return predictor(bundle, device, precision, **options)
+
+
+def check_options(bundle: Bundle, ensemble: Sequence[str | PathLike[str]], fast: bool, prepack: bool) -> None:
+    """Check that a model predicts something, and has the options that are set.
+
+    Raises:
+        ValueError: it does not.
+    """
     kind = bundle.model.config.kind
     if kind not in PREDICTORS:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}), which makes no predictions; train it "
                          f"for a task with {override_for_shell('init_from', bundle.path)}")
-    options = options_of(bundle, kind, fast, prepack)
-    if PREDICTORS[kind] is Seq2SeqPredictor:
-        return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble], fast)
-    if ensemble:
-        raise ValueError(f"ensemble= is for models that generate text, and {bundle.path} is of kind {kind}; leave it "
-                         "out")
-    predictor = MultiLabelPredictor if bundle.thresholds else PREDICTORS[kind]
-    return predictor(bundle, device, precision, **options)
-
-
-def options_of(bundle: Bundle, kind: str, fast: bool, prepack: bool) -> dict[str, bool]:
-    """The options of speed that the predictor of a bundle of this kind has.
-
-    Raises:
-        ValueError: an option that it does not have is set.
-    """
     if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
         raise ValueError(f"fast=True is for image classifiers and for models that generate text, and {bundle.path} is "
                          f"of kind {kind}; leave it out")
     if prepack and PREDICTORS[kind] is not Predictor:
         raise ValueError(f"prepack=True is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")
-    return {"fast": fast, "prepack": prepack} if PREDICTORS[kind] is Predictor else {}
+    if ensemble and PREDICTORS[kind] is not Seq2SeqPredictor:
+        raise ValueError(f"ensemble= is for models that generate text, and {bundle.path} is of kind {kind}; leave it "
+                         "out")

@@ -21,6 +21,8 @@ from vit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from vit.bundle import Bundle
+    from vit.cli.evaluation.measurements import AnyPredictor
     from vit.inference import Seq2SeqPredictor
 
 
@@ -44,18 +46,13 @@ def evaluate(
     """Evaluate a model on labelled data, by default on the test split of the data set that it was trained on."""
     check_writable(json_file)
     check_folder(output)
-    from vit.bundle import load_bundle, model_kind
     from vit.cli.evaluation.measurements import Measurement, calibration_note, measure, measure_reconstruction
-    from vit.inference import MaskedTextPredictor, Seq2SeqPredictor, load
+    from vit.inference import MaskedTextPredictor, Seq2SeqPredictor
     from vit.run.config.composing import ConfigError, stated
     from vit.run.config.hydra_interface import with_config_dir
 
     overrides = with_config_dir(overrides or [], config_dir)
-    masked_autoencoder = model_kind(model) == "mae"
-    if masked_autoencoder and tta != 1:
-        raise typer.BadParameter(f"--tta is for classifiers of images, but {model} reconstructs masked patches")
-    predictor = None if masked_autoencoder else load(model, device)
-    bundle = load_bundle(model) if masked_autoencoder else predictor.bundle
+    bundle, predictor = open_model(model, device, tta)
     generates = isinstance(predictor, Seq2SeqPredictor)
     if not generates and (keys := sorted(stated(overrides, "task.decode"))):
         raise ConfigError(f"task.decode.{keys[0]} is for models that generate text, but {bundle.path} does not; leave "
@@ -68,13 +65,30 @@ def evaluate(
     precision = str(precision or tested.get("precision", "32-true"))
     batch_size = batch_size or tested.get("batch_size") or 64
     task = Measurement(source, split, config["data"], batch_size, precision, output, tta)
-    if output is not None and (masked_autoencoder or isinstance(predictor, MaskedTextPredictor)):
+    if output is not None and (predictor is None or isinstance(predictor, MaskedTextPredictor)):
         print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
                              "writes the metrics")
-    found = measure_reconstruction(bundle, task, device) if masked_autoencoder else measure(predictor, task)
+    found = measure_reconstruction(bundle, task, device) if predictor is None else measure(predictor, task)
     if note := calibration_note(bundle, task):
         found |= {"calibrated_on_these_samples": True, "calibration_samples": note[1]}
     write_json(found, json_file)
+
+
+def open_model(model: str, device: str | None, tta: int) -> "tuple[Bundle, AnyPredictor | None]":
+    """The bundle of a model and its predictor; None for a masked autoencoder, which predicts nothing.
+
+    Raises:
+        typer.BadParameter: `tta` with a masked autoencoder.
+    """
+    from vit.bundle import load_bundle, model_kind
+    from vit.inference import load
+
+    if model_kind(model) != "mae":
+        predictor = load(model, device)
+        return predictor.bundle, predictor
+    if tta != 1:
+        raise typer.BadParameter(f"--tta is for classifiers of images, but {model} reconstructs masked patches")
+    return load_bundle(model), None
 
 
 def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: list[str]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vit.cli.data.data_sets import ALL, calibration_split, splits_of_all
+from vit.cli.evaluation.printing import named_metrics, print_classification, print_metrics
 from vit.cli.terminal import check_classes, counted, print_unreadable, print_without_effect
 from vit.messages import number_of
 
@@ -321,30 +322,3 @@ def measure_reconstruction(bundle: "Bundle", task: Measurement, device: str | No
     print_metrics({"loss per masked patch": metrics["loss"]}, {"images": f"{images:,}"}, task.title)
     named = {f"{task.split}/{name}": value for name, value in metrics.items()}
     return {**named, "images": images, "unreadable": [str(error) for error in unreadable]}
-
-
-def print_classification(evaluation: "Evaluation", title: str, unit: str) -> None:
-    """Print the metrics of a classifier, and those of each class; `unit` is images or texts."""
-    from rich.console import Console
-
-    from vit.report.summary import class_table
-
-    print_metrics(named_metrics(evaluation.metrics), {unit: f"{len(evaluation.rows):,}"}, title)
-    Console().print(class_table(evaluation.class_scores(), unit))
-
-
-def named_metrics(metrics: dict[str, float]) -> dict[str, float]:
-    """The metrics with names for people."""
-    names = {"ece": "calibration error (ECE)", "calibrated_loss": "loss, calibrated",
-             "calibrated_ece": "calibration error, calibrated", "set_coverage": "coverage of sets at 0.9",
-             "set_size": "mean size of sets at 0.9"}
-    return {names.get(name, name): value for name, value in metrics.items()}
-
-
-def print_metrics(metrics: dict[str, float], facts: dict[str, str], title: str) -> None:
-    """Print metrics with all digits, which identify equal results, and further facts."""
-    from rich.console import Console
-
-    from vit.report.summary import summary_table
-
-    Console().print(summary_table({name: repr(value) for name, value in metrics.items()} | facts, title))

@@ -14,8 +14,8 @@ from vit.evaluation.columns import Columns
 from vit.evaluation.multi_label import check_multi_label
 from vit.evaluation.text_classification import run_over_texts, texts_of
 from vit.inference import TextPredictor
+from vit.inference.calibrated import captured_features
 from vit.inference.conformal import content_draws
-from vit.inference.outputs import captured_features
 from vit.inference.text_classification import text_contents
 
 SAMPLES, SAMPLES_PER_CLASS = 2000, 20  # training samples for the class means: the larger of both numbers

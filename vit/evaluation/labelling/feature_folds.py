@@ -1,6 +1,7 @@
 """Held-out predictions by logistic regression on frozen features, for finding label errors without training a model."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -38,8 +39,7 @@ def held_out_by_features(
     if rounds < 1:
         raise ValueError(f"rounds is {rounds}, but must be at least 1")
     advance = progress or (lambda stage, done, total: None)
-    mean, std = features.mean(0), features.std(0)
-    x = (features - mean) / np.where(std > 1e-6 * max(float(std.max()), 1e-12), std, np.inf)  # constant ones are 0
+    x = standardized(features)
     repeats = [assign_folds(keys or names, labels, FOLDS, seed * REPEATS + r, classes) for r in range(REPEATS)]
     if c is None:
         advance("regularization", 0, 1)
@@ -47,20 +47,42 @@ def held_out_by_features(
         advance("regularization", 1, 1)
     used = np.ones(len(labels), bool)
     for number in range(1, rounds + 1):
-        stage, fits = f"round {number} of {rounds}", REPEATS * FOLDS
-        advance(stage, 0, fits)
-        probabilities = np.zeros((len(labels), len(classes)))
-        for r, folds in enumerate(repeats):
-            for fold in range(FOLDS):
-                inside, outside = folds == fold, folds != fold
-                fitted = outside & used
-                if (labels[fitted] == labels[fitted][:1]).all():  # all others are suspicious
-                    fitted = outside
-                model = new_regression(c).fit(x[fitted], labels[fitted])
-                probabilities[np.ix_(inside, model.classes_)] += model.predict_proba(x[inside]) / REPEATS
-                advance(stage, r * FOLDS + fold + 1, fits)
+        report = partial(advance, f"round {number} of {rounds}")
+        probabilities = one_round(x, labels, len(classes), repeats, used, c, report)
         held_out = HeldOut(names, [f"{fold + 1}/{FOLDS}" for fold in repeats[0]], labels, probabilities, classes)
         if number < rounds:
             suspicious = {error.name for error in find_label_errors(held_out)}
             used = np.array([name not in suspicious for name in names])
     return held_out
+
+
+def standardized(features: np.ndarray) -> np.ndarray:
+    """features (N,D) -> (N,D) with zero mean and unit standard deviation; constant ones are 0"""
+    mean, std = features.mean(0), features.std(0)
+    return (features - mean) / np.where(std > 1e-6 * max(float(std.max()), 1e-12), std, np.inf)
+
+
+def one_round(
+    x: np.ndarray, labels: np.ndarray, classes: int, repeats: Sequence[np.ndarray], used: np.ndarray, c: float,
+    report: Callable[[int, int], None],
+) -> np.ndarray:
+    """x (N,D), labels (N,) -> the mean held-out probabilities (N,classes) over the divisions into folds.
+
+    Args:
+        repeats: the fold (N,) of each sample, for each division.
+        used: (N,) bool, the samples that the regressions learn from.
+        report: called with the number of finished regressions and the total.
+    """
+    fits = len(repeats) * FOLDS
+    report(0, fits)
+    probabilities = np.zeros((len(labels), classes))
+    for r, folds in enumerate(repeats):
+        for fold in range(FOLDS):
+            inside, outside = folds == fold, folds != fold
+            fitted = outside & used
+            if (labels[fitted] == labels[fitted][:1]).all():  # all others are suspicious
+                fitted = outside
+            model = new_regression(c).fit(x[fitted], labels[fitted])
+            probabilities[np.ix_(inside, model.classes_)] += model.predict_proba(x[inside]) / len(repeats)
+            report(r * FOLDS + fold + 1, fits)
+    return probabilities

@@ -12,8 +12,8 @@ from vit.data.quality.near_copies import find_pairs, thumbnail
 from vit.evaluation.labelling.selection import choose_diverse, directions, most_uncertain, residuals, uncertainty
 from vit.evaluation.progress import Progress
 from vit.inference import BadInput, Predictor, TextPredictor, named_images
+from vit.inference.calibrated import captured_features
 from vit.inference.image_inputs import Images
-from vit.inference.outputs import captured_features
 from vit.messages import number_of
 
 POOL = 10  # candidates per chosen sample: the most uncertain ones

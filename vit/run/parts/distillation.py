@@ -13,11 +13,10 @@ from torch import nn
 from vit.bundle import load_bundle
 from vit.data import Preprocessing, Source
 from vit.exchange.checkpoint import ConfigMismatchError
-from vit.exchange.importing import import_checkpoint
+from vit.exchange.importing import at_stated_size, import_checkpoint
 from vit.exchange.preprocessing import assumed_preprocessing, from_timm
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import TIMM
-from vit.exchange.stated_size import at_stated_size
 from vit.models import EnsembleConfig, TimmConfig, VisionTransformerConfig
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
