@@ -169,7 +169,8 @@ def _build(folder: Path, record: dict[str, Any]) -> Bundle:
     tokenizers = {name: tokenizer_from_dict(each) for name, each in record.get("tokenizers", {}).items()}
     classes, thresholds = list(record["classes"]), tuple(record.get("thresholds", ()))
     check_classes(classes, num_outputs(model))
-    check_thresholds(thresholds, classes)
+    if thresholds:
+        check_thresholds(thresholds, classes)
     read_calibration = label_calibration_from_dict if thresholds else calibration_from_dict
     calibration = read_calibration(record.get("calibration"), classes)
     _load_weights(model, folder / WEIGHTS, record["names"])

@@ -13,7 +13,7 @@ import vit
 from vit.data import AnyPreprocessing, LinePreprocessing, PackedPreprocessing, Preprocessing
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
-from vit.messages import check_several, number_of, one_line
+from vit.messages import number_of, one_line
 
 log = logging.getLogger("vit")
 
@@ -107,10 +107,8 @@ def check_classes(classes: Sequence[str], outputs: int) -> None:
     """Checks that there is one class name per output, and no name twice.
 
     Raises:
-        TypeError: the classes are one name instead of several.
         BundleError: their number differs, or a name occurs twice.
     """
-    check_several("classes", classes)
     if len(classes) != outputs:
         raise BundleError(f"the model has {outputs} outputs, but {len(classes)} class names were given")
     seen = set()

@@ -93,8 +93,10 @@ class Calibrator:
         strange = unknown_scores(logits, captured.pop() if captured else None, record)
         sets = [None] * len(logits) if self.limit is None else self._sets(probabilities, content_draws(contents()))
         p_values, highest = record.quantiles.p_values(strange.numpy()), probabilities.amax(-1)
+        abstains = self.threshold is not None
         rows = zip(sets, strange.tolist(), p_values.tolist(), highest.tolist(), strict=True)
-        return [CalibratedOutputs(True, names, score, p, self._reason(top, p)) for names, score, p, top in rows]
+        return [CalibratedOutputs(True, names, score, p, self._reason(top, p) if abstains else "")
+                for names, score, p, top in rows]
 
     def _sets(self, probabilities: Tensor, draws: Tensor) -> list[tuple[str, ...]]:
         order = probabilities.double().argsort(dim=-1, descending=True, stable=True)
@@ -102,8 +104,7 @@ class Calibrator:
         return [tuple(self.classes[i] for i in row[:size].tolist()) for row, size in zip(order, sizes, strict=True)]
 
     def _reason(self, probability: float, p_value: float) -> str:
-        if self.threshold is None:
-            return ""
+        """Why the model abstains; empty where it does not."""
         reasons = [*([IMPROBABLE] if probability < self.threshold else []),
                    *([STRANGE] if p_value <= self.abstain else [])]
         return " and ".join(reasons)

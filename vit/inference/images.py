@@ -175,7 +175,8 @@ class Predictor:
             ValueError: as `predict`.
         """
         check_has_classes(self.bundle)
-        top_k = clamp_top_k(top_k, len(self.classes))
+        if top_k is not None:
+            top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
         if tta != 1:
             check_tta(tta)
@@ -302,12 +303,12 @@ def best_device(device: str | torch.device | None = None) -> torch.device:
     return torch.device(device)
 
 
-def clamp_top_k(top_k: int | None, classes: int) -> int | None:
-    """`top_k`, at most the number of classes; None stays None.
+def clamp_top_k(top_k: int, classes: int) -> int:
+    """`top_k`, at most the number of classes.
 
     Raises:
         ValueError: `top_k` is not a whole number of at least 1.
     """
-    if top_k is not None and (not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1):
+    if not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1:
         raise ValueError(f"top_k={top_k} must be at least 1, and a whole number")
-    return None if top_k is None else min(top_k, classes)
+    return min(top_k, classes)

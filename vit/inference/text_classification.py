@@ -58,7 +58,8 @@ class TextPredictor:
             TypeError: an item is not a text.
             ValueError: as `predict`.
         """
-        top_k = clamp_top_k(top_k, len(self.classes))
+        if top_k is not None:
+            top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
         calibrator = Calibrator(self.bundle, set, abstain)
         named, done, truncated = iter(named_texts(texts)), 0, []

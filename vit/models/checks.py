@@ -34,7 +34,6 @@ FORMER_VALUES = {
     "rotary_pairs": {"halves": "rotate_half", "neighbours": "interleaved"},
     "block": {"branch_norm": "res_post_norm"},
 }
-SIZES = ("image_size", "patch_size", "rotary_span")
 WHOLE = ("in_chans", "vocab_size", "source_vocab", "max_len", "dim", "depth", "num_heads", "decoder_dim",
          "decoder_depth", "decoder_num_heads", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel")
 POSITIVE = ("mlp_ratio", "decoder_mlp_ratio", "norm_eps", "rotary_theta", "init_std", "layer_scale")
@@ -208,17 +207,6 @@ def check_positions(config: Any, axes: int) -> None:
     if width % divisor:
         raise ValueError(f"positions={config.positions} need a {name} divisible by {divisor}, but it is {width}; "
                          f"nearest: {width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
-
-
-def expand_sizes(config: Any) -> None:
-    """Convert sizes, one number or a list, to (height, width).
-
-    Raises:
-        ValueError: a size is not one or two whole numbers above 0.
-    """
-    for key in SIZES:
-        if (size := getattr(config, key)) is not None:
-            object.__setattr__(config, key, pair(key, size))
 
 
 def pair(key: str, size: int | Sequence[int]) -> tuple[int, int]:

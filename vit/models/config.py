@@ -15,7 +15,7 @@ from vit.models.checks import (
     check_positions,
     check_values,
     current_names,
-    expand_sizes,
+    pair,
 )
 from vit.nn.embed import patch_grid
 from vit.nn.stem import halvings
@@ -216,7 +216,9 @@ class ImageConfig(StackConfig):
     rotary_mixed: bool = False
 
     def __post_init__(self) -> None:
-        expand_sizes(self)
+        for key in ("image_size", "patch_size", "rotary_span"):
+            if (size := getattr(self, key)) is not None:
+                object.__setattr__(self, key, pair(key, size))
         check_values(self)
         patch_grid(self.image_size, self.patch_size)
         check_heads(self)

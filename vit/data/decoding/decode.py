@@ -74,7 +74,10 @@ def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> I
     if max_pixels > PILLOW_LIMIT and Image.MAX_IMAGE_PIXELS is not None:  # raises Pillow's own limit
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, max_pixels)
     image = raw if isinstance(raw, Image.Image) else _open(raw, name, max_pixels)
-    image = scale_transparency(fix_byte_order(image))
+    if hasattr(image, "tag_v2"):  # a TIFF
+        image = fix_byte_order(image)
+    if "transparency" in image.info:
+        image = scale_transparency(image)
     if (count := image.width * image.height) > max_pixels:
         raise BadImage(name, _over_limit(f"{image.width}x{image.height}", count, max_pixels))
     return image
@@ -96,7 +99,7 @@ def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) ->
             image.load()
             if low is not None:
                 _use_low_bytes(image, join_bytes(image, low), span, clear)
-            by_tags = values_by_tags(image)
+            by_tags = values_by_tags(image) if hasattr(image, "tag_v2") else None
             image = _upright(image) if exif else image
             return image if by_tags is None else _from_values(by_tags(np.asarray(image)), image, span)
     except Exception as error:  # Pillow raises a dozen types here, SyntaxError and struct.error among them

@@ -27,8 +27,6 @@ class Agreement:
 
     def highest(self, value: int, trainer: pl.Trainer, now: bool = False) -> int:
         """The maximum, or 0 in a call without communication; `now` forces it and must be equal in all ranks."""
-        if trainer.world_size == 1:
-            return value
         self._calls += 1
         if self._calls < self._every and not now:
             return 0
@@ -91,7 +89,10 @@ class GracefulStop(Checkpoint):
         self._stop_if_requested(trainer, now=True)
 
     def _stop_if_requested(self, trainer: pl.Trainer, now: bool = False) -> None:
-        if signum := self._agreement.highest(self.signals.requested or 0, trainer, now):
+        signum = self.signals.requested or 0
+        if trainer.world_size > 1:
+            signum = self._agreement.highest(signum, trainer, now)
+        if signum:
             if trainer.is_global_zero and not self.signals.requested:
                 print(f"\n{signal.Signals(signum).name}: stopping, because another rank received it", file=sys.stderr)
             raise Interrupted(signum, agreed=True, rank=trainer.global_rank)

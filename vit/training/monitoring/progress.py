@@ -164,7 +164,7 @@ class ProgressBar(LightningProgressBar):
         self.console = console or Console()
         self.enabled = True
         self.progress: Progress | None = None
-        self._total = self._done_at_start = self._rows = 0
+        self._done_at_start = self._rows = 0
         self._loss, self._last_loss = float("nan"), None
         self._started = self._drawn = 0.0
         self._rate = 0.0
@@ -184,7 +184,6 @@ class ProgressBar(LightningProgressBar):
             self._print_line([f"epoch 0/{last_epoch(trainer)}", "before training", *self._numbers(trainer)])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._total = run_length(trainer)
         self._done_at_start = batches_done(trainer)
         self._started = self._drawn = time.perf_counter()
         self._rows = 0
@@ -200,7 +199,7 @@ class ProgressBar(LightningProgressBar):
                 expand=True,
             )
             done = self._done_at_start
-            self.progress.add_task("starting", total=self._total, completed=done, speed="", numbers="")
+            self.progress.add_task("starting", total=run_length(trainer), completed=done, speed="", numbers="")
             self.progress.start()
 
     def on_train_batch_end(
@@ -287,7 +286,7 @@ class ProgressBar(LightningProgressBar):
         """Estimated seconds until the end of the run, at most those that `max_time` leaves."""
         done = batches_done(trainer)
         per_batch = (time.perf_counter() - self._started) / max(1, done - self._done_at_start)
-        left = per_batch * max(0, self._total - done)
+        left = per_batch * max(0, run_length(trainer) - done)
         limits = [
             callback.time_remaining() for callback in trainer.callbacks if isinstance(callback, pl.callbacks.Timer)
         ]
