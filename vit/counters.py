@@ -1,7 +1,8 @@
 """Randomness as a pure function of counters: the same numbers on every device, in every process, after every restart.
 
 A 64-bit hash (splitmix64, Steele et al. 2014) absorbs one counter after the other. int64 arithmetic wraps around on
-every device of torch, so no state of a random generator has to be stored.
+every device of torch, so no state of a random generator has to be stored. Torch's own generators, which dropout draws
+from, are seeded with the number of the step.
 """
 
 import random

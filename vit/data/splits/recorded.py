@@ -1,5 +1,6 @@
 """The splits that a run recorded, and their restoration from the current data. The format of `splits/SPLIT.tsv` is one
-row of cells per sample, with tabs and line breaks escaped.
+row of cells per sample, with tabs and line breaks escaped. Samples with equal content in several splits, which make a
+test too easy, or with different labels are warned about.
 """
 
 import logging

@@ -1,4 +1,6 @@
-"""A run folder: the files of one run, and the lock against a second run in the same folder."""
+"""A run folder: the files of one run, among them `environment.json`, and the lock against a second run in the same
+folder.
+"""
 
 import contextlib
 import datetime
