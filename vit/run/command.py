@@ -24,6 +24,7 @@ from vit.run.config.groups import options, with_names_of_globs
 from vit.run.config.hydra_interface import (
     CONFIG_ERRORS,
     PRIMARY,
+    deferred_option_help,
     explained,
     located,
     run_job,
@@ -94,7 +95,8 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     Raises:
         ConfigError: an option that Hydra does not have, or one without its value.
     """
-    parser = get_args_parser()
+    with deferred_option_help():
+        parser = get_args_parser()
     parser.error = refuse
     found, others = parser.parse_known_args(with_default_cfg(argv) if {"--cfg", "-c"} & {*argv} else argv)
     for other in others:
@@ -205,7 +207,8 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
     before = sys.argv
     sys.argv = [before[0], *options, *lines]
     try:
-        with environment(HYDRA_FULL_ERROR="1"):  # Hydra raises its errors instead of printing them
+        # HYDRA_FULL_ERROR: Hydra raises its errors instead of printing them
+        with deferred_option_help(), environment(HYDRA_FULL_ERROR="1"):
             hydra.main(version_base="1.3", config_path=str(folder.resolve()), config_name=name)(task)()
     except CONFIG_ERRORS as error:
         raise ConfigError(explained(error)) from None

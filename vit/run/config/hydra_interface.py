@@ -4,12 +4,14 @@
 (`--config-name`) composes another primary config.
 """
 
+import argparse
+import contextlib
 import copy
 import functools
 import os
 import pathlib
 import threading
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 from hydra import initialize_config_dir
@@ -133,6 +135,28 @@ def not_utf8(folders: Iterable[pathlib.Path], error: UnicodeDecodeError) -> str:
         except UnicodeDecodeError as found:
             return f"{path}: is not UTF-8 text at byte {found.start}; save it as UTF-8"
     return one_line(error)
+
+
+@contextlib.contextmanager
+def deferred_option_help() -> Iterator[None]:
+    """Let Hydra declare its options. From Python 3.14 on argparse rejects a help text that is no string when its option
+    is declared, and Hydra 1.3 defers one (https://github.com/facebookresearch/hydra/issues/3121).
+    """
+    declare = argparse.ArgumentParser.add_argument
+
+    def add_argument(parser: argparse.ArgumentParser, *names: str, **options: object) -> argparse.Action:
+        text = options.get("help")
+        if text is None or isinstance(text, str):
+            return declare(parser, *names, **options)
+        action = declare(parser, *names, **{**options, "help": None})
+        action.help = text
+        return action
+
+    argparse.ArgumentParser.add_argument = add_argument
+    try:
+        yield
+    finally:
+        argparse.ArgumentParser.add_argument = declare
 
 
 def run_job(task: Callable[[DictConfig], object], overrides: list[str], name: str) -> None:
