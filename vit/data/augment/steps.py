@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.counters import hash_counters, hash_to_int, to_unit_interval
+from vit.counters import hash_counters, hash_to_int, random_bytes, to_unit_interval
 
 SLOTS = 50  # random numbers per step and sample; slots from 1000 on are used by the random crops
 LARGE = 80 * 80  # pixels of an image from which on a CPU changes some images of a batch one by one
@@ -218,11 +219,12 @@ def noise_in_pixels(images: Tensor, boxes: Tensor) -> Tensor:
 
 def noise_in_slices(images: Tensor, boxes: Tensor) -> Tensor:
     """`noise_in_pixels` box by box, which is quicker for large images on a CPU."""
-    counters = torch.arange(images[0].numel()).view(images.shape[1:])
+    counters = np.arange(images[0].numel(), dtype=np.uint64).reshape(images.shape[1:])
     result = images.clone(memory_format=torch.contiguous_format)
+    pixels = result.numpy()
     for row, top, left, h, w, seed in boxes.T.tolist():
         area = (slice(None), slice(top, top + h), slice(left, left + w))
-        result[row][area] = _highest_byte(hash_counters(counters[area], state=hash_to_int(0, 0, seed)))
+        pixels[row][area] = random_bytes(counters[area], hash_to_int(0, 0, seed))
     return result
 
 
