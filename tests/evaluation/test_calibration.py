@@ -235,6 +235,34 @@ def test_a_damaged_record_is_refused(key, value, message):
         calibration_from_dict(values, CLASSES)
 
 
+def test_every_part_of_a_calibration_is_computed_by_its_definition():
+    """Also of classes with one training sample and with none."""
+    from torchmetrics.classification import MulticlassCalibrationError
+
+    val, train = outputs(300, sharpness=3.0), outputs(200, sharpness=3.0, seed=1)
+    kept = torch.cat([(train.labels < 3).nonzero()[:, 0], (train.labels == 3).nonzero()[:1, 0]])
+    train = Outputs(train.logits[kept], train.labels[kept], train.draws[kept], 5 + train.features[kept])
+    found = fit_calibration(CLASSES, val, train)
+    calibrated = (val.logits / found.temperature).softmax(-1)
+    for number, each in enumerate((val.logits.softmax(-1), calibrated)):
+        error = MulticlassCalibrationError(num_classes=5, n_bins=15, norm="l1")(each, val.labels)
+        assert found.loss[number] == pytest.approx(F.nll_loss(each.log(), val.labels).item(), rel=1e-5)
+        assert found.ece[number] == pytest.approx(error.item(), abs=1e-6)
+    for name, each in found.sets.items():
+        assert each == Quantiles.of(true_scores(calibrated, val.draws, val.labels, name).numpy())
+    highest, predicted = calibrated.max(-1)
+    for risk in found.selective_risks:
+        above = highest.double() >= risk.probability
+        assert (risk.samples, risk.wrong) == (above.sum(), (above & (predicted != val.labels)).sum())
+    centre, (*means, absent) = train.features.double().mean(0), found.unknown.means
+    torch.testing.assert_close(torch.tensor(found.unknown.centre).double(), centre, rtol=1e-5, atol=0)
+    for label, mean in enumerate(means):
+        expected = train.features[train.labels == label].double().mean(0) - centre
+        torch.testing.assert_close(torch.tensor(mean).double(), expected, rtol=1e-5, atol=1e-9)
+    assert set(absent) == {0.0}
+    assert found.unknown.quantiles == Quantiles.of(unknown_scores(val.logits, val.features, found.unknown).numpy())
+
+
 def test_choices_and_absent_classes(caplog):
     few = Outputs(*(each[:6] for each in (simulated(50)[0], torch.zeros(50, dtype=torch.int64), draws_of(50))))
     assert fit_calibration(CLASSES, few, choice="none") is None
@@ -242,7 +270,14 @@ def test_choices_and_absent_classes(caplog):
         found = fit_calibration(CLASSES, few, choice="temperature")
     assert found.sets == {} and found.unknown is None and found.absent == ("b", "c", "d", "e")
     assert "too few for prediction sets at 90 %, which need 9" in caplog.text
-    assert "'b', 'c', 'd' and 1 more classes" in caplog.text
+    assert "has the class 'b', 'c', 'd' and 1 more: the calibration" in caplog.text
+    caplog.clear()
+    two = Outputs(few.logits, torch.arange(6) % 2, few.draws)
+    fit_calibration(CLASSES, two, choice="temperature")
+    assert "has the class 'c', 'd', 'e': the calibration" in caplog.text
+    caplog.clear()
+    fit_calibration(CLASSES[:2], Outputs(torch.eye(2).repeat(9, 1), torch.arange(18) % 2, draws_of(18)))
+    assert not caplog.text
     with pytest.raises(DataError, match="0 samples"):
         fit_calibration(CLASSES, Outputs(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64), torch.zeros(0)))
 

@@ -50,6 +50,18 @@ def test_labels_on_no_or_all_images_stay_as_they_are(caplog):
         found = fit_label_calibration(CLASSES, logits, truth)
     assert found.temperatures[1:] == (1.0, 1.0) and found.absent == ("bee", "cow") and found.temperatures[0] > 1
     assert "has the label 'bee', 'cow', or all have it" in caplog.text
+    for count, listed in ((3, "'0', '1', '2', or"), (4, "'0', '1', '2' and 1 more, or"), (0, None)):
+        caplog.clear()
+        truth = torch.ones(8, 5, dtype=torch.bool)
+        truth[0, count:] = False
+        fit_label_calibration(list("01234"), logits[:8, [0] * 5], truth)
+        assert f"has the label {listed}" in caplog.text if listed else "has the label" not in caplog.text
+
+
+def test_one_image_with_a_label_or_without_it_determines_its_temperature():
+    logits = torch.tensor([[3.0, 3.0], [-3.0, 3.0], [-3.0, 3.0], [-3.0, -3.0]])
+    found = fit_label_calibration(["once", "not once"], logits, logits > 0)
+    assert max(found.temperatures) < 1 and found.absent == ()
 
 
 def test_thresholds_are_converted_with_the_temperatures_and_back():

@@ -59,8 +59,9 @@ def test_few_training_samples_of_many_are_the_same_ones_in_any_order(monkeypatch
     monkeypatch.setattr(outputs, "SAMPLES", 50)
     split = digits_source().splits["train"]
     named = replace(split, names=[f"{i}.png" for i in range(len(split))])
-    chosen = [outputs.sample_for_means(named.take(np.arange(len(split))[::order]), 2) for order in (1, -1)]
-    assert list(chosen[0].names) == list(chosen[1].names)[::-1] and len(chosen[0]) == 50
+    for classes, count in ((2, 50), (4, 80)):  # 20 of each class, but at least 50
+        chosen = [outputs.sample_for_means(named.take(np.arange(len(split))[::order]), classes) for order in (1, -1)]
+        assert list(chosen[0].names) == list(chosen[1].names)[::-1] and len(chosen[0]) == count
 
 
 def test_the_command_prints_calibrated_outputs(digits, capfdbinary, tmp_path):

@@ -87,7 +87,7 @@ def report(found: Calibration) -> None:
         log.warning("%d validation samples are too few for prediction sets at 90 %%, which need %d", found.samples,
                     required_samples(0.9))
     if found.absent:
-        more = f" and {len(found.absent) - 3} more classes" if len(found.absent) > 3 else ""
+        more = f" and {len(found.absent) - 3} more" if len(found.absent) > 3 else ""
         log.warning("no validation sample has the class %s%s: the calibration does not cover it",
                     ", ".join(map(repr, found.absent[:3])), more)
 

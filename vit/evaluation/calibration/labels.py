@@ -43,6 +43,6 @@ def report(found: LabelCalibration) -> None:
              "expected calibration error, mean over labels, %.4f -> %.4f", found.samples, min(found.temperatures),
              max(found.temperatures), *found.loss, *found.ece)
     if found.absent:
-        more = f" and {len(found.absent) - 3} more labels" if len(found.absent) > 3 else ""
+        more = f" and {len(found.absent) - 3} more" if len(found.absent) > 3 else ""
         log.warning("no validation image has the label %s%s, or all have it: its probabilities are not calibrated",
                     ", ".join(map(repr, found.absent[:3])), more)
