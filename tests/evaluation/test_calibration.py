@@ -124,6 +124,14 @@ def test_draws_are_a_function_of_the_content():
     draws = content_draws(contents)
     assert torch.equal(draws.flip(0), content_draws(contents[::-1]))
     assert 0.4 < draws.mean() < 0.6 and len(draws.unique()) == 200
+    pinned = content_draws([b""]).item()  # the same in every version, as the sets of saved models are
+    assert pinned == 0.14852392673492432
+
+
+def test_labels_of_equal_probability_are_in_the_order_of_the_classes():
+    probabilities = torch.full((2, 40), 1 / 40)
+    for method in ("aps", "raps"):
+        assert label_scores(probabilities, torch.rand(2), method)[1].tolist() == [list(range(40))] * 2
 
 
 @pytest.mark.parametrize("count", [1, 9, 999, 1000, 1001, 4321])
@@ -204,6 +212,11 @@ def test_unknown_scores_rank_out_of_distribution_inputs_above_known_ones():
     assert (record.quantiles.p_values(strange.numpy()) <= 0.05).mean() > 0.2
     energy = unknown_scores(known.logits, None, UnknownScore("energy", record.quantiles))
     torch.testing.assert_close(energy, -torch.logsumexp(known.logits.double(), -1))
+    with pytest.raises(ValueError, match="score is 'knn', and this version has cosine, energy; update vit"):
+        unknown_scores(known.logits, None, UnknownScore("knn", record.quantiles))
+    for features, found in ((None, "no features"), (known.features[:, :3], "features of 3 numbers")):
+        with pytest.raises(ValueError, match=f"needs features of 8 numbers, and the model has {found}; run vit calib"):
+            unknown_scores(known.logits, features, record)
 
 
 def test_a_calibration_is_plain_values_and_loads_again():

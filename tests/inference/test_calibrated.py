@@ -1,6 +1,8 @@
 """Calibrated predictors: probabilities, sets and abstention in Python, and other libraries on the same folder."""
 
 import json
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,16 +11,16 @@ import torch
 import vit
 from tests.bundle.conftest import CLASSES, PREPROCESSING, tiny
 from tests.inference.tiny_models import BYTES, SIZES
-from vit.bundle import load_bundle, save_bundle
+from vit.bundle import Calibration, Quantiles, SelectiveRisk, UnknownScore, load_bundle, save_bundle
 from vit.data import TextSplit
 from vit.data.splits.split import array_split
 from vit.evaluation import evaluate
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import unknown
-from vit.inference.abstention import fewest_samples, smallest_rate
-from vit.inference.calibrated import captured_features
-from vit.inference.conformal import label_scores, set_sizes
+from vit.inference.abstention import fewest_samples, probability_threshold, smallest_rate
+from vit.inference.calibrated import Calibrator, captured_features, image_contents
+from vit.inference.conformal import content_draws, label_scores, set_sizes
 from vit.inference.unknown import class_directions, unknown_scores
 from vit.models.text import TextClassifier, TextClassifierConfig
 
@@ -101,14 +103,49 @@ def test_the_sets_of_an_evaluation_are_those_of_predictions_in_any_order(folder)
         assert found.metrics["set_coverage"] == pytest.approx(covered)
 
 
-def test_a_model_abstains_for_improbable_and_out_of_distribution_inputs(folder):
-    found = vit.load(folder).predict(pictures(), abstain=0.3)
-    for each in found:
-        assert (each.label == "unsure") is bool(each.unsure)
-        assert ("unlike the validation data" in each.unsure) is (each.p_value <= 0.3)
-    record = calibration()
-    certain = [row.probability for row in record.selective_risks]
-    assert certain == sorted(certain) and found[0].names[0] in CLASSES
+def test_sets_unknown_scores_and_abstention_of_predictions_are_those_of_the_definitions(folder):
+    predictor, record = vit.load(folder), calibration()
+    images = torch.stack([predictor.preprocessing.image(each) for each in pictures(30)])
+    with torch.inference_mode(), captured_features(predictor.model) as captured:
+        logits = 3 * predictor.model(predictor.preprocessing.normalize(images))  # some certain, some not
+    level, rate, probabilities = 0.8, 0.2, (logits / record.temperature).softmax(-1)
+    scores = unknown_scores(logits, captured[0], record.unknown)
+    known = record.unknown.quantiles.values
+    strange = [(1 + sum(value >= score for value in known)) / 301 for score in scores.tolist()]
+    draws = content_draws(image.numpy().tobytes() for image in images)
+    labels = [[CLASSES[i] for i, value in zip(classes, each, strict=True) if value <= record.sets["aps"].at(level)]
+              for each, classes in zip(*label_scores(probabilities, draws, "aps"), strict=True)]
+    threshold = probability_threshold(record.selective_risks, rate)
+    improbable = [highest < threshold for highest in probabilities.amax(-1).tolist()]
+    found = Calibrator(load_bundle(folder), level, rate).outputs(logits, captured, lambda: image_contents(images))
+    assert not captured and [each.unknown for each in found] == scores.tolist()
+    assert [each.p_value for each in found] == pytest.approx(strange)
+    assert [list(each.set) for each in found] == labels
+    both = {(False, False): "", (True, False): "low probability", (False, True): "unlike the validation data",
+            (True, True): "low probability and unlike the validation data"}
+    assert [each.unsure for each in found] == [both[one, p <= rate] for one, p in zip(improbable, strange, strict=True)]
+    assert len({each.unsure for each in found}) == 4 and len({len(each) for each in labels}) > 1
+    for each in predictor.predict(pictures(30), abstain=rate):
+        assert each.label == ("unsure" if each.unsure else each.names[0])
+
+
+def test_the_bounds_of_abstention():
+    """Of four samples one is as strange as this input, p = 2/5; its probability is that of the threshold itself."""
+    record = Calibration(4, 1.0, (0.5, 0.5), (0.1, 0.1), {}, UnknownScore("energy", Quantiles(4, (-9., -9., -9., 0.))),
+                         (SelectiveRisk(0.5, 900, 0),))
+    bundle = SimpleNamespace(classes=["no", "yes"], calibration=record, thresholds=(), path="model")
+    logits = torch.full((1, 2), -math.log(2), dtype=torch.float64)
+    for rate, reason in ((0.4, "unlike the validation data"), (0.39, "")):
+        (found,) = Calibrator(bundle, None, rate).outputs(logits, [], lambda: iter([b""]))
+        assert (found.unknown, found.p_value, found.unsure) == (pytest.approx(0), pytest.approx(0.4), reason)
+
+
+def test_a_class_of_the_name_unsure_cannot_be_told_from_abstention():
+    record = calibration(classes=["sure", "unsure"])
+    bundle = SimpleNamespace(classes=["sure", "unsure"], calibration=record, thresholds=(), path="model")
+    with pytest.raises(ValueError, match="abstain= predicts 'unsure', which is the name of a class of model; use set="):
+        Calibrator(bundle, abstain=0.4)
+    assert Calibrator(bundle, set_level=0.9).limit == record.sets["aps"].at(0.9)
 
 
 @pytest.mark.parametrize(("options", "message"), [
