@@ -73,6 +73,7 @@ def test_a_record_survives_json() -> None:
     assert calibration_from_dict(None, CLASSES) is label_calibration_from_dict(None, CLASSES) is None
     older = {**RECORD.to_dict(), "answered": RECORD.to_dict()["selective_risks"]}
     older.pop("selective_risks")
+    assert calibration_from_dict({**RECORD.to_dict(), "samples": 1}, CLASSES).samples == 1
     assert calibration_from_dict(older, CLASSES) == RECORD
 
 
@@ -88,6 +89,7 @@ def test_a_record_survives_json() -> None:
     ({"sets": {"aps": {"count": 0, "values": []}}}, "sets.aps has 0 values for 0 samples"),
     ({"unknown": {**RECORD.to_dict()["unknown"], "means": [[0.0, 1.0, 0.0]]}}, "a row of 3 numbers for each of the 2"),
     ({"unknown": {**RECORD.to_dict()["unknown"], "centre": [0.0]}}, "a row of 1 numbers for each of the 2"),
+    ({"unknown": {**RECORD.to_dict()["unknown"], "means": [[0.0, 1.0, 0.0], [1.0]]}}, "a row of 3 numbers for each"),
 ])
 def test_invalid_values_are_errors(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -113,6 +115,10 @@ def test_temperatures_divide_logits_and_move_thresholds_with_them() -> None:
     assert torch.equal(expected > torch.tensor(moved), logits.sigmoid() > torch.tensor([0.6, 0.3]))
     assert moved[0] == pytest.approx(1 / (1 + (0.4 / 0.6) ** 0.5)) and moved[1] == pytest.approx(1 / (1 + (7 / 3) ** 2))
     assert raw_thresholds(moved, LABELS) == pytest.approx([0.6, 0.3], abs=1e-12)
+    third = LabelCalibration(4, (0.3,), (0.5, 0.25), (0.125, 0.0625))
+    assert calibrated_thresholds([0.6], third) == pytest.approx([1 / (1 + (2 / 3) ** (1 / 0.3))], abs=1e-12)
+    assert raw_thresholds([0.6], third) == pytest.approx([1 / (1 + (2 / 3) ** 0.3)], abs=1e-12)
+    assert calibrated_thresholds((), third) == raw_thresholds((), third) == []
     assert calibrated_thresholds([0.6], None) == raw_thresholds([0.6], None) == [0.6]
     assert LABELS.temperature_text == "temperatures 0.5 to 2 (one per label)"
     with pytest.raises(ValueError, match="has 2 temperatures; it must have 3"):

@@ -80,6 +80,17 @@ def test_few_samples_without_an_error_do_not_make_the_model_certain():
     assert 0.2 < fit_temperature(logits, logits.argmax(-1)) < 1
 
 
+def test_the_prior_of_the_temperature_weighs_as_much_as_one_sample():
+    """The minimum on a grid, for few samples; at most a factor of exp(5); and 1 where nothing is better."""
+    logits, labels = simulated(12, sharpness=2.0)
+    grid = torch.linspace(-1, 1, 20001, dtype=torch.float64)
+    loss = torch.stack([F.cross_entropy(logits.double() / t, labels) for t in grid.exp()]) + grid**2 / (2 * 12)
+    assert fit_temperature(logits, labels) == pytest.approx(float(grid[loss.argmin()].exp()), rel=2e-4)
+    certain = torch.eye(3).repeat(2000, 1)
+    assert fit_temperature(1e-4 * certain, certain.argmax(-1)) == pytest.approx(math.exp(-5), rel=1e-3)
+    assert fit_temperature(torch.zeros(5, 3), torch.tensor([0, 1, 2, 0, 0])) == 1.0
+
+
 def brute_force_set(probabilities, draw, limit, penalty, free):
     """APS by the definition of its paper: include labels by descending probability."""
     chosen, before = set(), 0.0

@@ -132,16 +132,7 @@ class Calibration:
         return f"temperature {self.temperature:.4g}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "samples": self.samples,
-            "temperature": self.temperature,
-            "loss": list(self.loss),
-            "ece": list(self.ece),
-            "sets": {name: asdict(each) for name, each in self.sets.items()},
-            "unknown": None if self.unknown is None else asdict(self.unknown),
-            "selective_risks": [asdict(each) for each in self.selective_risks],
-            "absent": list(self.absent),
-        }
+        return asdict(self)
 
 
 def calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[str]) -> Calibration | None:

@@ -35,7 +35,7 @@ class LabelCalibration:
         return f"temperatures {min(self.temperatures):.4g} to {max(self.temperatures):.4g} (one per label)"
 
     def to_dict(self) -> dict[str, Any]:
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return asdict(self)
 
 
 def label_calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[str]) -> LabelCalibration | None:
