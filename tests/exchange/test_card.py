@@ -12,6 +12,7 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 import vit
+from tests.inference.tiny_models import save_image_to_text, save_masked
 from tests.run.conftest import write_photos
 from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
@@ -81,6 +82,26 @@ def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, sentence)
         assert (result.metric_name, result.metric_value, result.dataset_split) == ("accuracy", 0.75, "val")
     if kind == "labels":
         assert "multi-label" in card.data.tags and "| a\\|b | 0.2000 |" in text and "| &lt;c> | 0.5000 |" in text
+
+
+@pytest.mark.parametrize(("save", "task", "family", "sentence"), [
+    (save_masked, "fill-mask", "transformer", "It predicts masked words of a text, and is a start for training."),
+    (save_image_to_text, "image-to-text", "vision-transformer", "It generates text from an image."),
+])
+def test_models_of_texts_have_the_task_of_the_hub(tmp_path, save, task, family, sentence):
+    card = ModelCard(model_card(load_bundle(save(tmp_path / "model")), licence="mit"))
+    assert (card.data.pipeline_tag, card.data.tags) == (task, ["vit", family]) and card.data.eval_results is None
+    assert sentence in card.text and "## Metrics" not in card.text and "## Classes" not in card.text
+    assert card.text.count("## Preprocessing") == (task == "image-to-text")
+
+
+@pytest.mark.parametrize("count", [200, 201])
+def test_a_card_lists_at_most_200_classes(tmp_path, count):
+    model = model_from_config({**IMAGES, "num_classes": count})
+    classes = [f"class {number}" for number in range(count)]
+    text = model_card(load_bundle(save_bundle(tmp_path / "model", model, classes, PLAIN)))
+    assert sum(f"| {name} |\n" in text for name in classes) == 200 and "| class 199 |\n" in text
+    assert ("... and 1 more, listed in config.json." in text) == (count > 200)
 
 
 @pytest.mark.parametrize("kind", ["image", "two", "labels", "text", "translator", "pairs", "ensemble"])
