@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from vit.bundle.files import SourceError, read_file
+from vit.bundle.files import SourceError, independent_tensors, read_file
 
 
 @pytest.mark.parametrize("mapped", [True, False])
@@ -41,6 +41,19 @@ def test_arrays_keep_their_shapes_and_those_of_other_types_are_named(tmp_path) -
     np.savez(tmp_path / "a.npz", scalar=np.float32(2), columns=np.asfortranarray(np.ones((3, 2))))
     assert {name: tuple(each.shape) for name, each in read_file(tmp_path / "a.npz").items()} == {
         "scalar": (), "columns": (3, 2)}
+    half = np.array([1.5, -2], np.float16)
+    np.savez(tmp_path / "half.npz", half=half, brain=np.array([0x3FC0, 0xC000], np.uint16).view("V2"))  # as JAX saves
+    found = read_file(tmp_path / "half.npz")
+    assert found["half"].dtype == torch.float16 and found["brain"].dtype == torch.bfloat16
+    assert found["half"].tolist() == found["brain"].tolist() == [1.5, -2]
     np.savez(tmp_path / "b.npz", names=np.array(["cat"]))
     with pytest.raises(SourceError, match="b.npz: names is of the type <U3, which is none of torch's types"):
         read_file(tmp_path / "b.npz")
+
+
+def test_tensors_that_share_memory_or_are_not_contiguous_are_saved_as_they_are(tmp_path) -> None:
+    whole = torch.arange(12.0).view(3, 4)
+    state = {"whole": whole, "same": whole, "row": whole[1], "transposed": torch.arange(6.0).view(2, 3).T}
+    save_file(independent_tensors(state), tmp_path / "a.safetensors")
+    found = read_file(tmp_path / "a.safetensors")
+    assert all(torch.equal(found[name], tensor) for name, tensor in state.items())

@@ -16,6 +16,7 @@ from vit.bundle import (
     Quantiles,
     folder_replacement,
     load_bundle,
+    loading,
     save_bundle,
 )
 from vit.bundle.record import text_with_checksum
@@ -102,6 +103,43 @@ def test_a_bundle_whose_save_was_killed_between_two_renames_is_restored(folder, 
     assert [item.name for item in folder.parent.iterdir()] == ["model"]
 
 
+def test_a_run_whose_save_was_killed_between_two_renames_is_restored(tmp_path, folder):
+    """Beside the old folder is the part that was to replace it."""
+    (tmp_path / "run").mkdir()
+    run = shutil.copytree(folder, tmp_path / "run" / "model").parent
+    (run / "model").rename(folder_replacement.temporary_sibling(run / "model", "old"))
+    folder_replacement.temporary_sibling(run / "model", "part").mkdir()
+    assert load_bundle(run).classes == CLASSES and (run / "model" / "config.json").is_file()
+
+
+def test_a_folder_that_is_being_replaced_is_loaded_when_it_is_there_again(folder, model, monkeypatch):
+    """It is missing for a moment, and then another folder while the first one is being read."""
+    hidden, newer = folder.with_name("hidden"), folder.with_name("newer")
+    save_bundle(newer, model, ["a", "b", "c"], PREPROCESSING)
+    folder.rename(hidden)
+    monkeypatch.setattr(loading.time, "sleep", lambda seconds: hidden.rename(folder))
+    load, steps = loading._load, iter([lambda: (folder.rename(hidden), newer.rename(folder))])
+
+    def replaced(path):
+        found = load(path)
+        next(steps, lambda: None)()
+        return found
+
+    monkeypatch.setattr(loading, "_load", replaced)
+    assert load_bundle(folder).classes == ["a", "b", "c"]
+    shutil.rmtree(folder)
+    monkeypatch.setattr(loading.time, "sleep", lambda seconds: None)
+    with pytest.raises(FileNotFoundError, match="there is no such model"):
+        load_bundle(folder)
+
+
+def test_a_path_may_begin_with_the_home_folder(tmp_path, model, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert save_bundle("~/model", model, CLASSES, PREPROCESSING) == tmp_path / "model"
+    assert load_bundle("~/model").classes == CLASSES and [each.name for each in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_bundle_whose_save_was_killed_is_restored_through_a_link_to_it(tmp_path, folder):
     (tmp_path / "link").symlink_to(folder)
     folder.rename(folder_replacement.temporary_sibling(folder, "old"))
@@ -155,11 +193,11 @@ def flip(folder):
     (lambda f: edit(f, lambda c: c["vit"]["model"].update(depth=3)), "blocks.2"),
     (lambda f: edit(f, lambda c: c["vit"]["preprocessing"].update(size=[0, 3])), "size"),
     (lambda f: edit(f, lambda c: c["vit"]["classes"].pop()), "3 outputs, but 2"),
-    (lambda f: edit(f, lambda c: c["vit"].update(classes=None)), "config.json"),
-    (lambda f: edit(f, lambda c: c["vit"].update(thresholds=[0.5])), "1 thresholds were given for 3 classes"),
+    (lambda f: edit(f, lambda c: c["vit"].update(classes=None)), "vit.classes must be a list, not NoneType"),
+    (lambda f: edit(f, lambda c: c["vit"].update(thresholds=[0.5])), "1 threshold was given for 3 classes"),
     (lambda f: edit(f, lambda c: c["vit"].update(thresholds=[0.5, 2, 0])), "threshold 2 is not a probability"),
     (lambda f: edit(f, lambda c: c["vit"]["model"].update(dim=48000, depth=2)), "it describes a model of "),
-    (lambda f: edit(f, lambda c: c["vit"].update(model=[])), "config.json"),
+    (lambda f: edit(f, lambda c: c["vit"].update(model=[])), "vit.model must be a dict, not list"),
 ])
 def test_damage_is_named_on_one_line(folder, damage, message):
     damage(folder)
@@ -198,10 +236,13 @@ def test_paths_without_a_model_are_refused(tmp_path):
         load_bundle(tmp_path / "last.ckpt")
     with pytest.raises(BundleError, match="holds no model.* is there$"):
         load_bundle(tmp_path)
-    for run in ("ensemble", "fold1/model", "fold2/model", "fold3/model"):
+    for count, run in enumerate(("ensemble", "fold1/model", "fold2/model", "fold3/model"), start=1):
         (tmp_path / run).mkdir(parents=True)
         (tmp_path / run / "config.json").write_text("{}")
         (tmp_path / run / "model.safetensors").write_bytes(b"")
+        if count == 3:
+            with pytest.raises(BundleError, match="; models in it: fold2, fold1, ensemble$"):
+                load_bundle(tmp_path)
     for read in (load_bundle, read_checkpoint):
         with pytest.raises(ValueError, match="; models in it: fold3, fold2, fold1 and 1 more"):
             read(tmp_path)

@@ -1,5 +1,9 @@
 """Saving is whole or not at all, and never overwrites anything but a bundle."""
 
+import errno
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +25,11 @@ def test_other_weights_than_the_models_own_can_be_saved(tmp_path, model):
     state = {name: tensor + 1 for name, tensor in model.state_dict().items()}
     bundle = load_bundle(save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING, state=state))
     assert torch.equal(bundle.model.head.weight, model.head.weight + 1)
+    lower = {name: tensor.bfloat16() for name, tensor in state.items()}
+    bundle = load_bundle(save_bundle(tmp_path / "lower", model, CLASSES, PREPROCESSING, state=lower))
+    assert torch.equal(bundle.model.head.weight, lower["head.weight"].float())
+    assert load_file(tmp_path / "lower" / "model.safetensors")["head.weight"].dtype == torch.bfloat16
+    assert {parameter.dtype for parameter in bundle.model.parameters()} == {torch.float32}
 
 
 def test_a_failing_save_leaves_the_older_bundle_and_no_temporary_files(folder, model):
@@ -32,12 +41,56 @@ def test_a_failing_save_leaves_the_older_bundle_and_no_temporary_files(folder, m
     assert [item.name for item in folder.parent.iterdir()] == ["model"]
 
 
-def test_a_second_save_replaces_the_first_and_keeps_other_files(folder, model):
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_second_save_replaces_the_first_and_keeps_other_files(folder, model, monkeypatch, atomic, killed):
+    """Also where the process of an earlier save was killed between two renames."""
     (folder / "README.md").write_text("mine")
+    (folder / "notes" / "more").mkdir(parents=True)
+    (folder / "notes" / "more" / "a.txt").write_text("a")
+    (folder / "link").symlink_to("notes")
+    (folder / "broken link").symlink_to("nowhere")
+    if killed:
+        folder.rename(folder_replacement.temporary_sibling(folder, "old"))
+    if not atomic:
+        monkeypatch.setattr(folder_replacement, "exchange_folders", lambda *_: False)
     save_bundle(folder, model, ["a", "b", "c"], PREPROCESSING)
     assert load_bundle(folder).classes == ["a", "b", "c"]
-    assert (folder / "README.md").read_text() == "mine"
+    assert (folder / "README.md").read_text() == "mine" and (folder / "notes" / "more" / "a.txt").read_text() == "a"
+    assert [os.readlink(folder / name) for name in ("link", "broken link")] == ["notes", "nowhere"]
     assert [item.name for item in folder.parent.iterdir()] == ["model"]
+
+
+def test_temporary_folders_of_killed_processes_are_removed(folder, model, monkeypatch):
+    monkeypatch.setattr(folder_replacement, "is_alive", lambda pid: pid == os.getpid())
+    running = folder_replacement.temporary_sibling(folder, "part")
+    killed = running.with_name(running.name.replace(f".{os.getpid()}.", ".7."))
+    elsewhere = killed.with_name(killed.name.replace(folder_replacement.host_name(), "another-machine"))
+    for path in (running, killed, elsewhere):
+        path.mkdir()
+    save_bundle(folder, model, CLASSES, PREPROCESSING)
+    assert {each.name for each in folder.parent.iterdir()} == {"model", running.name, elsewhere.name}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is a system call of Linux")
+def test_folders_are_exchanged_in_one_step_where_the_system_can(tmp_path, monkeypatch):
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    with pytest.raises(FileNotFoundError, match="other"):
+        folder_replacement.exchange_folders(one, other)
+    monkeypatch.setattr(folder_replacement.ctypes, "get_errno", lambda: errno.EINVAL)
+    assert folder_replacement.exchange_folders(one, other) is False
+
+
+def test_a_record_that_changes_on_its_way_is_not_saved(tmp_path, model, monkeypatch):
+    def changed(path):
+        bundle = load_bundle(path)
+        return replace(bundle, record={**bundle.record, "classes": CLASSES[::-1]})
+
+    monkeypatch.setattr("vit.bundle.saving.load_bundle", changed)
+    with pytest.raises(BundleError, match="classes does not load as it was saved; please report this"):
+        save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("one_step", [True, False])
@@ -124,8 +177,10 @@ def test_thresholds_may_be_an_array(tmp_path, model):
 
 
 def test_classes_must_fit_the_model(tmp_path, model):
-    with pytest.raises(BundleError, match="3 outputs, but 2 class names"):
+    with pytest.raises(BundleError, match="^the model has 3 outputs, but 2 class names were given"):
         save_bundle(tmp_path / "model", model, ["a", "b"], PREPROCESSING)
+    with pytest.raises(BundleError, match="^1 threshold was given for 3 classes"):
+        save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING, thresholds=[0.5])
     with pytest.raises(TypeError, match="classes"):
         save_bundle(tmp_path / "model", model, "abc", PREPROCESSING)
     with pytest.raises(BundleError, match="'a' is given twice"):

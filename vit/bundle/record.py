@@ -13,7 +13,7 @@ import vit
 from vit.data import AnyPreprocessing, LinePreprocessing, PackedPreprocessing, Preprocessing
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
-from vit.messages import number_of, one_line
+from vit.messages import agree, number_of, one_line
 
 log = logging.getLogger("vit")
 
@@ -110,7 +110,8 @@ def check_classes(classes: Sequence[str], outputs: int) -> None:
         BundleError: their number differs, or a name occurs twice.
     """
     if len(classes) != outputs:
-        raise BundleError(f"the model has {outputs} outputs, but {len(classes)} class names were given")
+        raise BundleError(f"the model has {number_of(outputs, 'output')}, but {number_of(len(classes), 'class name')} "
+                          f"{agree(len(classes), 'was', 'were')} given")
     seen = set()
     for name in classes:
         if name in seen:
@@ -125,7 +126,9 @@ def check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> Non
         BundleError: their number differs, or a value is outside 0..1.
     """
     if thresholds and len(thresholds) != len(classes):
-        raise BundleError(f"{len(thresholds)} thresholds were given for {number_of(len(classes), 'class')}")
+        count = len(thresholds)
+        raise BundleError(f"{number_of(count, 'threshold')} {agree(count, 'was', 'were')} given for "
+                          f"{number_of(len(classes), 'class')}")
     wrong = [value for value in thresholds if not 0 <= value <= 1]
     if wrong:
         raise BundleError(f"threshold {wrong[0]} is not a probability; it must be in 0..1")
