@@ -34,6 +34,8 @@ def test_members_without_classes_are_refused(tmp_path):
         save_ensemble(tmp_path / "both", [member, member])
     with pytest.raises(BundleError, match="needs one or more models"):
         save_ensemble(tmp_path / "both", [])
+    with pytest.raises(TypeError, match="sources"):
+        save_ensemble(tmp_path / "both", str(member))
 
 
 def test_members_of_other_kinds_are_refused(tmp_path):

@@ -124,6 +124,15 @@ def test_timms_transform_gives_the_same_pixels(changes):
     assert apart.mean() < 1.0
 
 
+def test_images_of_the_models_size_that_are_not_resized_are_the_same_in_timm():
+    from timm.data import create_transform, resolve_data_config
+
+    preprocessing = PREPROCESSING.replace(resize="none")
+    config, picture = timm_config(tiny(), preprocessing), photo().resize((48, 32))
+    theirs = create_transform(**resolve_data_config(pretrained_cfg=config["pretrained_cfg"]))(picture)
+    torch.testing.assert_close(theirs, preprocessing.normalize(preprocessing.image(picture)[None])[0])
+
+
 def timm_config(model, preprocessing):
     from vit.bundle.timm_folder import timm_folder
 
@@ -158,6 +167,10 @@ def test_timm_models_are_timm_folders_too(tmp_path, name):
     theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     assert torch.equal(theirs(images()), model(images()))
     assert torch.equal(load_bundle(folder).model(images()), model(images()))
+    published = timm.create_model(name.removeprefix("timm:")).pretrained_cfg
+    for key in ("fixed_input_size", "first_conv", "classifier"):
+        assert theirs.pretrained_cfg[key] == published[key], key
+    assert theirs.pretrained_cfg["fixed_input_size"] == ("vit" in name)
 
 
 def test_a_model_that_timm_does_not_support_keeps_vits_names(tmp_path):

@@ -48,7 +48,7 @@ def pretrained_cfg(
         "input_size": [model.config.in_chans, height, width],
         "fixed_input_size": fixed_input_size,
         "interpolation": preprocessing.interpolation,
-        "crop_pct": preprocessing.crop_pct if preprocessing.resize != "none" else 1.0,
+        "crop_pct": preprocessing.crop_pct,
         "crop_mode": CROP_MODES[preprocessing.resize],
         "mean": list(preprocessing.mean),
         "std": list(preprocessing.std),
