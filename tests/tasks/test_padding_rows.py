@@ -13,7 +13,7 @@ from vit.tasks.classification import TABLE_METRICS, accuracies, update_metrics
 from vit.tasks.masked_text import MaskedTokens
 
 LOGITS = torch.randn(8, 7, generator=torch.Generator().manual_seed(0))
-LABELS = torch.tensor([0, 1, 2, 3, 4, 5, 6, 0])
+LABELS = torch.tensor([4, 1, 2, 2, 1, 5, 3, 6])  # 3 of the 6 real rows are right, and both padding rows
 REAL = torch.tensor([1, 1, 1, 1, 1, 1, 0, 0]).bool()
 
 
@@ -26,6 +26,7 @@ def test_padding_rows_of_images_do_not_count():
     logits, labels = LOGITS[REAL], LABELS[REAL]
     torch.testing.assert_close(task.val_loss.compute(), F.cross_entropy(logits, labels))
     found = {name: float(value) for name, value in task.val_scores.compute().items()}
+    assert found["val/accuracy"] == 0.5
     best = logits.topk(5).indices == labels[:, None]
     assert found == pytest.approx({"val/accuracy": float(best[:, 0].float().mean()),
                                    "val/top5": float(best.any(1).float().mean())})
@@ -47,13 +48,13 @@ class Outputs(nn.Module):
 
 
 def test_losses_of_masked_tokens_and_pairs_are_weighted_and_padding_pairs_do_not_count():
-    masked = torch.tensor([[-1, 5, -1], [2, -1, 6], [-1, -1, 1]])  # masked ids; the last row is padding
-    tokens, pairs, following = LOGITS[:4], LOGITS[4:7, :2], torch.tensor([0, 1, 1])
+    masked = torch.tensor([[-1, 4, -1], [2, -1, 6], [-1, -1, 2]])  # masked ids; the last row is padding
+    tokens, pairs, following = LOGITS[:4], LOGITS[4:7, :2], torch.tensor([1, 1, 0])
     task = MaskedTokens(Outputs(tokens, pairs), None, token_loss=2.0, pair_loss=0.5)
     batch = {"masked": masked, "source": torch.zeros(3, 3), "source_mask": None, "segment": None, "next": following,
              "tokens": 10, "samples": 6, "weight": torch.tensor([1.0, 1.0, 0.0])}
     batch = task.on_before_batch_transfer(batch, 0)
-    assert batch["positions"].tolist() == [1, 3, 5, 8] and batch["labels"].tolist() == [5, 2, 6, 1]
+    assert batch["positions"].tolist() == [1, 3, 5, 8] and batch["labels"].tolist() == [4, 2, 6, 2]
     each = F.cross_entropy(tokens, batch["labels"], reduction="none")
     of_pairs = F.cross_entropy(pairs, following, reduction="none")
     torch.testing.assert_close(task.training_loss(batch, 0, 0), 2 * each.sum() / 10 + 0.5 * of_pairs.sum() / 6)
