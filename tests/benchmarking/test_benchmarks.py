@@ -26,6 +26,7 @@ from vit.benchmarking import (
     to_json,
 )
 from vit.benchmarking.hardware import default_size
+from vit.benchmarking.tables import conditions
 from vit.benchmarking.training_run import STEP, add_round, as_bare_step, bare_step, new_case
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing
@@ -75,6 +76,13 @@ def checked_report(cases, settings):
     for case in report["cases"]:
         assert all(text in printed.getvalue() for text in [*case["programs"], *case["missing"].values()])
     return report
+
+
+def test_the_hardware_counts_cores_and_threads():
+    """The line below the tables, which states what a rate was measured on."""
+    one = conditions(Settings(), {**machine(), "cores": 1, "threads": 1}, [])[0]
+    two = conditions(Settings(), {**machine(), "cores": 2, "threads": 2}, [])[0]
+    assert "1 core, 1 thread," in one and "2 cores, 2 threads," in two
 
 
 @pytest.mark.parametrize(("kind", "forwards", "batches"), [("step", 3, (3,)), ("inference", 1, (1, 3))])

@@ -18,7 +18,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
-from vit.exchange.card import base_model, escaped, model_card
+from vit.exchange.card import base_model, escaped, hardware, model_card
 from vit.exchange.hub import public_config
 from vit.exchange.private_paths import overrides_without_folders
 from vit.models import model_from_config
@@ -215,3 +215,9 @@ def test_the_name_on_the_hub_is_checked(tmp_path, capsys):
             assert "this is not a name of the hub; write hub:OWNER/NAME" in printed and not card.exists()
         else:
             assert 'vit.load("hub:owner/name")' in card.read_text()
+
+
+def test_the_hardware_counts_cores():
+    assert hardware({"cores": 1, "processor": "AMD EPYC"}) == "1 core of AMD EPYC"
+    assert hardware({"cores": 2, "processor": "AMD EPYC", "accelerators": []}) == "2 cores of AMD EPYC"
+    assert hardware({}) == "? cores of a processor" and hardware({"accelerators": ["H100"] * 2}) == "2 x H100"

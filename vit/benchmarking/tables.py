@@ -7,6 +7,7 @@ from rich.text import Text
 
 from vit.benchmarking.ratios import Ratio
 from vit.benchmarking.results import CONVENTION, OURS, Case, Settings, measured
+from vit.messages import number_of
 
 FACTS = {  # key of Case.facts -> (column, format)
     "call_memory": ("memory", "bytes"),
@@ -91,8 +92,8 @@ def conditions(settings: Settings, machine: dict[str, object], cases: list[Case]
     """Hardware, clock, matrix rates and conventions."""
     load = "" if machine["load"] is None else f", load {machine['load']:.1f}"
     gpu = f", {machine['gpu']}" if machine["gpu"] else ""
-    lines = [f"{machine['processor']} ({machine['instructions']}), {machine['cores']} cores, {machine['threads']} "
-             f"threads{load}{gpu}, torch {machine['torch']}; {settings.clock} clock"]
+    lines = [f"{machine['processor']} ({machine['instructions']}), {number_of(machine['cores'], 'core')}, "
+             f"{number_of(machine['threads'], 'thread')}{load}{gpu}, torch {machine['torch']}; {settings.clock} clock"]
     rates = {case.setting.get("precision"): case.matrix_rate for case in cases if case.matrix_rate}
     if rates:
         stated = ", ".join(f"{rate / 1e9:,.0f} GFLOP/s in {precision}" for precision, rate in rates.items())

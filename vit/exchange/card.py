@@ -14,7 +14,7 @@ from vit.exchange.private_paths import overrides_without_folders
 from vit.exchange.run_records import RunRecords, read_records
 from vit.exchange.sources import HUB, TIMM, TIMM_SLASH
 from vit.exchange.usage import usage
-from vit.messages import duration, number_of
+from vit.messages import agree, duration, number_of
 
 MARK = "<!-- written by vit card -->"  # a card without it was written by hand
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -245,7 +245,8 @@ def hardware(environment: Mapping[str, Any]) -> str:
     """`2 x NVIDIA H100`, or `2 cores of AMD EPYC`"""
     cards = Counter(environment.get("accelerators") or [])
     listed = ", ".join(f"{count} x {name}" for name, count in cards.items())
-    return listed or f"{environment.get('cores', '?')} cores of {environment.get('processor', 'a processor')}"
+    cores = environment.get("cores", "?")
+    return listed or f"{cores} {agree(cores, 'core', 'cores')} of {environment.get('processor', 'a processor')}"
 
 
 def licence_section(licence: str | None) -> str:
