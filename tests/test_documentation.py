@@ -1,6 +1,7 @@
 """The documentation is true: its commands parse and compose, its Python blocks run, its links lead somewhere."""
 
 import ast
+import gzip
 import io
 import os
 import re
@@ -210,6 +211,21 @@ def test_the_example_of_a_data_set_reads_images(tmp_path):
     source = names["flowers"](root=str(tmp_path))
     assert source.classes == ["rose", "tulip"] and list(source.splits["test"].labels) == [1]
     assert source.splits["train"].read(1) == b"train/tulip_2.jpg"
+
+
+def test_the_trace_of_a_run_does_not_change_it(tmp_path, monkeypatch, capfd):
+    guide = (ROOT / "docs/guides/speed.md").read_text(encoding="utf-8")
+    (tmp_path / "tracing.py").write_text(re.search(r"```python\n(# tracing.py.*?)```", guide, re.S)[1])
+    command = shlex.split(re.search(r"^python -m vit (train .*callbacks.trace.*)$", guide, re.M)[1])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    short = ["report=false", "calibrate=none", "logger=csv", "trainer.accelerator=cpu"]
+    assert main([*command, *short, "run_dir=traced"]) == 0
+    assert "aten::" in capfd.readouterr().out
+    assert b"aten::" in gzip.decompress((tmp_path / "trace-0.json.gz").read_bytes())
+    vit.train([*[each for each in command[1:] if "callbacks" not in each], *short, "run_dir=plain"])
+    plain, traced = (tmp_path / name / "model" / "model.safetensors" for name in ("plain", "traced"))
+    assert plain.read_bytes() == traced.read_bytes()
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if b.language == "yaml"], ids=lambda block: block.location)

@@ -32,6 +32,7 @@ def test_names_of_other_libraries_are_not_names_of_this_one():
     ("data.num_workers=2", "data.workers"), ("drop_path=0.1", "model.drop_path"), ("embed_dim=64", "model.dim"),
     ("pretrained=true", "init_from"), ("dataset=cifar10", "data"), ("trainer.fast_dev_run=true", "debug"),
     ("trainer.limit_train_batches=2", "debug"), ("trainer.min_epochs=2", "recipe.epochs"),
+    ("trainer.profiler=simple", "callbacks"),
 ])
 def test_a_key_of_another_library(override, key):
     assert hint(override).startswith(f"unknown key {override.partition('=')[0]}; did you mean {key}?")

@@ -38,7 +38,7 @@ RUN = {  # name elsewhere -> key of a run
     "pretrained": "init_from", "weights": "init_from", "model_name_or_path": "init_from",
     "finetune_from": "init_from", "ckpt_path": "resume", "resume_from_checkpoint": "resume",
     "fast_dev_run": "debug", "limit_train_batches": "debug", "limit_val_batches": "debug",
-    "limit_test_batches": "debug", "min_epochs": "recipe.epochs",
+    "limit_test_batches": "debug", "min_epochs": "recipe.epochs", "profiler": "callbacks",
     "early_stopping": "callbacks.patience", "early_stopping_patience": "callbacks.patience",
     "dir": "data.root", "path": "data.root", "folder": "data.root", "data_dir": "data.root", "data_path": "data.root",
     "dataset": "data", "num_workers": "data.workers",
