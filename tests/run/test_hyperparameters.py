@@ -9,6 +9,8 @@ from tensorboard.plugins.hparams import metadata
 import vit
 from vit.run.config.overrides import ConfigError
 from vit.run.parts.hyperparameters import flat
+from vit.run.parts.logger_errors import LoggerErrors
+from vit.training import Interrupted
 
 QUICK = ["debug=true", "data=digits", "model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.optimizer.lr=0.003",
          "trainer.accelerator=cpu", "precision=32-true", "report=false", "calibrate=none"]
@@ -32,6 +34,32 @@ class Refusing(Recorder):
         raise ValueError("'null' exceeds\nthe limit")
 
 
+class Stopped(BaseException):
+    """Ends a run, which the errors of a logger do not."""
+
+
+class Unreachable(Logger):
+    """A tracker whose server is reached once; a call takes a second until it fails."""
+
+    name, version, calls = "unreachable", "", []
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def log_hyperparams(self, params):
+        pass
+
+    def log_metrics(self, metrics, step=None):
+        self.calls.append("log_metrics")
+        if len(self.calls) > 1:
+            self.clock[0] += 1
+            raise ConnectionError("the server at tracker:5000 does not answer")
+
+    def finalize(self, status):
+        self.calls.append("finalize")
+        raise ConnectionError("the server at tracker:5000 does not answer")
+
+
 class MLFlowLogger(Recorder):
     """With the part of MLflow's interface that runs are continued by."""
 
@@ -51,7 +79,7 @@ class MLFlowLogger(Recorder):
 
     def log_metrics(self, metrics, step=None):
         if self.stopped:
-            raise InterruptedError("stopped")
+            raise Stopped
 
 
 def test_every_logger_gets_the_config(tmp_path):
@@ -78,20 +106,63 @@ def test_a_resumed_run_continues_that_of_the_tracker(tmp_path, monkeypatch):
     monkeypatch.setattr(MLFlowLogger, "runs", ["others"])
     monkeypatch.setattr(MLFlowLogger, "stopped", True)
     logger = f"++logger.mlflow._target_={TARGET}.MLFlowLogger"
-    with pytest.raises(InterruptedError):
+    with pytest.raises(Stopped):
         vit.train([*QUICK, logger, "logger.tensorboard=null", f"run_dir={tmp_path}"])
     monkeypatch.setattr(MLFlowLogger, "runs", ["others"])
     again = [f"resume={tmp_path}", logger]
     with pytest.raises(ConfigError, match=r"logger.mlflow.run_id=run1: the tracker cannot continue this run \(OSError: "
                                           r"no run run1\); \+\+logger.mlflow.run_id=null begins another one"):
         vit.train(again)
-    with pytest.raises(InterruptedError):
+    with pytest.raises(Stopped):
         vit.train([*again, "++logger.mlflow.run_id=null"])
     monkeypatch.setattr(MLFlowLogger, "runs", ["others", "second", "run1"])
     monkeypatch.setattr(MLFlowLogger, "stopped", False)
     vit.train(again)
     assert MLFlowLogger.runs == ["others", "second", "run1"]
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())["logger"]["mlflow"]["run_id"] == "run1"
+
+
+def test_a_logger_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(Unreachable, "calls", [])
+    vit.train([*QUICK, f"++logger.far={{_target_: {TARGET}.Unreachable, clock: [0]}}", f"run_dir={tmp_path}"])
+    warning = ("logger.far: log_metrics failed (the server at tracker:5000 does not answer); the run goes on, and "
+               "values may be missing there that metrics.csv has")
+    assert (tmp_path / "log.txt").read_text().count("logger.far") == 1 and (tmp_path / "metrics.json").exists()
+    assert warning in (tmp_path / "log.txt").read_text() and Unreachable.calls[-1] == "finalize"
+
+
+def test_a_tracker_that_cannot_begin_a_run_is_named(tmp_path, monkeypatch):
+    def experiment(self):
+        raise ConnectionError("the server at tracker:5000 does not answer")
+
+    monkeypatch.setattr(Recorder, "experiment", property(experiment), raising=False)
+    error = r"^logger.mine cannot be used \(the server .* does not answer\); logger.mine=null leaves it out$"
+    with pytest.raises(ConfigError, match=error):
+        vit.train([*QUICK, f"++logger.mine._target_={TARGET}.Recorder", f"run_dir={tmp_path}"])
+
+
+def test_a_logger_is_left_alone_after_a_slow_error(monkeypatch):
+    """Waiting for a tracker takes at most 5 % of the time."""
+    clock = [0.0]
+    monkeypatch.setattr("vit.run.parts.logger_errors.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(Unreachable, "calls", ["earlier"])
+    logger = LoggerErrors("logger.far").guard(Unreachable(clock))
+    for _ in range(100):
+        logger.log_metrics({})
+        clock[0] += 1
+    assert Unreachable.calls == ["earlier", *["log_metrics"] * 5]
+    logger.finalize("success")
+    assert Unreachable.calls[-1] == "finalize"
+
+
+def test_a_stop_in_a_logger_stops_the_run():
+    def log_metrics(metrics, step=None):
+        raise OSError("the call was interrupted") from Interrupted(15, agreed=False)
+
+    logger = Recorder()
+    logger.log_metrics = log_metrics
+    with pytest.raises(OSError, match="interrupted"):
+        LoggerErrors("logger.mine").guard(logger).log_metrics({})
 
 
 def test_values_are_those_of_overrides():

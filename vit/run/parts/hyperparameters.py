@@ -22,14 +22,16 @@ def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
     of MLflow and W&B become part of the recorded config, so that a resumed run continues them.
 
     Raises:
-        ConfigError: the tracker does not have the run that a resumed run continues.
+        ConfigError: a tracker cannot begin a run, or does not have the one that a resumed run continues.
     """
     values = dict(flat({key: value for key, value in config.items() if key not in LEFT_OUT}))
     nodes = {key: node for key, node in config["logger"].items() if node is not None}
     ids = {}
     for (key, node), logger in zip(nodes.items(), trainer.loggers, strict=True):
-        if option := RUN_ID.get(node["_target_"].rpartition(".")[2]):
-            ids[key] = {**node, option: run_id(logger, f"logger.{key}.{option}", node.get(option))}
+        option = RUN_ID.get(node["_target_"].rpartition(".")[2])
+        begin(logger, f"logger.{key}", option, node.get(option))
+        if option:
+            ids[key] = {**node, option: logger.version}
         try:
             log_values(logger, values, config["callbacks"]["monitor"])
         except Exception as error:  # each tracker has its own limits and errors
@@ -38,20 +40,19 @@ def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
         folder.write(CONFIG, {**config, "logger": {**config["logger"], **ids}})
 
 
-def run_id(logger: Logger, key: str, former: str | None) -> str | None:
-    """The id of the run of the tracker, which is begun or continued here.
+def begin(logger: Logger, key: str, option: str | None, former: str | None) -> None:
+    """Begins the run of the tracker, or continues `former`.
 
     Raises:
-        ConfigError: the tracker does not have the run `former`.
+        ConfigError: the tracker cannot begin a run, or does not have the run `former`.
     """
     try:
-        _ = logger.experiment
+        getattr(logger, "experiment", None)
     except Exception as error:
         if former is None:
-            raise
-        raise ConfigError(f"{key}={former}: the tracker cannot continue this run ({one_line(error)}); ++{key}=null "
-                          "begins another one") from None
-    return logger.version
+            raise ConfigError(f"{key} cannot be used ({one_line(error)}); {key}=null leaves it out") from error
+        raise ConfigError(f"{key}.{option}={former}: the tracker cannot continue this run ({one_line(error)}); "
+                          f"++{key}.{option}=null begins another one") from None
 
 
 def log_values(logger: Logger, values: dict, monitor: str) -> None:

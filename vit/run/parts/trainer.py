@@ -22,6 +22,7 @@ from vit.run.console import console
 from vit.run.jobs import Job
 from vit.run.parts.devices import Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
+from vit.run.parts.logger_errors import LoggerErrors
 from vit.run.parts.same_samples import SameSamples
 from vit.run.records.folder import RunFolder
 from vit.run.records.metrics_table import MetricsTable
@@ -248,7 +249,8 @@ def own_callbacks(chosen: dict) -> list[Callback]:
 
 
 def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
-    """The loggers of the `logger` node, without those that are null; `metrics.csv` is written in any case.
+    """The loggers of the `logger` node, without those that are null; `metrics.csv` is written in any case, also where
+    a logger fails during the training.
 
     Raises:
         ConfigError: a logger has no `_target_`, cannot be imported or rejects its options.
@@ -261,10 +263,11 @@ def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
             raise ConfigError(f"logger.{key}={yaml_text(settings)}: must be null, or a node with the _target_ of a "
                               "logger, such as pytorch_lightning.loggers.CSVLogger")
         try:
-            loggers.append(instantiate({**logger_defaults(target, settings, folder), **settings}))
+            logger = instantiate({**logger_defaults(target, settings, folder), **settings})
         except (HydraException, ModuleNotFoundError) as error:
             cause = error.__cause__ or error
             raise ConfigError(f"logger {target} cannot be used: {' '.join(str(cause).split())}") from None
+        loggers.append(LoggerErrors(f"logger.{key}").guard(logger))
     return loggers
 
 
