@@ -50,6 +50,15 @@ def test_an_unknown_option_of_a_trainer_of_the_user_is_named(tmp_path):
     assert without_effect(resolve(compose([])), []) == ()
 
 
+def test_trackers_get_no_checkpoints():
+    """Those of Lightning wait for the checkpoints of its own callback."""
+    overrides = ["logger=[default,wandb]", "+logger.wandb.log_model=all"]
+    assert without_effect(resolve(compose(overrides)), overrides) == (
+        "logger.wandb.log_model=all has no effect: checkpoints and model stay in the run folder",)
+    overrides[1] = "+logger.wandb.log_model=false"
+    assert without_effect(resolve(compose(overrides)), overrides) == ()
+
+
 @pytest.mark.parametrize("resume", [[], ["resume=auto"]])
 def test_new_runs_are_checked_before_the_data_is_read(tmp_path, resume):
     """Also with resume=auto where there is no run to resume; a resumed run has a config of its own."""

@@ -240,7 +240,7 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
     values = {**dict(nodes(config)), "hydra.mode": "RUN"}
     own = dict(stated_values(overrides))
     found = (sentence(key, {key: value, **values}) for key, value in own.items())
-    return (*unknown_options(config), *(each for each in found if each))
+    return (*unknown_options(config), *models_of_trackers(config), *(each for each in found if each))
 
 
 def unknown_options(config: dict) -> Iterator[str]:
@@ -249,6 +249,14 @@ def unknown_options(config: dict) -> Iterator[str]:
     known = [key for key, _ in nodes(config) if key not in unknown] if unknown else []
     for key, value in unknown.items():
         yield f"{key}={yaml_text(value)} has no effect: the trainer has no such option{nearest(key, known)}"
+
+
+def models_of_trackers(config: dict) -> Iterator[str]:
+    """A sentence for each logger that would copy the checkpoints of Lightning's own callback, which no run has."""
+    for key, node in config["logger"].items():
+        if isinstance(node, dict) and (value := node.get("log_model")):
+            yield (f"logger.{key}.log_model={yaml_text(value)} has no effect: checkpoints and model stay in the run "
+                   "folder")
 
 
 def sentence(key: str, values: Values) -> str:
