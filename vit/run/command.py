@@ -17,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from vit.files.machine import limit_threads
+from vit.files.machine import limit_threads, unblock_stop_signals
 from vit.messages import error_message
 from vit.run.config.composing import MODE, RUN_FOLDER, ConfigError, compose, prepare_overrides, with_paths
 from vit.run.config.groups import options, with_names_of_globs
@@ -53,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     debug = "--debug" in argv
     try:
         with StopSignals().handled():  # before torch is loaded, which takes seconds
+            unblock_stop_signals()  # a launcher of a sweep may start this process with blocked signals
             return run_command([argument for argument in argv if argument != "--debug"], debug)
     except Exception as error:
         if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):

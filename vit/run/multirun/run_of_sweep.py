@@ -9,12 +9,14 @@ from hydra.core.hydra_config import HydraConfig
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import override_text
 from vit.run.multirun.searching import check_direction
+from vit.run.multirun.stopping_together import StopTogether
 from vit.run.multirun.sweep_results import FailedRun, write_record
 from vit.run.processes.separate_process import STOPPED, train_in_new_process
 
 
 def run_one_of_sweep(
-    folder: pathlib.Path, inside: bool, carried: list[str], total: int | None, searching: bool = False
+    folder: pathlib.Path, inside: bool, carried: list[str], total: int | None, searching: bool = False,
+    together: StopTogether | None = None,
 ) -> float:
     """One run of a sweep, in its own process; returns the monitored metric of its best epoch, for the sweeper.
 
@@ -23,6 +25,7 @@ def run_one_of_sweep(
         carried: overrides of Hydra's own settings that every run needs.
         total: number of runs of the sweep, if it is known.
         searching: whether a sweeper searches by the metric.
+        together: the stop of all runs, if the launcher starts several at the same time.
 
     Raises:
         SystemExit: the run was stopped by a signal, with its exit code.
@@ -45,7 +48,8 @@ def run_one_of_sweep(
         print(f"{path} is finished", flush=True)
         code = 0
     else:
-        code = train_in_new_process(overrides if named else [*overrides, override_text("run_dir", str(path))])
+        new = overrides if named else [*overrides, override_text("run_dir", str(path))]
+        code = train_in_new_process(new) if together is None else train_beside_others(new, together, number)
     if code in STOPPED:
         raise SystemExit(code)
     has_metrics = code == 0 and (path.expanduser() / METRICS).is_file()  # a comparison has them in its runs
@@ -57,6 +61,16 @@ def run_one_of_sweep(
     if searching and monitor not in metrics:
         raise FailedRun(f"run {number + 1} " + (f"failed with exit code {code}" if code else f"has no {monitor}"))
     return metrics.get(monitor, math.nan)
+
+
+def train_beside_others(overrides: list[str], together: StopTogether, number: int) -> int:
+    """The exit code of a run beside others; if it was stopped, all of them have saved their state."""
+    with together.one_run(number):
+        code = train_in_new_process(overrides, together.requested)
+    if code in STOPPED:
+        together.request(STOPPED[code])
+        together.wait()
+    return code
 
 
 def folder_of_command(config: dict) -> pathlib.Path | None:

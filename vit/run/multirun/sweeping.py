@@ -1,5 +1,6 @@
 """`-m`: a run per combination of values, or a search by a sweeper, with Hydra's sweepers and launchers."""
 
+import contextlib
 import pathlib
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from vit.run.config.hydra_interface import CONFIG_ERRORS, PRIMARY, SEARCH_PATH, 
 from vit.run.config.overrides import override_text, parse, sweep
 from vit.run.multirun.run_of_sweep import run_one_of_sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
+from vit.run.multirun.stopping_together import StopTogether, starts_processes
 from vit.run.multirun.sweep_results import gathered
 
 SWEEP_FOLDER, RUN_FOLDERS = "hydra.sweep.dir", "hydra.sweep.subdir"
@@ -46,12 +48,14 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
     carried += [f"{MODE}=RUN"] if first.multirun else []  # otherwise each run would be a sweep again
     total = len(jobs) if len(jobs) > 1 and not searching else None
+    together = StopTogether(folder.absolute()) if starts_processes(hydra.launcher) else None
 
     def run_one(_: DictConfig) -> float:
-        return run_one_of_sweep(folder, inside, carried, total, searching)
+        return run_one_of_sweep(folder, inside, carried, total, searching, together)
 
     improved = config["callbacks"]["monitor"] if searching else None
-    with gathered(folder, improved, FAILURES if "max_failure_rate" in hydra.sweeper else "") as codes:
+    further = FAILURES if "max_failure_rate" in hydra.sweeper else ""
+    with gathered(folder, improved, further) as codes, together.handled() if together else contextlib.nullcontext():
         with_hydra(run_one, ["--multirun"], [*overrides_of_sweep(first.overrides, parsed), *settings], first.name)
     return max(codes)
 
