@@ -37,7 +37,12 @@ def test_arguments_of_python_are_options(text, named):
     ("predict {classifier} {lines} --device nothing", "--device nothing cannot be used"),
     ("predict {classifier} {lines} --set 2", "--set 2 must be between 0 and 1"),
     ("predict {classifier} {lines} --abstain 0.1", "--abstain needs a calibrated model"),
-    ("predict {classifier} {lines} -o a.tsv", "--output a.tsv: predictions are not written as .tsv"),
+    ("predict {classifier} {lines} -o a.tsv", "--output a.tsv: the table is not written as .tsv"),
+    ("cross-validate --predictions a.xlsx", "--predictions a.xlsx: the table is not written as .xlsx; choose a name "
+                                            "that ends with .csv, .parquet"),
+    ("runs --csv a.Parquet", "--csv a.Parquet: the table is not written as .parquet; choose a name that ends with "
+                             ".csv"),
+    ("audit --labels {classifier} --csv a.json", "--csv a.json: the table is not written as .json"),
     ("attention {classifier} abc --layer 99 -o {lines}.svg", "--layer 99: the model has no such layer"),
     ("attention {classifier} abc -o a.csv", "--output a.csv must end with .png"),
     ("attention {classifier} --positions --similarity -o {lines}.svg", "--similarity shows the tokens of one input"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vit.data.image_sources.files import LeftOut
     from vit.inference import BadInput
 
+TABLE_ENDINGS = (".csv", ".tsv", ".xls", ".xlsx", ".json", ".jsonl", ".parquet")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a full disk
 
 
@@ -77,6 +78,23 @@ def check_writable(file: Path | None) -> None:
         raise ValueError(f"{file.parent} is not a folder; create it, or choose another path for {file.name}")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise ValueError(f"{file} cannot be written: no permission; choose another path")
+
+
+def check_table(option: str, file: Path | None, endings: Iterable[str]) -> None:
+    """Check that the ending of a table's name is not that of a format in which it is not written. A table with an
+    ending of no format, or with none, is CSV.
+
+    Args:
+        option: the option that names the file.
+        endings: of the formats in which it is written, in lower case.
+
+    Raises:
+        BadParameter: names the file and the endings.
+    """
+    ending = "" if file is None else file.suffix.lower()
+    if ending in TABLE_ENDINGS and ending not in endings:
+        raise typer.BadParameter(f"{option} {file}: the table is not written as {ending}; choose a name that ends with "
+                                 f"{', '.join(endings)}")
 
 
 def check_folder(folder: Path | None) -> None:

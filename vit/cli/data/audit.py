@@ -14,6 +14,7 @@ from vit.cli.terminal import (
     Device,
     Overrides,
     check_different,
+    check_table,
     check_writable,
     print_without_effect,
     print_written,
@@ -98,6 +99,7 @@ def audit(
     label_errors.check(copies)
     check_writable(json_file)
     check_writable(label_errors.html)
+    check_table("--csv", label_errors.csv_file, (".csv",))
     check_different({"--json": json_file, "--html": label_errors.html, "--csv": label_errors.csv_file})
     from vit.run.config.hydra_interface import with_config_dir
 

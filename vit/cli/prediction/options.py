@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.terminal import Device, Precision, current_value, former_option
+from vit.cli.terminal import Device, Precision, check_table, current_value, former_option
 
 if TYPE_CHECKING:
     from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor
@@ -29,7 +29,6 @@ class Format(StrEnum):
 ENDINGS = {f".{each}": each for each in Format if each is not Format.text}  # lower-case extension -> format
 FILES = {Format.parquet: "a Parquet", Format.xlsx: "an Excel"}  # formats that cannot be printed
 ONE_CELL = (Format.csv, Format.xlsx)  # formats that have several values in one cell of text
-OTHER_TABLES = (".tsv", ".xls")  # endings of tables in formats other than `Format`
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,7 @@ class Request:
 
     def check(self) -> None:
         """Raises BadParameter for options that contradict each other."""
-        if self.ending in OTHER_TABLES:
-            raise typer.BadParameter(f"--output {self.output}: predictions are not written as {self.ending}; choose a "
-                                     f"name that ends with {', '.join(ENDINGS)}")
+        check_table("--output", self.output, ENDINGS)
         if self.stated_format is not ENDINGS.get(self.ending, self.stated_format):
             raise typer.BadParameter(f"--format {self.format} contradicts the ending of --output {self.output}; leave "
                                      "--format out for the format of the ending, or choose another name")

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import ConfigDir, Overrides, check_writable
+from vit.cli.terminal import ConfigDir, Overrides, check_table, check_writable
 
 
 def cross_validate(
     overrides: Overrides = None,
     predictions: Annotated[Path | None, typer.Option(
-        help="File of the out-of-fold predictions, .csv or .parquet; by default out_of_fold.csv in the folder.",
+        help="File of the out-of-fold predictions, Parquet if its name ends with .parquet, else CSV; by default "
+             "out_of_fold.csv in the folder.",
         show_default=False)] = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -22,6 +23,7 @@ def cross_validate(
     Each fold is a separate run in a common folder; resume=FOLDER continues a stopped cross-validation.
     """
     check_writable(predictions)
+    check_table("--predictions", predictions, (".csv", ".parquet"))
     from vit.run.console import log_to_console
 
     log_to_console(main=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import check_writable, print_written
+from vit.cli.terminal import check_table, check_writable, print_written
 from vit.messages import number_of
 
 
@@ -25,6 +25,7 @@ def runs(
     """List all runs with data, model, best numbers, time and state: running, stopped, failed or finished."""
     for file in (csv_file, json_file, html):
         check_writable(file)
+    check_table("--csv", csv_file, (".csv",))
     from rich.console import Console
 
     from vit.files.strict_json import json_text
