@@ -1,5 +1,8 @@
 """The config of a run in the loggers, and resumed runs of their trackers."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import yaml
 from pytorch_lightning.loggers import Logger
@@ -80,6 +83,23 @@ class MLFlowLogger(Recorder):
     def log_metrics(self, metrics, step=None):
         if self.stopped:
             raise Stopped
+
+
+class WandbLogger(Recorder):
+    """Continues the run of the process, if there is one, as Lightning's does."""
+
+    def __init__(self, id=None, **options):
+        super().__init__()
+        self.version = id
+
+    @property
+    def experiment(self):
+        wandb = sys.modules["wandb"]
+        if wandb.run is None:
+            wandb.begun.append(self.version or f"run{len(wandb.begun)}")
+            wandb.run = SimpleNamespace(id=wandb.begun[-1], finish=lambda: setattr(wandb, "run", None))
+        self.version = wandb.run.id
+        return wandb.run
 
 
 def test_every_logger_gets_the_config(tmp_path):
@@ -163,6 +183,22 @@ def test_a_stop_in_a_logger_stops_the_run():
     logger.log_metrics = log_metrics
     with pytest.raises(OSError, match="interrupted"):
         LoggerErrors("logger.mine").guard(logger).log_metrics({})
+
+
+def test_each_training_of_a_process_has_its_own_run_of_wandb(tmp_path, monkeypatch):
+    """Unless the program has begun one itself, which they continue and do not end."""
+    wandb = SimpleNamespace(run=None, begun=[])
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setattr("vit.run.parts.hyperparameters.begun_in_wandb", set())
+
+    def ids(*names):
+        overrides = [*QUICK, "logger.tensorboard=null", f"++logger.wandb._target_={TARGET}.WandbLogger"]
+        folders = [vit.train([*overrides, f"run_dir={tmp_path / name}"]).path for name in names]
+        return [yaml.safe_load((folder / "config.yaml").read_text())["logger"]["wandb"]["id"] for folder in folders]
+
+    assert ids("a", "b") == wandb.begun == ["run0", "run1"] and wandb.run.id == "run1"
+    wandb.run = own = SimpleNamespace(id="own", finish=None)
+    assert ids("c", "d") == ["own", "own"] and wandb.run is own
 
 
 def test_values_are_those_of_overrides():

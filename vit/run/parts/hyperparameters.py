@@ -1,6 +1,7 @@
 """The config of a run as the hyperparameters of its loggers."""
 
 import logging
+import sys
 from collections.abc import Iterator
 
 from pytorch_lightning import Trainer
@@ -13,6 +14,8 @@ from vit.run.records.folder import CONFIG, RunFolder
 log = logging.getLogger("vit")
 
 RUN_ID = {"MLFlowLogger": "run_id", "WandbLogger": "id"}  # the option that continues a run of the tracker
+WANDB = "WandbLogger"
+begun_in_wandb: set[str] = set()  # ids of the W&B runs that trainings of this process began
 LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "overrides", "resume", "resumed", "run_dir",
             "runs")  # not settings of the training
 
@@ -46,6 +49,7 @@ def begin(logger: Logger, key: str, option: str | None, former: str | None) -> N
     Raises:
         ConfigError: the tracker cannot begin a run, or does not have the run `former`.
     """
+    ours = type(logger).__name__ == WANDB and ended_in_wandb()
     try:
         getattr(logger, "experiment", None)
     except Exception as error:
@@ -53,6 +57,19 @@ def begin(logger: Logger, key: str, option: str | None, former: str | None) -> N
             raise ConfigError(f"{key} cannot be used ({one_line(error)}); {key}=null leaves it out") from error
         raise ConfigError(f"{key}.{option}={former}: the tracker cannot continue this run ({one_line(error)}); "
                           f"++{key}.{option}=null begins another one") from None
+    if ours:
+        begun_in_wandb.add(logger.version)
+
+
+def ended_in_wandb() -> bool:
+    """End the W&B run of an earlier training in this process, which the logger would continue; whether there is no
+    other run, which the program has begun itself and the logger continues.
+    """
+    run = getattr(sys.modules.get("wandb"), "run", None)
+    if run is None or run.id not in begun_in_wandb:
+        return run is None
+    run.finish()
+    return True
 
 
 def log_values(logger: Logger, values: dict, monitor: str) -> None:
