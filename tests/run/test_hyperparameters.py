@@ -10,9 +10,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 
 import vit
+from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError
 from vit.run.parts.hyperparameters import flat
 from vit.run.parts.logger_errors import LoggerErrors
+from vit.run.resume import read_overrides, with_recorded
 from vit.training import Interrupted
 
 QUICK = ["debug=true", "data=digits", "model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.optimizer.lr=0.003",
@@ -183,6 +185,31 @@ def test_a_stop_in_a_logger_stops_the_run():
     logger.log_metrics = log_metrics
     with pytest.raises(OSError, match="interrupted"):
         LoggerErrors("logger.mine").guard(logger).log_metrics({})
+
+
+def test_a_resumed_run_has_the_loggers_of_its_command(tmp_path, monkeypatch):
+    """Loggers do not change results. One that remains continues its run of the tracker."""
+    monkeypatch.setattr(MLFlowLogger, "stopped", True)
+    tracker = f"++logger.mlflow._target_={TARGET}.MLFlowLogger"
+    with pytest.raises(Stopped):
+        vit.train([*QUICK, tracker, f"run_dir={tmp_path}"])
+    monkeypatch.setattr(MLFlowLogger, "stopped", False)
+
+    def loggers(*overrides):
+        parsed = [f"resume={tmp_path}", tracker, *overrides]
+        return read_overrides(resolve(compose(with_recorded(parsed))), parsed).config["logger"]
+
+    stored = loggers()
+    assert stored["mlflow"]["run_id"] in MLFlowLogger.runs and "tensorboard" in stored
+    assert loggers("logger.tensorboard=null") == {**stored, "tensorboard": None}
+    assert loggers("logger=csv") == {"mlflow": stored["mlflow"]}
+    assert loggers("logger=wandb")["wandb"]["project"] == "vit"
+    mine = f"{TARGET}.Recorder"
+    assert loggers(f"++logger.mine._target_={mine}") == {**stored, "mine": {"_target_": mine}}
+    assert loggers("++logger.mlflow=null")["mlflow"] is None
+    vit.train([f"resume={tmp_path}", tracker, "logger.tensorboard=null", "++logger.mlflow=null"])
+    log = (tmp_path / "log.txt").read_text()
+    assert "changed on resuming: logger from tensorboard, mlflow to none" in log
 
 
 def test_each_training_of_a_process_has_its_own_run_of_wandb(tmp_path, monkeypatch):

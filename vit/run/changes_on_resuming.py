@@ -51,6 +51,37 @@ def adjusted(
     return config, changes
 
 
+def change_loggers(config: dict, overrides: list[str], composed: Mapping[str, Any]) -> dict[str, tuple]:
+    """Replaces, adds, removes and changes loggers of a stored config as the overrides of this command do; key -> (old,
+    new) of each change.
+
+    Args:
+        composed: the config of this command.
+    """
+    stored, before = config["logger"], names_of_loggers(config)
+    keys = [override.key_or_group for override in parse(list(filter(is_of_loggers, overrides)))]
+    names = {key.split(".")[1] for key in keys if "." in key}
+    config["logger"] = {} if "logger" in keys else {**stored}
+    for name, new in composed["logger"].items():
+        if name in names or "logger" in keys:
+            old = stored.get(name)
+            same = isinstance(new, dict) and isinstance(old, dict) and new.get("_target_") == old.get("_target_")
+            config["logger"][name] = {**old, **new} if same else new  # the same one continues its run in the tracker
+    changes = {key: (value_of({"logger": stored}, key, None), value_of(config, key, None)) for key in keys
+               if key.count(".") > 1 and isinstance(stored.get(key.split(".")[1]), dict)}
+    after = names_of_loggers(config)
+    return {**({} if after == before else {"logger": (before, after)}), **changes}
+
+
+def is_of_loggers(override: str) -> bool:
+    """Whether an override is of the group `logger`, or of a key of its node."""
+    return override.lstrip("+~").partition("=")[0].partition(".")[0] == "logger"
+
+
+def names_of_loggers(config: Mapping[str, Any]) -> str:
+    return ", ".join(name for name, node in config["logger"].items() if node is not None) or "none"
+
+
 def check_recorded(override: Override, recorded: Collection[str]) -> None:
     """Checks that an override of a group or node is among those of the run, which cannot change it.
 

@@ -10,7 +10,14 @@ from torch import nn
 
 from vit.files.checkpoints import verify
 from vit.messages import number_of, override_for_shell
-from vit.run.changes_on_resuming import CONTROL, adjusted, from_to, keeps_splits
+from vit.run.changes_on_resuming import (
+    CONTROL,
+    adjusted,
+    change_loggers,
+    from_to,
+    is_of_loggers,
+    keeps_splits,
+)
 from vit.run.config.composing import data_of_primary
 from vit.run.config.hydra_interface import PRIMARY, hydra_overrides, is_hydra_key
 from vit.run.config.needed_keys import check_complete
@@ -74,10 +81,11 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
         return Plan(config, None, new_path(config, main), (nothing_to_resume(config),))
     folder = path if path.is_dir() else path.parent.parent
     stored, changes = read_config(folder, overrides), {}
-    if any(each.startswith("strategy=") for each in overrides):  # the one group that a resumed run may replace
+    if any(each.startswith("strategy=") for each in overrides):  # the two groups that a resumed run may replace
         changes = {"strategy": (stored["strategy"]["name"], config["strategy"]["name"])}
         stored["strategy"] = config["strategy"]
-    others = [each for each in overrides if not each.startswith("strategy=")]
+    changes |= change_loggers(stored, overrides, config)
+    others = [each for each in overrides if not each.startswith("strategy=") and not is_of_loggers(each)]
     stored, more = adjusted(stored, others, config["allow_change"], config)
     changes |= more
     check_time(RunFolder(folder, main=False), stored, changes)
