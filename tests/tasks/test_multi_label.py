@@ -50,7 +50,8 @@ def test_labels_on_no_image_do_not_count_in_map(absent):
 def test_labels_on_no_image_do_not_count_in_f1(absent):
     rng = np.random.default_rng(0)
     truth, probabilities = rng.random((40, 6)) < 0.3, rng.random((40, 6)).astype(np.float32)
-    truth[:, absent] = False
+    truth[:, absent] = truth[1:, 5] = False
+    truth[0, 5] = True  # a label on one image counts
     metric, targets = MeanF1(6), torch.from_numpy(truth).long()
     targets[30:] = -1  # padding
     for rows in (slice(0, 13), slice(13, 40)):

@@ -26,6 +26,13 @@ def test_the_mean_of_the_last_epochs():
     assert len(average.snapshots) == 3
 
 
+def test_the_mean_of_one_epoch_is_its_weights():
+    model = nn.Linear(3, 2)
+    average = EpochAverage(model, 1)
+    seen = trained(0, 3, average, model)
+    assert torch.equal(average.average["weight"], seen[-1])
+
+
 def test_buffers_are_those_of_the_last_epoch():
     model = nn.BatchNorm1d(2)
     average = EpochAverage(model, 3)

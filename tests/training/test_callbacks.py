@@ -237,7 +237,10 @@ def test_the_message_of_out_of_memory():
     text = explain_out_of_memory(error, 1, "bert", batch="batch_tokens")
     assert "batch_tokens=1, model bert: lower" in text and "try 1" in text and "smaller model or shorter texts" in text
     assert explain_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."), 1, "m", 32)
-    assert explain_out_of_memory(ValueError("out of memory"), 1, "m", 32) is None
+    for text in ("MPS backend out of memory (MPS allocated: 1 GB)", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED"):
+        assert explain_out_of_memory(RuntimeError(text), 1, "m", 32)
+    for other in (ValueError("out of memory"), RuntimeError("mat1 and mat2 shapes cannot be multiplied")):
+        assert explain_out_of_memory(other, 1, "m", 32) is None
     with pytest.raises(RuntimeError) as real:
         torch.empty(2**60, dtype=torch.uint8)
     assert explain_out_of_memory(real.value, 8, "m", 32)

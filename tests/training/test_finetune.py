@@ -84,6 +84,7 @@ def test_parameters_missing_from_the_source_are_trained_too():
         ({"unfreeze_epochs": 1}, 8, [0, 1, 1, 1, 1]),
         ({"unfreeze_epochs": 2, "depth": 2}, 5, [0, 1, 2, None, None]),
         ({"depth": 1}, 1, [0, 0, None, None, None]),
+        ({"depth": 3}, 1, [0, 0, 0, 0, None]),
     ],
 )
 def test_blocks_are_unfrozen_from_the_head_down(options, epochs, expected):
@@ -133,12 +134,19 @@ def test_frozen_blocks_cost_no_backward_pass_and_behave_as_in_use():
     assert not torch.equal(model.encoder.blocks[0](x), model.encoder.blocks[0](x))
 
 
-def test_frozen_batch_norms_keep_their_statistics():
+@pytest.mark.parametrize(("options", "updated"), [
+    ({"trainable": "head"}, False),
+    ({"batch_norm": "frozen"}, False),
+    ({"batch_norm": "frozen", "unfreeze_epochs": 2}, False),
+    ({"batch_norm": "train"}, True),
+])
+def test_frozen_batch_norms_keep_their_statistics(options, updated):
     model = timms("test_resnet").train()
-    Finetune(trainable="head").start(model, 1)
+    Finetune(**options).start(model, 4)
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model(torch.randn(4, 3, 32, 32)).sum().backward()
-    assert before and all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+    assert before
+    assert all(torch.equal(buffer, before[name]) != updated for name, buffer in model.named_buffers())
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd", "lion", "lamb"])

@@ -145,6 +145,14 @@ def test_decoders_have_a_query_and_a_fused_key_and_value_for_their_memory():
     torch.testing.assert_close(plain.eval()(source, target), model(source, target), rtol=1e-5, atol=1e-5)
 
 
+def test_separate_layers_of_query_key_and_value_are_selected_by_their_letters():
+    sizes = {"img_size": 28, "embed_dim": 24, "depth": 1, "num_heads": 2, "num_classes": 5}
+    model = timm.create_model("eva02_base_patch14_224", **sizes)
+    add_lora(model, ["q", "v"], rank=2)
+    layers = [name for name, module in model.named_modules() if isinstance(module, Lora)]
+    assert layers == ["blocks.0.attn.q_proj.lora", "blocks.0.attn.v_proj.lora"]
+
+
 @pytest.mark.parametrize(
     ("matrices", "rank", "message"),
     [

@@ -329,14 +329,16 @@ def test_errors_of_wrong_names_propose_the_nearest():
         build_optimizer(Ours(), "lion", options={"nothing": 1})
 
 
-def test_clipping_equals_torchs():
+@pytest.mark.parametrize("share", [0.01, 0.7, 0.9995, 1.0005, 2.0])
+def test_clipping_equals_torchs(share):
     torch.manual_seed(0)
     a, b = Ours(), Ours()
     b.load_state_dict(a.state_dict())
     for model in (a, b):
         (model(torch.full((3, 4), 5.0)) * 100).square().mean().backward()
-    norm = clip_gradients(a.parameters(), 1.0)
-    torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(b.parameters(), 1.0))
+    most = share * float(nn.utils.get_total_norm([p.grad for p in b.parameters()]))
+    norm = clip_gradients(a.parameters(), most)
+    torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(b.parameters(), most))
     for p, q in zip(a.parameters(), b.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)
 

@@ -20,6 +20,10 @@ def test_a_model_stays_if_the_mean_gets_no_worse():
     assert chosen == [1, 2] and soup["weight"].item() == 0 and soup["count"].item() == 3
 
 
+def test_a_model_stays_if_the_mean_is_as_good():
+    assert greedy_soup(states(1.0, 1.0, 3.0), score)[1] == [0, 1]
+
+
 def test_a_soup_is_never_worse_than_its_best_ingredient():
     for seed in range(20):
         each = states(*torch.randn(6, generator=torch.Generator().manual_seed(seed)).tolist())
