@@ -574,6 +574,17 @@ def test_shell_completion_and_info(own, tmp_path):
     assert str(own) in done.stdout.replace("\n", ""), done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("options", [["--info", "config"], ["--cfg", "job"], ["--help"], ["--hydra-help"]])
+def test_printing_into_a_closed_pipe_is_silent(options):
+    """As in `python train.py --info config | head -3`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, ROOT / "train.py", *options], stdout=writing, stderr=subprocess.PIPE,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    os.close(writing)
+    assert done.stderr == b"" and done.returncode == ("--hydra-help" not in options)  # after it Hydra exits itself
+
+
 def test_composing_does_not_change_a_running_program_of_hydra():
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         compose(["data=digits"])

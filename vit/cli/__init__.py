@@ -29,7 +29,7 @@ from vit.cli.training.bench import bench
 from vit.cli.training.compare_finetuning import compare_finetuning
 from vit.cli.training.cross_validate import cross_validate
 from vit.cli.training.runs import runs
-from vit.files.machine import keep_freed_memory, limit_threads
+from vit.files.machine import discard_output, keep_freed_memory, limit_threads
 from vit.run.deferred_modules import DeferredCompiler, defer, deferred_packages
 
 app = typer.Typer(
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return print_error("interrupted", 130)
     except BrokenPipeError:  # the other end of a pipe has closed, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 1
     except Exception as error:
         if debug:

@@ -10,6 +10,7 @@ import os
 import platform
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -160,6 +161,11 @@ def unblock_stop_signals() -> None:
     """Receive the stop signals again in a process that was started with them blocked."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def discard_output() -> None:
+    """Discard further standard output, whose other end has closed, as `head` does."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def keep_freed_memory() -> bool:

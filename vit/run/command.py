@@ -6,6 +6,7 @@ torch is not loaded yet, and paths are quoted (`vit.run.config.overrides`).
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from vit.files.machine import limit_threads, unblock_stop_signals
+from vit.files.machine import discard_output, limit_threads, unblock_stop_signals
 from vit.messages import error_message
 from vit.run.config.composing import MODE, RUN_FOLDER, ConfigError, compose, prepare_overrides, with_paths
 from vit.run.config.groups import options, with_names_of_globs
@@ -83,8 +84,7 @@ def run_command(argv: list[str], debug: bool) -> int:
     """Print the help, or do what the arguments select; returns the exit code."""
     options, overrides = read_arguments(argv)
     if options.help:
-        print(help_text())
-        return 0
+        return print_with(lambda: print(help_text()))
     with environment(VIT_DEBUG="1") if debug else contextlib.nullcontext():  # distributed processes inherit it
         return run(options, overrides)
 
@@ -132,15 +132,14 @@ def with_default_cfg(argv: list[str]) -> list[str]:
 def run(options: argparse.Namespace, overrides: list[str]) -> int:
     """Check the overrides, then let Hydra do what its options select: a run, a sweep, or printing."""
     if options.shell_completion or options.hydra_help:
-        with_hydra(lambda config: None, option_line(options), overrides)
-        return 0
+        return print_with(lambda: with_hydra(lambda config: None, option_line(options), overrides))
     if options.multirun or not (options.cfg or options.info or options.resolve) and is_sweep(overrides):
         return sweep(overrides)
     parsed = parse(with_recorded(overrides))
     prepared = prepare_overrides(parsed)
     if options.cfg or options.info or options.resolve:
-        with_hydra(lambda config: None, option_line(options), prepared.overrides, prepared.name)
-        return 0
+        return print_with(lambda: with_hydra(lambda config: None, option_line(options), prepared.overrides,
+                                             prepared.name))
     if prepared.multirun:
         return sweep(overrides)
     codes = []
@@ -154,6 +153,29 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
 
     run_job(train, prepared.overrides, prepared.name)
     return codes[-1]
+
+
+def print_with(function: Callable[[], None]) -> int:
+    """Write what a function prints, all of it at once: Hydra prints with loggers, which would report each line that
+    cannot be written. Returns the exit code, which is 1 if the other end of a pipe has closed, as `head` does.
+    """
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            function()
+    finally:
+        code = write_output(printed.getvalue())
+    return code
+
+
+def write_output(text: str) -> int:
+    """Write a text to standard output; returns the exit code of `print_with`."""
+    try:
+        print(text, end="", flush=True)
+        return 0
+    except BrokenPipeError:
+        discard_output()
+        return 1
 
 
 def is_sweep(overrides: list[str]) -> bool:
