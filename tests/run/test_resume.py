@@ -270,6 +270,15 @@ def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
     assert_same(tmp_path, whole)
 
 
+def test_stopped_before_anything_was_saved_any_value_may_change(tmp_path, whole, monkeypatch):
+    """Nothing has been computed that they would contradict."""
+    lr = read_stored(whole / "config.yaml")["recipe"]["optimizer"]["lr"]
+    other = ["seed=3", "recipe.optimizer.lr=0.1"]
+    stop_before_training([*DIGITS, *other, f"run_dir={tmp_path}"], monkeypatch)
+    vit.train([f"resume={tmp_path}", "seed=0", f"recipe.optimizer.lr={lr}"])
+    assert_same(tmp_path, whole)
+
+
 @pytest.mark.parametrize("kind", ["image", "text"])
 def test_stopped_before_anything_was_saved_it_begins_from_the_same_weights(tmp_path, whole, monkeypatch, kind):
     overrides = [*DIGITS, "recipe.epochs=1", f"init_from={whole}"]

@@ -19,12 +19,14 @@ BOUND = ("callbacks.monitor", "callbacks.mode")  # except these, which determine
 
 
 def adjusted(
-    config: dict, overrides: list[str], allowed: Collection[str] = (), composed: Mapping[str, Any] | None = None
+    config: dict, overrides: list[str], allowed: Collection[str] = (), composed: Mapping[str, Any] | None = None,
+    saved: bool = True,
 ) -> tuple[dict, dict[str, tuple]]:
     """A stored config with the overrides of this command applied, and key -> (old, new) of each change.
 
     Args:
         composed: the config of this command, in which interpolations are resolved, and names and paths are strings.
+        saved: whether the run has a checkpoint. Without one it begins again, so that values may change.
 
     Raises:
         ConfigError: an override changes a group, or changes the results, and `allowed` does not contain its key.
@@ -41,13 +43,14 @@ def adjusted(
         settled = not is_free(key) or key == "compile" and value == "auto"  # auto has been decided
         if node[leaf] == value or settled and repeats(override, recorded):
             continue
-        check_can_change(override, allowed)
+        check_can_change(override, allowed, saved)
         changes[key] = node[leaf], value
         node[leaf] = value
         if not is_free(key):
             others = [each for each in config["overrides"] if each.partition("=")[0] != key]
             config["overrides"] = [*others, override.input_line]
-    check_allowed(changes, allowed)
+    if saved:
+        check_allowed(changes, allowed)
     return config, changes
 
 
@@ -92,17 +95,17 @@ def check_recorded(override: Override, recorded: Collection[str]) -> None:
         raise ConfigError(f"{override.input_line} cannot change in a resumed run; start a new one with init_from=")
 
 
-def check_can_change(override: Override, allowed: Collection[str]) -> None:
+def check_can_change(override: Override, allowed: Collection[str], saved: bool) -> None:
     """Checks that the changed key has an effect on a resumed run.
 
     Raises:
         ConfigError: it is settled by the checkpoint.
     """
     key, text = override.key_or_group, override.input_line
-    if key.startswith("finetune."):
+    if saved and key.startswith("finetune."):
         raise ConfigError(f"{text}: a resumed run cannot change which weights are trained; start a new one with "
                           "init_from=")
-    if key.startswith("recipe.optimizer."):
+    if saved and key.startswith("recipe.optimizer."):
         raise ConfigError(f"{text}: a resumed run has the optimizer of its checkpoint, whose rates and options cannot "
                           "change; leave it out, or start a new run with init_from=")
     if key == "init_from" and key not in allowed:

@@ -86,10 +86,10 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
         stored["strategy"] = config["strategy"]
     changes |= change_loggers(stored, overrides, config)
     others = [each for each in overrides if not each.startswith("strategy=") and not is_of_loggers(each)]
-    stored, more = adjusted(stored, others, config["allow_change"], config)
+    checkpoint, skipped = find_checkpoint(path)
+    stored, more = adjusted(stored, others, config["allow_change"], config, saved=checkpoint is not None)
     changes |= more
     check_time(RunFolder(folder, main=False), stored, changes)
-    checkpoint, skipped = find_checkpoint(path)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
     changed = (f"changed on resuming: {from_to(key, *values)}" for key, values in changes.items()
                if values[0] != values[1])
