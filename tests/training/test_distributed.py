@@ -115,6 +115,6 @@ def test_strategies_by_name():
         build_strategy("single", "cpu", 2)
     with pytest.raises(ValueError, match="strategy=ddp has no option shards; its options are .*bucket_cap_mb"):
         build_strategy("ddp", "cpu", 2, options={"shards": 1})
-    for name, option in (("ddp", "find_unused_parameters"), ("fsdp", "cpu_offload")):
-        with pytest.raises(ValueError, match=f"{option}=no of strategy={name} must be true or false"):
+    for name, option in (("ddp", "find_unused_parameters"), ("ddp", "broadcast_buffers"), ("fsdp", "cpu_offload")):
+        with pytest.raises(ValueError, match=f"options.{option}=no of strategy={name} must be true or false"):
             build_strategy(name, "cpu", 2, options={option: "no"})

@@ -6,7 +6,7 @@ from collections import OrderedDict
 import pytest
 import timm
 import torch
-from timm.optim import param_groups_layer_decay
+from timm.optim import get_optimizer_info, list_optimizers, param_groups_layer_decay
 from torch import nn
 
 from vit.models import VisionTransformer, VisionTransformerConfig
@@ -14,11 +14,13 @@ from vit.nn import MixedRotary
 from vit.training.optimization.gradient_clipping import clip_gradients
 from vit.training.optimization.layer_decay import layer_numbers
 from vit.training.optimization.optim import (
+    UNSUPPORTED_OF_TIMM,
     build_optimizer,
     check_options,
     fusable,
     parameter_groups,
     scaled_lr,
+    torch_optimizers,
     undecayed,
 )
 from vit.weights.training_checkpoint import clean_name
@@ -325,8 +327,9 @@ def test_errors_of_wrong_names_propose_the_nearest():
         build_optimizer(Ours(), "adahessian")
     with pytest.raises(ValueError, match="no option 'beta'; nearest: betas"):
         build_optimizer(Ours(), "adamw", options={"beta": 0.9})
-    with pytest.raises(ValueError, match="does not accept its options"):
-        build_optimizer(Ours(), "lion", options={"nothing": 1})
+    for name in ("lion", "lookahead_lion"):
+        with pytest.raises(ValueError, match="has no option 'nothing'; nearest: caution"):
+            build_optimizer(Ours(), name, options={"nothing": 1})
 
 
 @pytest.mark.parametrize("share", [0.01, 0.7, 0.9995, 1.0005, 2.0])
@@ -357,16 +360,40 @@ def test_an_option_that_excludes_the_fused_implementation_is_used(option):
 
 
 @pytest.mark.parametrize(("name", "options", "message"), [
-    ("adamw", {"betas": [0.9]}, "'adamw' does not accept its options {'betas': .*index out of range"),
-    ("adamw", {"betas": 0.9}, "'adamw' does not accept its options"),
+    ("adamw", {"betas": [0.9]}, r"options.betas=\[0.9\] of optimizer 'adamw' must be a list of 2 numbers"),
+    ("adamw", {"betas": 0.9}, "options.betas=0.9 of optimizer 'adamw' must be a list of 2 numbers"),
     ("adamw", {"foreach": True, "fused": True}, "cannot be `True` together"),
     ("sgd", {"momentum": 0.9, "nesterov": "no"}, "nesterov=no of optimizer 'sgd' must be true or false"),
-    ("lion", {"betas": [0.9]}, "'lion' does not accept its options"),
+    ("lion", {"betas": [0.9]}, "options.betas=.* of optimizer 'lion' must be a list of 2 numbers"),
+    ("adamw", {"foreach": "no"}, "options.foreach=no of optimizer 'adamw' must be true or false, or null"),
+    ("lamb", {"always_adapt": "nope"}, "options.always_adapt=nope of optimizer 'lamb' must be true or false$"),
+    ("lookahead_lamb", {"caution": "False"}, "must be true or false; 'False' is a string"),
+    ("lars", {"trust_coeff": "1e-3"}, "options.trust_coeff=1e-3 of .* must be a number; '1e-3' is a string"),
+    ("lamb", {"max_grad_norm": "big"}, "options.max_grad_norm=big of optimizer 'lamb' must be a number, or null"),
+    ("muon", {"ns_steps": 2.5}, "options.ns_steps=2.5 of optimizer 'muon' must be a whole number"),
+    ("adan", {"betas": [0.9, 0.99]}, "options.betas=.* of optimizer 'adan' must be a list of 3 numbers"),
+    ("cadafactor", {"betas": 0.9}, "must be a list of 2 numbers, or null"),
+    ("lamb", {"layer_decay": 0.75}, "optimizer 'lamb' has no option 'layer_decay'"),
+    ("mars", {"mars_type": "sgd"}, "'mars' does not accept its options.*MARS type not supported"),
     ("lion", {"weight_decay": 0.5}, "weight_decay is not an option of optimizer 'lion'"),
 ])
 def test_options_that_an_optimizer_rejects_are_value_errors(name, options, message):
     with pytest.raises(ValueError, match=message):
-        build_optimizer(nn.Linear(2, 2), name, options=options)
+        build_optimizer(Ours(), name, options=options)
+
+
+@pytest.mark.parametrize("name", [*torch_optimizers(), *list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)])
+def test_the_defaults_of_every_optimizer_are_accepted_and_text_for_true_or_false_is_not(name):
+    made = torch_optimizers().get(name)
+    parameters = inspect.signature(made or get_optimizer_info(name).opt_class).parameters
+    defaults = {key: each.default for key, each in parameters.items() if key not in ("params", "lr", "weight_decay")}
+    check_options(name, defaults, parameters)
+    if not made:
+        check_options(name, get_optimizer_info(name).defaults or {}, parameters)
+    switches = [key for key, value in defaults.items() if isinstance(value, bool) or key in ("foreach", "fused")]
+    for key in switches:
+        with pytest.raises(ValueError, match=f"options.{key}=off of optimizer '{name}' must be true or false"):
+            check_options(name, {key: "off"}, parameters)
 
 
 def test_rate_and_decay_are_no_options_of_an_optimizer():

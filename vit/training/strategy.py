@@ -14,10 +14,14 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from vit.messages import number_of
+from vit.training.option_values import check_option
 from vit.weights.training_checkpoint import clean_name
 
 SLACK = 30  # seconds
 NAMES = ("auto", "single", "ddp", "fsdp")
+DDP_OPTIONS = dict(inspect.signature(nn.parallel.DistributedDataParallel).parameters)
+DDP_OPTIONS |= {name: DDP_OPTIONS[name].replace(annotation=kind)  # annotations that torch leaves out
+                for name, kind in (("broadcast_buffers", "bool | None"), ("bucket_cap_mb", "float | None"))}
 BLOCK = re.compile(r"(^|\.)blocks\.\d+$")  # a transformer block, or one of a timm convolution stage
 
 
@@ -66,7 +70,7 @@ def build_strategy(
             save_distributed_checkpoint=False,
             timeout=limit,
         )
-    check_options(name, options, inspect.signature(nn.parallel.DistributedDataParallel).parameters)
+    check_options(name, options, DDP_OPTIONS)
     options = {"gradient_as_bucket_view": True, **options}
     return ReproducibleDDPStrategy(process_group_backend=backend, timeout=limit, **options)
 
@@ -75,14 +79,14 @@ def check_options(name: str, options: Mapping[str, Any], known: Mapping[str, ins
     """Check the options of a strategy.
 
     Raises:
-        ValueError: an option that it does not have, or text where it takes true or false.
+        ValueError: an option that it does not have, or a value of another kind, such as text where it takes true or
+            false.
     """
     for option in options:
         if option not in known:
             listed = f"its options are {', '.join(known)}" if known else "it has no options"
             raise ValueError(f"strategy={name} has no option {option}; {listed}")
-        if isinstance(options[option], str) and isinstance(known[option].default, bool):  # "no" would be true
-            raise ValueError(f"{option}={options[option]} of strategy={name} must be true or false")
+        check_option(f"options.{option}", options[option], known[option], f"strategy={name}")
 
 
 class ReproducibleDDPStrategy(DDPStrategy):

@@ -155,7 +155,9 @@ def build_optimization(recipe: dict, model: nn.Module, steps: int) -> Optimizati
     options = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
     optimizer = partial(build_optimizer, lr=lr, **options)
     schedule = partial(_schedule, planned=total, **recipe["schedule"])
-    checked("recipe.schedule", partial(schedule, checked("recipe.optimizer", optimizer, model)), total)
+    names = [f"options.{name}" for name in options.get("options") or ()]
+    built = checked("recipe.optimizer", optimizer, model, names=names)
+    checked("recipe.schedule", partial(schedule, built), total)
     return Optimization(optimizer, schedule, recipe["clip"])
 
 

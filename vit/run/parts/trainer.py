@@ -113,7 +113,8 @@ def choose_strategy(config: dict, devices: Devices) -> str | Strategy:
         return "auto"  # one device needs no strategy
     timeout = check_timeout(config["trainer"])
     build = partial(build_strategy, node["name"], devices.accelerator, devices.number, devices.nodes, timeout)
-    return checked("strategy", build, node.get("options"))
+    options = node.get("options")
+    return checked("strategy", build, options, names=[f"options.{name}" for name in options or ()])
 
 
 def cluster_plugins() -> list[SLURMEnvironment]:

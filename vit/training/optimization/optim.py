@@ -9,6 +9,7 @@ from torch import nn
 
 from vit.messages import nearest_names
 from vit.training.optimization.layer_decay import BLOCK, layer_numbers
+from vit.training.option_values import check_option
 from vit.weights.training_checkpoint import clean_name
 
 # Last parts of the names of scales, shifts, tokens and positions, which have no weight decay.
@@ -165,32 +166,35 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
     for option in ("betas", "eps", "momentum"):  # timm ignores them silently
         if options.get(option) is not None and not getattr(info, f"has_{option}"):
             raise ValueError(f"optimizer {name!r} has no option {option!r}; leave it out, or use another optimizer")
+    if "weight_decay" in options:
+        raise ValueError(f"weight_decay is not an option of optimizer {name!r}: parameter groups have their own; "
+                         "set weight_decay beside options")
+    options = {key: value for key, value in options.items() if getattr(info, f"has_{key}", True)}
+    if options:
+        check_options(name, options, inspect.signature(info.opt_class).parameters)
     if base in ORTHOGONALIZING:
         from vit.training.optimization.muon_precision import use_suited_precision
 
         use_suited_precision()
-    if "weight_decay" in options:
-        raise ValueError(f"weight_decay is not an option of optimizer {name!r}: parameter groups have their own; "
-                         "set weight_decay beside options")
     try:
         return create_optimizer_v2(groups, opt=name.lower(), lr=lr, **options)
-    except (IndexError, RuntimeError, TypeError) as error:
+    except (AssertionError, IndexError, RuntimeError, TypeError) as error:
         raise ValueError(f"optimizer {name!r} does not accept its options {options}: {error}") from None
 
 
 def check_options(name: str, options: dict, accepted: Mapping[str, inspect.Parameter]) -> None:
-    """Check the options of an optimizer of torch.
+    """Check the options of an optimizer against the parameters of its constructor.
 
     Raises:
-        ValueError: an option that its constructor does not accept, or text where it takes true or false.
+        ValueError: an option that its constructor does not have, or a value of another kind, such as text where it
+            takes true or false.
     """
     names = [key for key in accepted if key not in ("params", "lr", "weight_decay")]
     for key in options:
         if key not in names:
             near = nearest_names(key, names, cutoff=0.4) or names
             raise ValueError(f"optimizer {name!r} has no option {key!r}; nearest: {', '.join(near)}")
-        if isinstance(options[key], str) and isinstance(accepted[key].default, bool):  # "no" would be true
-            raise ValueError(f"{key}={options[key]} of optimizer {name!r} must be true or false")
+        check_option(f"options.{key}", options[key], accepted[key], f"optimizer {name!r}")
 
 
 def fusable(parameters: Iterable[torch.Tensor]) -> bool:
