@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from vit.cli import app, main
-from vit.cli.option_names import with_option_names
+from vit.cli.option_names import takes_path, with_option_names, with_path_option
 
 PREDICT = typer.main.get_command(app).commands["predict"]
 
@@ -49,10 +49,43 @@ def test_arguments_of_python_are_options(text, named):
     ("convert {classifier} {lines}.out --to bundle --num-classes -1", "--num-classes -1 must be a whole number"),
     ("runs {folder} --sort tset", "--sort tset: tset is not a column of the runs"),
     ("runs {folder} --filter tset>1", "--filter tset>1: tset is not a column of the runs"),
+    ("predict {translator} {lines} --ensemble {missing}", "error: --ensemble {missing}: there is no such model"),
+    ("predict {translator} {lines} --ensemble={folder}", "error: --ensemble {folder} holds no model"),
+    ("audit data=digits --model {missing}", "error: --model {missing}: there is no such model"),
+    ("audit data=digits --labels {folder}", "error: --labels {folder} holds no model"),
+    ("next {classifier} {lines} --exclude {missing} -o {missing}", "error: {missing}: No such file"),  # either option
+    ("next {classifier} {lines} --exclude {folder}", "error: --exclude {folder}: Is a directory"),
+    ("bench step --rounds 1 --baseline {missing}", "error: --baseline {missing}: No such file or directory"),
+    ("runs {folder} --csv {missing}/a.csv", "error: --csv {missing}/a.csv: {missing} is not a folder; create it"),
+    ("explain {classifier} -o {lines}", "error: --output {lines} must end in .svg"),
 ])
 def test_errors_name_what_was_typed(models, tmp_path, capsys, arguments, message):
     (tmp_path / "lines.txt").write_text("ab\n")
-    names = {"translator": models / "translator", "classifier": models / "classifier", "folder": tmp_path,
-             "lines": tmp_path / "lines.txt"}
+    (tmp_path / "empty").mkdir()
+    names = {"translator": models / "translator", "classifier": models / "classifier", "folder": tmp_path / "empty",
+             "lines": tmp_path / "lines.txt", "missing": tmp_path / "missing"}
     assert main([each.format(**names) for each in arguments.split()]) in (1, 2)
-    assert message in capsys.readouterr().err
+    assert message.format(**names) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "named"), [
+    ("b: there is no such model", "--ensemble b: there is no such model"),
+    ("b/config.json is damaged", "--ensemble ./b: b/config.json is damaged"),
+    ("the models a and b have other classes", "--ensemble ./b: the models a and b have other classes"),
+    ("No such file: 'b'", "--ensemble ./b: No such file: 'b'"),
+    ("b.csv is not read, c/b neither", "b.csv is not read, c/b neither"),
+    ("--ensemble b: holds no model", "--ensemble b: holds no model"),
+    ("out.csv is full", "--output out.csv is full"),
+    ("a: there is no such model", "a: there is no such model"),  # the argument
+    ("in.csv is empty", "in.csv is empty"),  # input and option
+])
+def test_an_error_about_a_path_has_the_option_under_which_it_was_typed(text, named):
+    arguments = ["predict", "a", "in.csv", "--ensemble", "./b", "--ensemble=in.csv", "-o", "out.csv"]
+    assert with_path_option(text, PREDICT, arguments) == named
+
+
+def test_every_option_that_takes_a_path_is_known_as_such():
+    found = {(name, each.opts[0]) for name, command in typer.main.get_command(app).commands.items()
+             for each in command.params if each.param_type_name == "option" and takes_path(each)}
+    assert {("audit", "--labels"), ("predict", "--ensemble"), ("next", "--exclude"), ("bench", "--baseline")} <= found
+    assert not any(option in ("--split", "--device", "--top-k", "--format") for _, option in found)

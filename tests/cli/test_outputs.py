@@ -99,7 +99,7 @@ def test_a_classifier_without_its_head_predicts_no_classes(tmp_path, capfd, comm
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
 def test_a_full_disk_is_reported_with_the_file(model, tmp_path, capfd):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    for command in (["predict", str(model), str(tmp_path / "a.png"), "-o", "/dev/full"],
+    for command in (["predict", str(model), str(tmp_path / "a.png"), "--output", "/dev/full"],
                     ["probe", str(model), "--k", "1", "--json", "/dev/full"]):
         assert main(command) == 1
-        assert capfd.readouterr().err.endswith("error: /dev/full: No space left on device\n")
+        assert capfd.readouterr().err.endswith(f"error: {command[-2]} /dev/full: No space left on device\n")

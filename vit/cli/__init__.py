@@ -19,7 +19,7 @@ from vit.cli.evaluation.report import report
 from vit.cli.exchange.convert import convert
 from vit.cli.exchange.hub import card, push
 from vit.cli.exchange.models import models
-from vit.cli.option_names import with_option_names
+from vit.cli.option_names import with_option_names, with_path_option
 from vit.cli.prediction.attention import attention
 from vit.cli.prediction.explain import explain
 from vit.cli.prediction.predict import predict
@@ -72,7 +72,9 @@ def text_of(error: Exception, arguments: list[str]) -> str:
 
     command = typer.main.get_command(app).commands.get(arguments[0])
     text = error_text(error)
-    return text if command is None or isinstance(error, ConfigError) else with_option_names(text, command, arguments)
+    if command is None or isinstance(error, ConfigError):
+        return text
+    return with_path_option(with_option_names(text, command, arguments), command, arguments)
 
 
 def load_help() -> None:

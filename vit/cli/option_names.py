@@ -2,8 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,12 +50,63 @@ def with_option_names(text: str, command: "click.Command", arguments: Collection
     return text
 
 
+def with_path_option(text: str, command: "click.Command", arguments: Sequence[str]) -> str:
+    """An error about a path with the option under which it was typed: `x: there is no such model` ->
+    `--ensemble x: there is no such model`.
+
+    An error that has the option already, and a path that is also typed elsewhere, remain as they are.
+    """
+    named = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text))
+    options = [each for each in command.params if each.param_type_name == "option" and takes_path(each)]
+    for option in (each for each in options if not named & set(each.opts)):
+        for value, others in typed_values(option.opts, arguments):
+            paths = forms(value)
+            found = next(filter(None, (named_in(path, text) for path in paths)), None)
+            if found and not any(named_in(path, other) for path in paths for other in others):
+                is_start = found.start() == 0 and not found["below"]
+                return f"{long_name(option)} {'' if is_start else f'{shlex.quote(value)}: '}{text}"
+    return text
+
+
+def takes_path(parameter: "click.Parameter") -> bool:
+    """Whether the value of an option is a path, for the parameters of click and those of typer without click."""
+    if (kind := getattr(parameter, "type", None)) is not None:
+        return kind.name in ("path", "file", "directory")
+    return "Path" in str(parameter.type_descriptor.annotation)
+
+
+def typed_values(names: Collection[str], arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each value of an option among the arguments of a command, and the other arguments."""
+    for i, each in enumerate(arguments):
+        name, is_joined, value = each.partition("=")
+        if each in names and i + 1 < len(arguments):
+            yield arguments[i + 1], [*arguments[:i], *arguments[i + 2 :]]
+        elif name in names and is_joined:
+            yield value, [*arguments[:i], *arguments[i + 1 :]]
+
+
+def forms(path: str) -> list[str]:
+    """How an error may state a path: as typed, as `Path` has it, without `~`, absolute; not the working directory."""
+    found = Path(path).expanduser()
+    return [each for each in dict.fromkeys([path, str(Path(path)), str(found), str(found.absolute())]) if each != "."]
+
+
+def named_in(path: str, text: str) -> re.Match | None:
+    """Where a text names a path, or a file below it (`below`)."""
+    return re.search(rf"(?<![\w/.~-]){re.escape(path)}(?P<below>/[^\s:;,]*|)(?![\w-]|\.\w)", text) if path else None
+
+
+def long_name(option: "click.Parameter") -> str:
+    """The name of an option with two dashes."""
+    return next(name for name in option.opts if name.startswith("--"))
+
+
 def named_options(parameters: "Iterable[click.Parameter]") -> Mapping[str, NamedOption]:
     """The options of a command by the names of their parameters and by their own names in Python."""
     found = {}
     for each in parameters:
         if each.param_type_name == "option":
-            long = next(name for name in each.opts if name.startswith("--"))
+            long = long_name(each)
             option = NamedOption(long, each.opts[-1], bool(getattr(each, "is_flag", False)))
             found |= {each.name: option, long.strip("-").replace("-", "_"): option}
     return found | {name: found[option] for name, option in ARGUMENTS.items() if option in found}

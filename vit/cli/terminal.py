@@ -75,7 +75,7 @@ def check_writable(file: Path | None) -> None:
     if file.is_dir():
         raise ValueError(f"{file} is a folder; pass the name of a file")
     if not file.absolute().parent.is_dir():
-        raise ValueError(f"{file.parent} is not a folder; create it, or choose another path for {file.name}")
+        raise ValueError(f"{file}: {file.parent} is not a folder; create it, or choose another path")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise ValueError(f"{file} cannot be written: no permission; choose another path")
 
