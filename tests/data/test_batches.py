@@ -1,5 +1,9 @@
 """Batches as a function of (seed, epoch, batch), for any number of workers and ranks, and after a restart."""
 
+import multiprocessing
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -42,6 +46,21 @@ def passes(batches, count):
 def files(class_folders):
     source = folder(class_folders({"a": 20, "b": 20}, size=(20, 30)), fractions=(1, 0, 0))
     return source.splits["train"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are not forked by default")
+def test_workers_share_the_data_set(monkeypatch):
+    """Also where another start method is the default, as in Python 3.14: a function within a function has no pickle."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    monkeypatch.setattr("vit.data.batching.loading.sys", SimpleNamespace(version_info=(3, 14), platform="linux"))
+    multiprocessing.set_start_method("forkserver", force=True)
+    split = toy()
+    try:
+        dataset = ImageDataset(replace(split, pixels=None, read=lambda row: split.pixels[row]), P8, cache=False)
+        loaded, expected = (next(iter(TrainBatches(dataset, 10, workers=workers))) for workers in (1, 0))
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+    assert same(loaded, expected)
 
 
 def test_an_epoch_has_every_sample_once_in_a_new_order():

@@ -1,7 +1,9 @@
 """Loading batches of a data set, in this process or in worker processes."""
 
+import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -111,6 +113,7 @@ class BatchLoader:
                 timeout=self.timeout,
                 worker_init_fn=_ignore_stop_signals,
                 pin_memory=torch.cuda.is_available(),
+                multiprocessing_context=_start_method(),
                 generator=torch.Generator(),  # without it, DataLoader would advance the global random state
             )
         return self._loader
@@ -210,6 +213,15 @@ def _workers(workers: int | str, dataset: Samples, world: int) -> int:
     if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
         raise ValueError(f"workers={workers!r} must be auto or a number of processes of at least 0")
     return workers
+
+
+def _start_method() -> str | None:
+    """`fork` on Linux unless the program has chosen another way: workers start at once, share the memory of the data
+    set, and read sources that cannot be pickled. Python 3.14 would start them from a server process and copy the data.
+    """
+    default = "forkserver" if sys.version_info >= (3, 14) else "fork"
+    chosen = multiprocessing.get_start_method(allow_none=True)  # the default once something else has used it
+    return "fork" if sys.platform == "linux" and chosen in (None, default) else None
 
 
 def _ignore_stop_signals(worker: int) -> None:
