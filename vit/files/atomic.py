@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,12 @@ class CheckpointError(OSError):
     """A file of a run that could not be written or is damaged; the message names the file and what to do."""
 
 
+@dataclass(eq=False)
 class HashedFile:
     """A file opened for writing that also computes the SHA-256 of the written bytes, in `hash`."""
 
-    def __init__(self, file: Any):
-        self.file, self.hash = file, hashlib.sha256()
+    file: Any
+    hash: Any = field(default_factory=hashlib.sha256)
 
     def write(self, data: Any) -> int:
         self.hash.update(data)

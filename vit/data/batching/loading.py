@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,11 +24,11 @@ from vit.files.machine import STOP_SIGNALS, available_cores, stop_signals_blocke
 from vit.messages import number_of
 
 
+@dataclass(eq=False)
 class _Plan:
     """DataLoader's batch sampler: the keys of the next pass, set before each pass."""
 
-    def __init__(self) -> None:
-        self.keys: list[np.ndarray] = []
+    keys: list[np.ndarray] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter(self.keys)
