@@ -140,6 +140,8 @@ MOVED = {  # former name → new name
     "vit.report.sections.inspection": "vit.report.sections.training_and_data",
     "vit.run.config.checked": "vit.run.config.overrides",
     "vit.run.config.loader": "vit.run.config.hydra_interface",
+    "vit.run.parts.hyperparameters": "vit.run.parts.loggers",
+    "vit.run.parts.logger_errors": "vit.run.parts.loggers",
     "vit.run.processes.apart": "vit.run.processes.separate_process",
     "vit.run.quick_imports": "vit.run.deferred_modules",
     "vit.run.records.environment": "vit.run.records.folder",

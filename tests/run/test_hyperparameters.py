@@ -12,8 +12,7 @@ from tensorboard.plugins.hparams import metadata
 import vit
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError
-from vit.run.parts.hyperparameters import flat
-from vit.run.parts.logger_errors import LoggerErrors
+from vit.run.parts.loggers import LoggerErrors, flat
 from vit.run.resume import read_overrides, with_recorded
 from vit.training import Interrupted
 
@@ -166,7 +165,7 @@ def test_a_tracker_that_cannot_begin_a_run_is_named(tmp_path, monkeypatch):
 def test_a_logger_is_left_alone_after_a_slow_error(monkeypatch):
     """Waiting for a tracker takes at most 5 % of the time."""
     clock = [0.0]
-    monkeypatch.setattr("vit.run.parts.logger_errors.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("vit.run.parts.loggers.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(Unreachable, "calls", ["earlier"])
     logger = LoggerErrors("logger.far").guard(Unreachable(clock))
     for _ in range(100):
@@ -216,7 +215,7 @@ def test_each_training_of_a_process_has_its_own_run_of_wandb(tmp_path, monkeypat
     """Unless the program has begun one itself, which they continue and do not end."""
     wandb = SimpleNamespace(run=None, begun=[])
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    monkeypatch.setattr("vit.run.parts.hyperparameters.begun_in_wandb", set())
+    monkeypatch.setattr("vit.run.parts.loggers.begun_in_wandb", set())
 
     def ids(*names):
         overrides = [*QUICK, "logger.tensorboard=null", f"++logger.wandb._target_={TARGET}.WandbLogger"]

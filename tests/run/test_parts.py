@@ -21,10 +21,11 @@ from vit.run.parts.data_source import data_overrides, with_absolute_paths
 from vit.run.parts.devices import BF16_MIN_WIDTH, SMALL_STEP, Devices, choose_precision, find_devices, suited_threads
 from vit.run.parts.finetuning import describe, what_freezes
 from vit.run.parts.init_from import class_order
+from vit.run.parts.loggers import logger_defaults
 from vit.run.parts.networks import matrix_flops, model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
 from vit.run.parts.recipe import build_loss
-from vit.run.parts.trainer import logger_defaults, monitor_mode, own_callbacks, time_limit, weight_averages
+from vit.run.parts.trainer import monitor_mode, own_callbacks, time_limit, weight_averages
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
 from vit.training import AverageEpochs, AverageWeights, Finetune
 from vit.training.finetuning.lora import add_lora

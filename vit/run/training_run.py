@@ -19,7 +19,7 @@ from vit.run.jobs import Job, build_job, check_job
 from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode, start_compile_workers
 from vit.run.parts.devices import Devices, deterministic_algorithms, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
-from vit.run.parts.hyperparameters import log_config
+from vit.run.parts.loggers import log_config
 from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time

@@ -97,10 +97,7 @@ def audit(
     cross-validation (add data.root=NEW if the data has moved); --labels MODEL in the data of the overrides.
     """
     label_errors.check(copies)
-    check_writable(json_file)
-    check_writable(label_errors.html)
-    check_table("--csv", label_errors.csv_file, (".csv",))
-    check_different({"--json": json_file, "--html": label_errors.html, "--csv": label_errors.csv_file})
+    check_outputs(json_file, label_errors)
     from vit.run.config.hydra_interface import with_config_dir
 
     if label_errors.labels is not None and seconds is not None:
@@ -132,6 +129,14 @@ def audit(
     if label_errors.html is not None:
         write_copies(label_errors.html, pairs, source, preprocessing)
     raise typer.Exit(1 if report.unreadable else 0)
+
+
+def check_outputs(json_file: Path | None, label_errors: LabelOptions) -> None:
+    """Raises ValueError or BadParameter for a file that cannot be written, has another ending, or is named twice."""
+    check_writable(json_file)
+    check_writable(label_errors.html)
+    check_table("--csv", label_errors.csv_file, (".csv",))
+    check_different({"--json": json_file, "--html": label_errors.html, "--csv": label_errors.csv_file})
 
 
 def open_featurizer(model: Path, device: str | None) -> "Featurizer":

@@ -1,17 +1,14 @@
-"""Lightning's Trainer for a config: strategy, loggers, callbacks."""
+"""Lightning's Trainer for a config: strategy and callbacks."""
 
-import contextlib
 import datetime
 import logging
 import re
 from functools import partial
 
-from hydra.errors import HydraException
 from hydra.utils import instantiate
 from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import GradientAccumulationScheduler, Timer
-from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
 from vit.nn.transformer import set_autocast_residual
@@ -22,7 +19,7 @@ from vit.run.console import console
 from vit.run.jobs import Job
 from vit.run.parts.devices import Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
-from vit.run.parts.logger_errors import LoggerErrors
+from vit.run.parts.loggers import build_loggers
 from vit.run.parts.same_samples import SameSamples
 from vit.run.records.folder import RunFolder
 from vit.run.records.metrics_table import MetricsTable
@@ -247,40 +244,3 @@ def own_callbacks(chosen: dict) -> list[Callback]:
             raise ConfigError(f"callbacks.{key}={node}: no such option{nearest(key, list(OPTIONS))}; a callback of "
                               f"your own is added by callbacks.{key}._target_")
     return found
-
-
-def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
-    """The loggers of the `logger` node, without those that are null; `metrics.csv` is written in any case, also where
-    a logger fails during the training.
-
-    Raises:
-        ConfigError: a logger has no `_target_`, cannot be imported or rejects its options.
-    """
-    loggers: list[Logger] = []
-    for key, settings in config["logger"].items():
-        if settings is None:
-            continue
-        if not isinstance(settings, dict) or not isinstance(target := settings.get("_target_"), str):
-            raise ConfigError(f"logger.{key}={yaml_text(settings)}: must be null, or a node with the _target_ of a "
-                              "logger, such as pytorch_lightning.loggers.CSVLogger")
-        try:
-            logger = instantiate({**logger_defaults(target, settings, folder), **settings})
-        except (HydraException, ModuleNotFoundError) as error:
-            cause = error.__cause__ or error
-            raise ConfigError(f"logger {target} cannot be used: {' '.join(str(cause).split())}") from None
-        loggers.append(LoggerErrors(f"logger.{key}").guard(logger))
-    return loggers
-
-
-def logger_defaults(target: str, settings: dict, folder: RunFolder) -> dict[str, str]:
-    """Arguments of a logger that its node leaves out. MLflow's store is the one that it uses itself, of
-    MLFLOW_TRACKING_URI or a database in the working directory: Lightning's default is a folder, which MLflow 3 refuses.
-    """
-    if "TensorBoard" in target:
-        return {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
-    if target.endswith(".MLFlowLogger") and "save_dir" not in settings:
-        with contextlib.suppress(ImportError):  # Lightning's error says how to install it
-            from mlflow import get_tracking_uri
-
-            return {"tracking_uri": get_tracking_uri()}
-    return {}

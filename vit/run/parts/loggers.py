@@ -1,15 +1,23 @@
-"""The config of a run as the hyperparameters of its loggers."""
+"""The loggers of a run: their construction from the config, which they get as hyperparameters, and their errors during
+the training, such as those of a tracker that cannot be reached, which do not end the run.
+"""
 
+import contextlib
+import functools
 import logging
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
+from hydra.errors import HydraException
+from hydra.utils import instantiate
 from pytorch_lightning import Trainer
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
 from vit.messages import one_line
 from vit.run.config.overrides import ConfigError, yaml_text
 from vit.run.records.folder import CONFIG, RunFolder
+from vit.training.fault_tolerance.interrupts import find_stop
 
 log = logging.getLogger("vit")
 
@@ -18,6 +26,45 @@ WANDB = "WandbLogger"
 begun_in_wandb: set[str] = set()  # ids of the W&B runs that trainings of this process began
 LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "overrides", "resume", "resumed", "run_dir",
             "runs")  # not settings of the training
+CALLS = ("log_metrics", "save", "finalize")  # of Lightning's training loop
+PAUSE = 20  # times the seconds of a failed call: waiting for a tracker takes at most 5 % of the time
+
+
+def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
+    """The loggers of the `logger` node, without those that are null; `metrics.csv` is written in any case, also where
+    a logger fails during the training.
+
+    Raises:
+        ConfigError: a logger has no `_target_`, cannot be imported or rejects its options.
+    """
+    loggers: list[Logger] = []
+    for key, settings in config["logger"].items():
+        if settings is None:
+            continue
+        if not isinstance(settings, dict) or not isinstance(target := settings.get("_target_"), str):
+            raise ConfigError(f"logger.{key}={yaml_text(settings)}: must be null, or a node with the _target_ of a "
+                              "logger, such as pytorch_lightning.loggers.CSVLogger")
+        try:
+            logger = instantiate({**logger_defaults(target, settings, folder), **settings})
+        except (HydraException, ModuleNotFoundError) as error:
+            cause = error.__cause__ or error
+            raise ConfigError(f"logger {target} cannot be used: {' '.join(str(cause).split())}") from None
+        loggers.append(LoggerErrors(f"logger.{key}").guard(logger))
+    return loggers
+
+
+def logger_defaults(target: str, settings: dict, folder: RunFolder) -> dict[str, str]:
+    """Arguments of a logger that its node leaves out. MLflow's store is the one that it uses itself, of
+    MLFLOW_TRACKING_URI or a database in the working directory: Lightning's default is a folder, which MLflow 3 refuses.
+    """
+    if "TensorBoard" in target:
+        return {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
+    if target.endswith(".MLFlowLogger") and "save_dir" not in settings:
+        with contextlib.suppress(ImportError):  # Lightning's error says how to install it
+            from mlflow import get_tracking_uri
+
+            return {"tracking_uri": get_tracking_uri()}
+    return {}
 
 
 def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
@@ -92,3 +139,44 @@ def flat(node: dict, prefix: str = "") -> Iterator[tuple[str, bool | int | float
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value if isinstance(value, int | float | str) else yaml_text(value)
+
+
+class LoggerErrors:
+    """The first error of a logger is a warning; later ones are not reported.
+
+    After a failed call the logger gets nothing for `PAUSE` times the seconds of that call, because some trackers repeat
+    a call for minutes.
+
+    Args:
+        key: the node of the logger in the config.
+    """
+
+    def __init__(self, key: str):
+        self.key = key
+        self.failed = False
+        self.paused_until = 0.0
+
+    def guard(self, logger: Logger) -> Logger:
+        """The same logger; its methods no longer raise errors."""
+        for name in CALLS:
+            setattr(logger, name, self._guarded(name, getattr(logger, name)))
+        return logger
+
+    def _guarded(self, name: str, call: Callable) -> Callable:
+        @functools.wraps(call)
+        def guarded(*arguments: object, **options: object) -> None:
+            started = time.monotonic()
+            if started < self.paused_until and name != "finalize":
+                return
+            try:
+                call(*arguments, **options)
+            except Exception as error:
+                if find_stop(error):
+                    raise
+                if not self.failed:
+                    log.warning("%s: %s failed (%s); the run goes on, and values may be missing there that metrics.csv "
+                                "has", self.key, name, one_line(error))
+                self.failed = True
+                self.paused_until = time.monotonic() + PAUSE * (time.monotonic() - started)
+
+        return guarded
