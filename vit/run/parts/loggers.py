@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from hydra.errors import HydraException
 from hydra.utils import instantiate
@@ -141,6 +142,7 @@ def flat(node: dict, prefix: str = "") -> Iterator[tuple[str, bool | int | float
             yield f"{prefix}{key}", value if isinstance(value, int | float | str) else yaml_text(value)
 
 
+@dataclass
 class LoggerErrors:
     """The first error of a logger is a warning; later ones are not reported.
 
@@ -151,10 +153,9 @@ class LoggerErrors:
         key: the node of the logger in the config.
     """
 
-    def __init__(self, key: str):
-        self.key = key
-        self.failed = False
-        self.paused_until = 0.0
+    key: str
+    failed: bool = False
+    paused_until: float = 0.0
 
     def guard(self, logger: Logger) -> Logger:
         """The same logger; its methods no longer raise errors."""
