@@ -36,5 +36,6 @@ def test_hydra_declares_its_options(checked_help, capsys):
         main(["--hydra-help"])
     assert end.value.code == 0
     assert "--shell-completion" in capsys.readouterr().out
+    assert "add_argument" not in vars(argparse.ArgumentParser)
     with pytest.raises((TypeError, ValueError)):  # argparse as before, outside `deferred_option_help`
         get_args_parser()

@@ -142,7 +142,7 @@ def deferred_option_help() -> Iterator[None]:
     """Let Hydra declare its options. From Python 3.14 on argparse rejects a help text that is no string when its option
     is declared, and Hydra 1.3 defers one (https://github.com/facebookresearch/hydra/issues/3121).
     """
-    declare = argparse.ArgumentParser.add_argument
+    declare, own = argparse.ArgumentParser.add_argument, vars(argparse.ArgumentParser).get("add_argument")
 
     def add_argument(parser: argparse.ArgumentParser, *names: str, **options: object) -> argparse.Action:
         text = options.get("help")
@@ -156,7 +156,10 @@ def deferred_option_help() -> Iterator[None]:
     try:
         yield
     finally:
-        argparse.ArgumentParser.add_argument = declare
+        if own is None:  # it is inherited
+            del argparse.ArgumentParser.add_argument
+        else:
+            argparse.ArgumentParser.add_argument = own
 
 
 def run_job(task: Callable[[DictConfig], object], overrides: list[str], name: str) -> None:
