@@ -1,12 +1,17 @@
 """Keys of other libraries: each hint names a key that exists."""
 
 import dataclasses
+import inspect
+import re
 
 import pytest
+from pytorch_lightning import Trainer
 
 from vit.models import VisionTransformerConfig, create_model
-from vit.other_names import MODEL, RUN
+from vit.other_names import MODEL, NO_KEY, RUN
 from vit.run.config.composing import ConfigError, compose, groups_of, resolve
+
+NAMED = r"(?:recipe|trainer|callbacks|data)\.[a-z_.]*[a-z]"  # keys in a text
 
 
 def hint(*overrides: str) -> str:
@@ -23,7 +28,21 @@ def test_hints_name_keys_that_exist():
 def test_names_of_other_libraries_are_not_names_of_this_one():
     leaves = {key.rpartition(".")[2] for key in groups_of(["data=folder"], "train").keys}
     fields = {field.name for field in dataclasses.fields(VisionTransformerConfig)}
-    assert not leaves & RUN.keys() and not fields & MODEL.keys()
+    assert not leaves & RUN.keys() and not leaves & NO_KEY.keys() and not fields & MODEL.keys()
+
+
+def test_every_option_of_the_trainer_of_lightning_has_a_key_or_an_explanation():
+    known = groups_of(["logger=wandb"], "train").keys
+    leaves = {key.rpartition(".")[2] for key in known}
+    assert inspect.signature(Trainer).parameters.keys() <= {*leaves, *RUN, *NO_KEY}
+    named = {key for text in NO_KEY.values() for key in re.findall(NAMED, text)}
+    assert named and named <= known.keys()
+
+
+@pytest.mark.parametrize("key", ["trainer.check_val_every_n_epoch", "val_check_interval", "profiler"])
+def test_an_option_of_lightning_without_a_key(key):
+    why = NO_KEY[key.removeprefix("trainer.")]
+    assert hint(f"{key}=2") == f"unknown key {key}, which has no counterpart here: {why}"
 
 
 @pytest.mark.parametrize(("override", "key"), [

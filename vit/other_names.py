@@ -18,7 +18,7 @@ RUN = {  # name elsewhere -> key of a run
     "learning_rate": "recipe.optimizer.lr", "wd": "recipe.optimizer.weight_decay", "opt": "recipe.optimizer.name",
     "optim": "recipe.optimizer.name", "llrd": "recipe.optimizer.layer_decay",
     "max_epochs": "recipe.epochs", "num_epochs": "recipe.epochs", "num_train_epochs": "recipe.epochs",
-    "max_steps": "recipe.epochs", "bs": "recipe.batch_size", "train_batch_size": "recipe.batch_size",
+    "bs": "recipe.batch_size", "train_batch_size": "recipe.batch_size",
     "per_device_train_batch_size": "recipe.batch_size",
     "accumulate_grad_batches": "recipe.accumulate", "gradient_accumulation_steps": "recipe.accumulate",
     "grad_accum_steps": "recipe.accumulate", "gradient_clip_val": "recipe.clip", "clip_grad": "recipe.clip",
@@ -38,11 +38,52 @@ RUN = {  # name elsewhere -> key of a run
     "pretrained": "init_from", "weights": "init_from", "model_name_or_path": "init_from",
     "finetune_from": "init_from", "ckpt_path": "resume", "resume_from_checkpoint": "resume",
     "fast_dev_run": "debug", "limit_train_batches": "debug", "limit_val_batches": "debug",
-    "limit_test_batches": "debug", "min_epochs": "recipe.epochs", "profiler": "callbacks",
+    "limit_test_batches": "debug", "limit_predict_batches": "debug", "min_epochs": "recipe.epochs",
+    "stochastic_weight_avg": "recipe.average_epochs", "swa": "recipe.average_epochs",
+    "auto_scale_batch_size": "recipe.batch_size", "auto_select_gpus": "trainer.devices",
+    "amp_backend": "precision", "amp_level": "precision", "report_to": "logger", "log_wandb": "logger",
+    "save_steps": "callbacks.every_steps", "every_n_train_steps": "callbacks.every_steps",
     "early_stopping": "callbacks.patience", "early_stopping_patience": "callbacks.patience",
     "dir": "data.root", "path": "data.root", "folder": "data.root", "data_dir": "data.root", "data_path": "data.root",
     "dataset": "data", "num_workers": "data.workers",
     "dataloader_num_workers": "data.workers", "output_dir": "run_dir", "default_root_dir": "runs",
     "save_dir": "run_dir", "log_dir": "run_dir", "log_interval": "trainer.log_every_n_steps",
     "logging_steps": "trainer.log_every_n_steps",
+}
+
+STEPS = "the length of a run is recipe.epochs, from which the log computes the steps; trainer.max_time limits its time"
+VALIDATION = ("a run is validated after each epoch, which selects the best one; callbacks.every_steps saves a "
+              "checkpoint in between")
+FINITE = "each run stops before an update with NaN or infinite values, and names the step and the samples"
+SAMPLER = "the project divides the samples among the processes itself, the same for any number of them"
+PROCESSORS = "trainer.accelerator is auto, cpu, gpu or mps"
+NO_KEY = {  # option of Lightning's Trainer and of others without a key of this project -> why, and what it has instead
+    "profiler": "callbacks takes a callback of yours that sets one (docs/guides/speed.md); vit bench step measures a "
+                "training step, metrics.csv has images per second and the share of time that waits for data",
+    "detect_anomaly": FINITE, "terminate_on_nan": FINITE,
+    "val_check_interval": VALIDATION, "check_val_every_n_epoch": VALIDATION, "eval_steps": VALIDATION,
+    "eval_strategy": VALIDATION, "evaluation_strategy": VALIDATION,
+    "overfit_batches": "debug=true trains on a few batches; to overfit, use a data set of a few samples with "
+                       "augment=none",
+    "max_steps": STEPS, "min_steps": STEPS,
+    "num_sanity_val_steps": "the data is checked at the start and a run with init_from is validated first; debug=true "
+                            "tries all phases in a minute",
+    "gradient_clip_algorithm": "recipe.clip limits the joint norm of all gradients",
+    "track_grad_norm": "recipe.clip limits the norm of the gradient; a run stops before one that is NaN or infinite",
+    "enable_progress_bar": "the bar is shown on a terminal only; elsewhere each epoch is one line",
+    "enable_checkpointing": "each run saves last.ckpt, from which it can be resumed, and best.ckpt, of which model/ is "
+                            "made",
+    "enable_model_summary": "the log has the size of the model; vit explain MODEL shows its layers",
+    "weights_summary": "the log has the size of the model; vit explain MODEL shows its layers",
+    "benchmark": "torch.backends.cudnn.benchmark is as torch has it; compile=true and data.cache make steps faster",
+    "inference_mode": "validation always runs without gradients",
+    "use_distributed_sampler": SAMPLER, "replace_sampler_ddp": SAMPLER,
+    "reload_dataloaders_every_n_epochs": "the samples and their order are a function of seed and epoch",
+    "sync_batchnorm": "each process has its own statistics of BatchNorm; the models of this project have LayerNorm",
+    "plugins": "the checkpoints are written by the project; strategy._target_ takes a strategy of Lightning",
+    "barebones": "logger=csv, report=false and calibrate=none leave out what a run can leave out",
+    "auto_lr_find": "-m hydra/sweeper=optuna searches for recipe.optimizer.lr",
+    "model_registry": "model/ in the run folder is the model; vit push uploads it",
+    "enable_autolog_hparams": "every logger gets the whole config",
+    "tpu_cores": PROCESSORS, "ipus": PROCESSORS, "hpus": PROCESSORS,
 }

@@ -31,7 +31,7 @@ from vit.run.config.hydra_interface import (
     value_of,
     with_search_path_of_primary,
 )
-from vit.run.config.name_hints import nearest
+from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.needed_keys import missing_top_level_keys
 from vit.run.config.overrides import (
     ConfigError,
@@ -265,6 +265,8 @@ def _check_keys(found: Groups, parsed: list[Override], search: tuple[str, ...]) 
                               "all keys that it needs")
         if key in REMOVED:
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
+        if why := without_key(key):
+            raise ConfigError(f"unknown key {key}, which has no counterpart here: {why}")
         if having := _options_with(key, known, search)[1]:
             group, _, name = key.partition(".")
             listed = ", ".join(f"{group}={option}" for option in having)

@@ -1,7 +1,7 @@
 """The hint of an error about an unknown key or option: the nearest name that exists."""
 
 from vit.messages import did_you_mean, nearest_names
-from vit.other_names import MODEL, RUN
+from vit.other_names import MODEL, NO_KEY, RUN
 
 
 def nearest(key: str, among: list[str]) -> str:
@@ -22,3 +22,10 @@ def nearest(key: str, among: list[str]) -> str:
     )
     near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
     return did_you_mean(near)
+
+
+def without_key(key: str) -> str | None:
+    """Why the project has no key for an option of Lightning's Trainer, in the node `trainer` or without a node; None
+    for other keys.
+    """
+    return NO_KEY.get(key.removeprefix("trainer."))

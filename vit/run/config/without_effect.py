@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from vit.run.config.name_hints import nearest
+from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.needed_keys import ALL_TASKS
 from vit.run.config.overrides import parse, yaml_text
 from vit.run.config.valid_values import nodes
@@ -248,7 +248,8 @@ def unknown_options(config: dict) -> Iterator[str]:
     unknown = {f"trainer.{key}": value for key, value in config["trainer"].items() if key not in TRAINER}
     known = [key for key, _ in nodes(config) if key not in unknown] if unknown else []
     for key, value in unknown.items():
-        yield f"{key}={yaml_text(value)} has no effect: the trainer has no such option{nearest(key, known)}"
+        hint = f"; {why}" if (why := without_key(key)) else nearest(key, known)
+        yield f"{key}={yaml_text(value)} has no effect: the trainer has no such option{hint}"
 
 
 def models_of_trackers(config: dict) -> Iterator[str]:
