@@ -225,6 +225,9 @@ def test_a_callback_is_an_option_or_a_node_with_a_target():
     schedule = {"_target_": "pytorch_lightning.callbacks.GradientAccumulationScheduler", "scheduling": {0: 2}}
     with pytest.raises(ConfigError, match=r"callbacks.mine: .* would sum their gradients; use recipe.accumulate"):
         own_callbacks({"mine": schedule})
+    average = {"_target_": "pytorch_lightning.callbacks.StochasticWeightAveraging", "swa_lrs": 0.01}
+    with pytest.raises(ConfigError, match=r"callbacks.mine: .* would have the average; recipe.average_epochs=N"):
+        own_callbacks({"mine": average})
 
 
 def test_the_name_of_a_model_has_the_library():

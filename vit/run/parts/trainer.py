@@ -8,7 +8,7 @@ from functools import partial
 from hydra.utils import instantiate
 from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import GradientAccumulationScheduler, Timer
+from pytorch_lightning.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging, Timer
 from pytorch_lightning.strategies import Strategy
 
 from vit.nn.transformer import set_autocast_residual
@@ -51,6 +51,13 @@ log = logging.getLogger("vit")
 UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SHORT = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+)s)?", re.IGNORECASE)
 LONG = re.compile(r"(?P<d>\d+):(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)")
+REFUSED = {  # callback of Lightning -> why it does not fit, and the key that does the same
+    GradientAccumulationScheduler: "an optimizer step has a fixed number of micro-batches, so that this callback would "
+                                   "sum their gradients; use recipe.accumulate",
+    StochasticWeightAveraging: "this callback averages the weights after the last checkpoint, so that neither the "
+                               "validation nor model/ would have the average; recipe.average_epochs=N averages the "
+                               "last N epochs, recipe.ema=0.99 all steps",
+}
 OPTIONS = ("monitor", "mode", "patience", "every_steps", "start_margin", "film")  # keys of the callbacks node
 
 
@@ -231,15 +238,14 @@ def own_callbacks(chosen: dict) -> list[Callback]:
     """Third-party callbacks, each a node with a `_target_` below the `callbacks` node.
 
     Raises:
-        ConfigError: names the key that is neither an option nor such a node, or whose callback would change gradients.
+        ConfigError: names the key that is neither an option nor such a node, or whose callback is one of `REFUSED`.
     """
     found = []
     for key, node in chosen.items():
         if isinstance(node, dict) and "_target_" in node:
             found.append(checked(f"callbacks.{key}", instantiate, node))
-            if isinstance(found[-1], GradientAccumulationScheduler):
-                raise ConfigError(f"callbacks.{key}: an optimizer step has a fixed number of micro-batches, so that "
-                                  "this callback would sum their gradients; use recipe.accumulate")
+            if why := next((why for kind, why in REFUSED.items() if isinstance(found[-1], kind)), None):
+                raise ConfigError(f"callbacks.{key}: {why}")
         elif key not in OPTIONS:
             raise ConfigError(f"callbacks.{key}={node}: no such option{nearest(key, list(OPTIONS))}; a callback of "
                               f"your own is added by callbacks.{key}._target_")
