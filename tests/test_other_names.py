@@ -51,7 +51,6 @@ def test_an_option_of_lightning_without_a_key(key):
     ("data.num_workers=2", "data.workers"), ("drop_path=0.1", "model.drop_path"), ("embed_dim=64", "model.dim"),
     ("pretrained=true", "init_from"), ("dataset=cifar10", "data"), ("trainer.fast_dev_run=true", "debug"),
     ("trainer.limit_train_batches=2", "debug"), ("trainer.min_epochs=2", "recipe.epochs"),
-    ("trainer.profiler=simple", "callbacks"),
 ])
 def test_a_key_of_another_library(override, key):
     assert hint(override).startswith(f"unknown key {override.partition('=')[0]}; did you mean {key}?")

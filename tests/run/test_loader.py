@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -86,3 +87,11 @@ def test_a_config_file_that_changes_is_read_again(tmp_path):
 
 def compose_config(folder, overrides):
     return hydra_over(folder).compose_config("train", overrides, RunMode.RUN, from_shell=False)
+
+
+def test_a_file_that_vanishes_while_it_is_looked_up(loaders, tmp_path):
+    """As while git replaces it; here a link to no file."""
+    (tmp_path / "vanished.yaml").symlink_to("nowhere")
+    path = ConfigSearchPathImpl()
+    path.append("main", f"file://{tmp_path}")
+    assert Loader(path).file_versions() == ()

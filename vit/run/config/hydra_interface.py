@@ -95,7 +95,12 @@ class Loader(ConfigLoaderImpl):
         sources = [(source.path or "").removeprefix("file://") for source in self.config_search_path.get_path()]
         folders = [source for source in sources if source and "://" not in source]  # others are packages
         files = sorted(str(file) for folder in folders for file in pathlib.Path(folder).rglob("*.yaml"))
-        return tuple((file, status.st_mtime_ns, status.st_size) for file in files for status in [os.stat(file)])
+        versions = []
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):  # an editor or git is replacing it
+                status = os.stat(file)
+                versions.append((file, status.st_mtime_ns, status.st_size))
+        return tuple(versions)
 
 
 def config_folder() -> pathlib.Path:
