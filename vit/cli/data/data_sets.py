@@ -49,7 +49,7 @@ def compose_data(overrides: list[str], bundle: "Bundle | None" = None, node: str
     recorded = recorded_overrides(bundle.extra, overrides) if bundle is not None else []
     check_overrides(recorded, bundle.path if bundle is not None else "")
     combined = [*recorded, *overrides]
-    config = resolve(compose(combined))
+    config = resolve(compose(combined, strict=False))
     if recorded:
         check_stored({"data": config["data"]}, bundle.path, overrides)
     prefixes = ("data.", f"{node}.") if node else ("data.",)

@@ -3,6 +3,7 @@ that names the nearest valid one. Overrides of Hydra's own settings are passed o
 """
 
 import os
+import re
 from dataclasses import dataclass
 
 from hydra.core.override_parser.types import Override
@@ -28,6 +29,7 @@ from vit.run.config.hydra_interface import (
     detach_hydra,
     hydra_over,
     is_hydra_key,
+    search_folders,
     value_of,
     with_search_path_of_primary,
 )
@@ -41,6 +43,7 @@ from vit.run.config.overrides import (
     with_current_key,
     with_current_keys,
 )
+from vit.run.config.own_keys import OwnFiles, check_own_keys
 from vit.run.config.valid_values import check_type, invalid_value, nodes, value_without_effect
 
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
@@ -49,9 +52,12 @@ EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimiz
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
 NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
 
+OPTION = re.compile(r"[^\[\]'\", ]+")  # the name of an option, also in a list of them
+
 RUN_FOLDER, MODE = "hydra.run.dir", "hydra.mode"
 
 REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
+FREE = (*EXTENSIBLE, *NULL_NODES, *REMOVED, "compare", "trainer")  # not checked here in files of the user
 
 
 @dataclass(frozen=True)
@@ -78,21 +84,26 @@ class Groups:
         keys: the value of every dotted key, nodes included.
         choices: the option that is chosen in each group.
         mode: `hydra.mode`, None unless a config sets it.
+        texts: the values of Hydra's own settings that are strings.
     """
 
     keys: dict
     choices: dict[str, str]
     mode: RunMode | None
+    texts: tuple[str, ...]
 
 
-def compose(overrides: list[str]) -> DictConfig:
+def compose(overrides: list[str], strict: bool = True) -> DictConfig:
     """Compose the primary config with overrides such as `data=folder`, `recipe.epochs=10`.
+
+    Args:
+        strict: as for `prepare_overrides`.
 
     Raises:
         ConfigError: an override that names no group, option or key, or a value of the wrong type.
     """
     parsed = parse(overrides)
-    prepared = prepare_overrides(parsed)
+    prepared = prepare_overrides(parsed, strict)
     config = compose_with(prepared.overrides, prepared.name)
     detach_hydra(config)
     return with_paths(config, value_of(parsed, RUN_FOLDER))
@@ -117,11 +128,15 @@ def with_paths(config: DictConfig, folder: object) -> DictConfig:
     return config
 
 
-def prepare_overrides(parsed: list[Override]) -> Prepared:
+def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
     """The overrides for Hydra, each of them checked.
 
     The config is composed for the check with the options of groups only: it has all keys and the types of their
     defaults, and torch is not loaded yet.
+
+    Args:
+        strict: whether a misspelled key in a file of the user is an error; without it, and for a resumed run, which
+            keeps its recorded config, such keys are logged.
 
     Raises:
         ConfigError: names the override and, where there is one, the nearest valid name.
@@ -143,6 +158,11 @@ def prepare_overrides(parsed: list[Override]) -> Prepared:
     for group, option in found.choices.items():
         if option in FORMER_OPTIONS.get(group, ()):
             log_former_name(group, option)
+    if folders := search_folders(parsed):
+        texts = [*found.texts, *(override.input_line for override in parsed)]
+        chosen = [f"{group}/{each}" for group, option in found.choices.items() for each in OPTION.findall(str(option))]
+        check_own_keys(found.keys, OwnFiles(folders, [*chosen, name]), FREE, texts,
+                       strict and not value_of(parsed, "resume"))
     _check_keys(found, parsed, search)
     mode = value_of(parsed, MODE) or found.mode
     return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
@@ -153,7 +173,10 @@ def groups_of(overrides: list[str], name: str) -> Groups:
     """The primary config with these options of groups."""
     config = compose_with(overrides, name)
     hydra = detach_hydra(config)
-    return Groups(dict(nodes(OmegaConf.to_container(config, resolve=False))), dict(hydra.runtime.choices), hydra.mode)
+    settings = OmegaConf.to_container(hydra, resolve=False)
+    texts = tuple(value for _, value in nodes(settings) if isinstance(value, str))
+    return Groups(dict(nodes(OmegaConf.to_container(config, resolve=False))), dict(hydra.runtime.choices), hydra.mode,
+                  texts)
 
 
 def data_of_primary(overrides: list[str]) -> list[str]:

@@ -4,9 +4,12 @@ from vit.messages import did_you_mean, nearest_names
 from vit.other_names import MODEL, NO_KEY, RUN
 
 
-def nearest(key: str, among: list[str]) -> str:
+def nearest(key: str, among: list[str], cutoff: float = 0.7) -> str:
     """`; did you mean X?`, or nothing without a near name. The same name in another node comes first, then what another
     library calls so, then similar spelling of the dotted key, then of its last part.
+
+    Args:
+        cutoff: similarity in [0, 1] from which on a key is similar.
     """
     leaf = key.rpartition(".")[2]
     option = MODEL.get(leaf, leaf if leaf in MODEL.values() else None)
@@ -17,8 +20,8 @@ def nearest(key: str, among: list[str]) -> str:
         [name for name in among if name.endswith(f".{key}")]
         or [name for name in among if name.rpartition(".")[2] == leaf]
         or elsewhere[:1]
-        or nearest_names(key, among, cutoff=0.7)
-        or [last_parts[name] for name in nearest_names(leaf, last_parts, cutoff=0.75)]
+        or nearest_names(key, among, cutoff=cutoff)
+        or [last_parts[name] for name in nearest_names(leaf, last_parts, cutoff=max(cutoff, 0.75))]
     )
     near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
     return did_you_mean(near)

@@ -211,7 +211,7 @@ def check_plan(plan: dict, folder: pathlib.Path, overrides: list[str]) -> None:
         refused = [override.input_line for override in parse(stored) if override.key_or_group in CONTROL]
         for override in [*refused, *hydra_overrides(stored)]:
             raise ConfigError(f"{folder / PLAN}: the run {name} may not set {override}")
-        check_stored(resolve(compose([*stored, *hydra_overrides(overrides)])), folder / PLAN, overrides)
+        check_stored(resolve(compose([*stored, *hydra_overrides(overrides)], strict=False)), folder / PLAN, overrides)
 
 
 def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:

@@ -1,0 +1,128 @@
+"""Keys that the user's own config files add, and that no code reads: mostly a misspelled key, or an experiment whose
+first line is not `# @package _global_`.
+
+Nodes whose keys the code checks itself (`data`, `model`, `callbacks`, ...) are left to it. A key that an interpolation
+uses is a variable of the user.
+"""
+
+import functools
+import logging
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vit.run.config.hydra_interface import config_folder
+from vit.run.config.name_hints import nearest
+from vit.run.config.overrides import FORMER_KEYS, ConfigError, yaml_text
+from vit.run.config.valid_values import VALID_VALUES, nodes
+
+CHECKED = ("task", "recipe", "finetune", "distill")  # groups whose nodes have no further keys
+PACKAGES = {"experiment": "_global_", "augment": "recipe.augment"}  # group -> where the keys of its files belong
+PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
+INTERPOLATION = re.compile(r"\$\{[^}]*\}?")
+ALIKE = 0.8  # similarity to a known key from which on a key is an error and not a warning
+
+log = logging.getLogger("vit")
+
+
+@dataclass(frozen=True)
+class OwnFiles:
+    """The user's config files.
+
+    Args:
+        folders: in which they are.
+        chosen: those that a config is composed of, without the ones that they include: `experiment/mine`.
+    """
+
+    folders: list[Path]
+    chosen: list[str]
+
+    def naming(self, key: str) -> str:
+        """The files that set a key, those that are chosen if there are any; else the folders."""
+        files = [(file, folder) for folder in self.folders for file in sorted(folder.rglob("*.yaml"))]
+        found = [(file, folder) for file, folder in files if key in keys_of(file, folder)]
+        chosen = [file for file, folder in found if file.relative_to(folder).with_suffix("").as_posix() in self.chosen]
+        return ", ".join(map(str, (chosen or [file for file, _ in found] or self.folders)[:3]))
+
+
+def check_own_keys(found: Mapping[str, Any], files: OwnFiles, free: Collection[str], texts: Iterable[str],
+                   strict: bool) -> None:
+    """Checks the keys of a composed config that the project does not have; those without a similar key are logged.
+
+    Args:
+        found: the value of every dotted key, nodes included, before interpolations are resolved.
+        free: keys, and nodes that may have any key.
+        texts: further texts whose interpolations may use a key, such as overrides.
+        strict: whether a key with a similar one is an error; otherwise it is logged too.
+
+    Raises:
+        ConfigError: names the key, its file and the nearest key.
+    """
+    known = known_keys(config_folder())
+    used = " ".join(part for text in (*found.values(), *texts) if isinstance(text, str)
+                    for part in INTERPOLATION.findall(text))
+    for key in unknown_keys(found, known, free):
+        if re.search(rf"(?<!\w){re.escape(key.rpartition('.')[2])}(?!\w)", used):
+            continue
+        near = nearest(key, sorted(known), ALIKE)
+        if key in PACKAGES:
+            text = (f"the keys of this file are below {key}, where nothing reads them; begin it with the line "
+                    f"'# @package {PACKAGES[key]}'")
+        else:
+            value = "" if isinstance(found[key], dict | list) else f"={yaml_text(found[key])}"
+            text = f"{key}{value} has no effect, because there is no such key{near}"
+        if strict and (near or key in PACKAGES):
+            raise ConfigError(f"{files.naming(key)}: {text}")
+        if "LOCAL_RANK" not in os.environ:  # the process that starts the ranks logs it
+            log_once(f"{files.naming(key)}: {text}")
+
+
+def unknown_keys(found: Iterable[str], known: Collection[str], free: Collection[str]) -> list[str]:
+    """The keys that are not known, without those below another one of them."""
+    unknown: list[str] = []
+    for key in found:
+        inner = key.startswith(tuple(f"{node}." for node in (*free, *unknown)))
+        if key not in known and key not in free and not inner:
+            unknown.append(key)
+    return unknown
+
+
+@functools.cache
+def known_keys(folder: Path) -> frozenset[str]:
+    """The dotted keys of a config that the project has, with nodes: those in its files, under any option."""
+    files = [folder / "train.yaml", *(file for group in CHECKED for file in (folder / group).glob("*.yaml"))]
+    groups = {each.name for each in folder.iterdir() if each.is_dir()} - PACKAGES.keys()
+    keys = {key for file in files for key in keys_of(file, folder)} | groups
+    return frozenset(part for key in keys | {*VALID_VALUES, *FORMER_KEYS} for part in parents(key))
+
+
+def parents(key: str) -> list[str]:
+    """A dotted key and all nodes above it."""
+    parts = key.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def keys_of(file: Path, folder: Path) -> set[str]:
+    """The dotted keys that a config file sets, in the package of its header, or else of its group."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError):  # of another option: Hydra reports those that it reads
+        return set()
+    if not isinstance(content, dict):
+        return set()
+    stated = PACKAGE.search(text)
+    package = stated[1] if stated else ".".join(file.relative_to(folder).parent.parts)
+    prefix = "" if package in ("_global_", "") else f"{package}."
+    values = {str(key): value for key, value in content.items() if key not in ("defaults", "hydra")}
+    return {part for key, _ in nodes(values, prefix) for part in parents(key)}
+
+
+@functools.cache
+def log_once(text: str) -> None:
+    log.warning("%s", text)
