@@ -65,6 +65,15 @@ def test_a_run_that_was_stopped_alone_waits_for_the_others(tmp_path, monkeypatch
         train_beside_others([], together, 2)
 
 
+def test_a_stop_before_the_first_run(tmp_path):
+    """The launcher has not made the folder of the sweep yet."""
+    with pytest.raises(SystemExit, match="143"), StopTogether(tmp_path / "new").handled():
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(200):  # another thread receives it, which does not end a longer sleep
+            time.sleep(0.05)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_stop_does_not_wait_for_a_run_whose_process_was_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("vit.run.multirun.stopping_together.os", SimpleNamespace(getpid=lambda: 2**22 + 1))
     together = StopTogether(tmp_path)

@@ -85,6 +85,8 @@ class StopTogether:
 
     def request(self, signum: int) -> None:
         """Ask all runs to stop as on this signal."""
+        if not self.folder.is_dir():  # none has started
+            return
         new = self.folder / f"{STOP}_{os.getpid()}"
         new.write_text(str(int(signum)), encoding="utf-8")
         new.replace(self.folder / STOP)
