@@ -18,7 +18,7 @@ from types import FrameType
 
 from omegaconf import DictConfig
 
-from vit.files.processes import is_alive, stop_signals_blocked
+from vit.files.machine import is_alive, stop_signals_blocked
 from vit.training.fault_tolerance.interrupts import Interrupted, handle_stop_signals
 
 STOP, RUNNING = ".sweep_stop", ".sweep_running_{}"  # files in the folder of the sweep, until it ends
