@@ -16,7 +16,7 @@ import vit
 from tests import commands
 from tests.exchange.conftest import CLOSE, SIZE, images, scramble
 from tests.exchange.test_transformers import CASES, expected
-from vit.bundle import LabelCalibration, load_bundle, save_bundle
+from vit.bundle import Calibration, LabelCalibration, load_bundle, save_bundle
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer
 from vit.exchange import SourceError
@@ -347,6 +347,23 @@ def test_several_labels_per_image(tmp_path) -> None:
     convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
     theirs = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "theirs")
     assert theirs.config.problem_type == "multi_label_classification"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_calibration_of_a_bundle_that_is_read_as_weights_remains(several: bool, tmp_path) -> None:
+    """As one of the hub is, or one with options that change nothing. It was dropped without a word."""
+    numbers, thresholds = ((0.7, 0.6), (0.2, 0.1)), (0.1, 0.2, 0.3, 0.4, 0.5) if several else ()
+    record = LabelCalibration(20, (2.0,) * 5, *numbers) if several else Calibration(20, 2.0, *numbers)
+    saved = save_bundle(tmp_path / "ours", ours(norm_eps=1e-6), NAMES, PREPARED["squash"], thresholds=thresholds,
+                        calibration=record)
+    convert(saved, tmp_path / "same", num_heads=4)
+    same = load_bundle(tmp_path / "same")
+    assert (same.calibration, same.thresholds) == (record, thresholds)
+    raw = [1 / (1 + ((1 - each) / each) ** 2) for each in thresholds]  # of probabilities without a temperature
+    for name, options in (("larger", {"image_size": 48}), ("timm", {"to": "timm"})):
+        convert(saved, tmp_path / name, **options)
+        found = load_bundle(tmp_path / name)
+        assert found.calibration is None and found.thresholds == pytest.approx(raw)
 
 
 @pytest.mark.filterwarnings("ignore:.*names 5 classes, but has 3")

@@ -14,6 +14,7 @@ import vit
 from tests.exchange.hub_server import TOKEN, Hub
 from tests.forking import Forks
 from tests.run.conftest import QUICK, SMALL, write_photos
+from vit.bundle import load_bundle
 from vit.bundle.files import SourceError
 from vit.cli import main
 from vit.exchange.hub import fetch, select_files
@@ -149,10 +150,11 @@ def test_a_pushed_model_is_loaded_unchanged_pinned_or_not(hub, pushed, folder, r
     train = ["train", "data=folder", f"data.root='{photos}'", f"init_from='{pushed}'", "recipe.epochs=1",
              "recipe.optimizer.lr=0.0", "recipe.ema=null", "recipe.batch_size=8", "data.audit_seconds=1",
              "logger=csv", "report=false", "run_dir=next"]
-    pinned, newest, weights, trained, _, predicted = session(
+    pinned, newest, weights, trained, _, predicted, converted = session(
         folder, hub.endpoint, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
         ["import", TOKEN, pushed], ["vit", TOKEN, *train], ["vit", TOKEN, "card", "next"],
-        ["vit", TOKEN, "predict", pushed, photo, "-o", "predictions.csv"])
+        ["vit", TOKEN, "predict", pushed, photo, "-o", "predictions.csv"],
+        ["vit", TOKEN, "convert", pushed, "copy", "--to", "bundle"])
     for (names, probabilities), _, _ in (pinned, newest):
         assert (tuple(names), tuple(probabilities)) == (here.names, here.probabilities)
     assert "is commit" not in pinned[2]
@@ -160,6 +162,8 @@ def test_a_pushed_model_is_loaded_unchanged_pinned_or_not(hub, pushed, folder, r
     assert weights[0] == vit.load(run).model.head.weight.double().sum().item()
     assert trained[0] == 0 and predicted[0] == 0, (trained, predicted)
     assert here.label in (folder / "predictions.csv").read_text()
+    copy, original = load_bundle(folder / "copy"), load_bundle(run)
+    assert converted[0] == 0 and copy.calibration == original.calibration is not None, converted
     started, finished = vit.load(run).model.state_dict(), vit.load(folder / "next").model.state_dict()
     assert all(torch.equal(tensor, finished[name]) for name, tensor in started.items())
     card = ModelCard.load(folder / "next" / "model" / "README.md")

@@ -45,7 +45,7 @@ class ExportedModel:
 
     Args:
         thresholds: thresholds of a multi-label model, for its probabilities with `calibration`.
-        calibration: only for a program; other libraries do not apply it.
+        calibration: only for a bundle or a program; other libraries do not apply it.
         extra: what a bundle records about the use of its model.
     """
 
@@ -116,7 +116,7 @@ def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str, changed: bo
         prepared = resolve_preprocessing(checkpoint, model.config)
         classes = resolve_class_names(checkpoint, model.config.num_classes) if model.config.num_classes else []
     thresholds, calibration = resolve_thresholds(checkpoint, len(classes))
-    if to not in PROGRAMS or changed:
+    if to not in AS_SAVED or changed:
         thresholds, calibration = tuple(raw_thresholds(thresholds, calibration)), None
     return ExportedModel(model, classes, prepared, checkpoint.tokenizers, thresholds, calibration, checkpoint.extra)
 
@@ -184,7 +184,7 @@ def export_bundle(dest: Path, export: ExportedModel, to: str = "bundle") -> None
     """
     with verified_target(dest, partial(check_same, to=to, model=export.model)) as path:
         save_bundle(path, export.model, export.classes, export.preprocessing, extra=export.extra,
-                    tokenizers=export.tokenizers, thresholds=export.thresholds)
+                    tokenizers=export.tokenizers, thresholds=export.thresholds, calibration=export.calibration)
 
 
 def export_timm(dest: Path, export: ExportedModel) -> None:
