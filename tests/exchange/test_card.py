@@ -18,9 +18,10 @@ from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
-from vit.exchange.card import base_model, escaped, hardware, model_card
+from vit.exchange.card import base_model, escaped, hardware, model_card, recipe_section, title
 from vit.exchange.hub import public_config
 from vit.exchange.private_paths import overrides_without_folders
+from vit.exchange.run_records import RunRecords
 from vit.models import model_from_config
 
 PLAIN = Preprocessing(size=16, mean=(0.5,) * 3, std=(0.25,) * 3)
@@ -93,6 +94,42 @@ def test_models_of_texts_have_the_task_of_the_hub(tmp_path, save, task, family, 
     assert (card.data.pipeline_tag, card.data.tags) == (task, ["vit", family]) and card.data.eval_results is None
     assert sentence in card.text and "## Metrics" not in card.text and "## Classes" not in card.text
     assert card.text.count("## Preprocessing") == (task == "image-to-text")
+
+
+def test_the_recipe_of_a_run_is_a_table(tmp_path):
+    bundle = load_bundle(saved(tmp_path / "model", "image"))
+    recipe = {"batch_size": 8, "optimizer": {"name": "adamw", "lr": 0.001, "weight_decay": 0.05},
+              "schedule": {"name": "cosine", "warmup": 0.1}, "loss": {"name": "bce", "smoothing": 0.1},
+              "augment": {"flip": {"p": 0.5}, "crop": None, "color": {"p": 1}}, "mixup": None, "average_epochs": 3}
+    config = {"recipe": recipe, "finetune": {"name": "full"}, "seed": 7, "words": ["data=folder", "data.root=/a/b"],
+              "model_name": "timm/vit:tiny", "name": "pets"}
+    metrics = {"epochs": 9, "best_epoch": 0, "ended": True, "steps": 12345, "seconds": 200}
+    environment = {"accelerators": ["H100", "H100"], "cores": 2, "processor": "EPYC"}
+    text = recipe_section(bundle, RunRecords(config, metrics, environment))
+    assert "python -m vit train data=folder data.root=b" in text
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    rows = dict(line.removeprefix("| ").removesuffix(" |").split(" | ") for line in lines[2:])
+    versions = rows.pop("versions")
+    assert rows == {"epochs": "9 (best: 0, before training), 12,345 steps", "batch size": "8",
+                    "optimizer": "adamw, lr 0.001, weight decay 0.05", "schedule": "cosine, warm-up 0.1",
+                    "loss": "bce, smoothing 0.1", "augmentation": "flip, color", "mixup": "none",
+                    "average of weights": "3", "seed": "7", "time": "3 min 20 s on 2 x H100"}
+    assert f"torch {torch.__version__}" in versions
+    older = {"epochs": 9, "best_epoch": 4, "steps": 1, "seconds": 1}  # which counted epochs from 0
+    records = RunRecords({**config, "init_from": "timm:a"}, older, {"cores": 2, "processor": "EPYC"})
+    text = recipe_section(bundle, records)
+    assert "| 9 (best: 5), 1 step |" in text and "| fine-tuning | full |" in text
+    assert "on 2 cores of EPYC |" in text
+    assert title(bundle, RunRecords(config)) == "timm-vit-tiny-pets" and title(bundle, RunRecords()) == "vit-model"
+
+
+def test_numbers_and_preprocessing_are_as_they_are_recorded(tmp_path):
+    metrics = {"val/accuracy": 0.75, "val/images": 8, "train/loss": 0.5}
+    model = model_from_config({**IMAGES, "num_classes": 3})
+    text = model_card(load_bundle(save_bundle(tmp_path / "model", model, CLASSES, PLAIN, metrics)))
+    assert "| accuracy | 0.7500 |\n| images | 8 |\n" in text and "loss" not in text
+    assert "| size | 16, 16 |" in text and "| mean | 0.5, 0.5, 0.5 |" in text and "max_pixels" not in text
+    assert "## Licence" not in text and "training samples" not in text and "\n\n\n" not in text
 
 
 @pytest.mark.parametrize("count", [200, 201])

@@ -5,10 +5,11 @@ import io
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, errors
 
 import vit
 from tests.exchange.hub_server import TOKEN, Hub
@@ -17,7 +18,7 @@ from tests.run.conftest import QUICK, SMALL, write_photos
 from vit.bundle import load_bundle
 from vit.bundle.files import SourceError
 from vit.cli import main
-from vit.exchange.hub import fetch, select_files
+from vit.exchange.hub import create_repository, fetch, hub_errors_explained, is_complete, select_files
 from vit.exchange.importing import import_weights
 
 NOWHERE = "http://127.0.0.1:1"  # no server listens here
@@ -261,3 +262,70 @@ def test_one_form_of_the_weights_and_the_configs_are_fetched(files, fetched):
     assert select_files("hub:o/n", files) == fetched
     with pytest.raises(SourceError, match="no known file of weights: .* but nothing"):
         select_files("hub:o/n", [])
+
+
+def http_error(status, message=""):
+    response = SimpleNamespace(status_code=status, headers={}, request=None)
+    return errors.HfHubHTTPError("failed", response=response, server_message=message)
+
+
+def foreign_error(module):
+    return type("Timeout", (Exception,), {"__module__": module})("too slow")
+
+
+@pytest.mark.parametrize(("error", "raised", "message"), [
+    (http_error(401), True, "responded with 401: no permission; log in"),
+    (http_error(403), True, "responded with 403: no permission; log in"),
+    (http_error(503, "try\nlater"), False, r"responded with 503 try later; fetch it once"),
+    (http_error(500), False, r"responded with 500; fetch it once"),
+    (OSError("no route"), False, r"cannot be reached \(.*no route.*\); fetch it once"),
+    (foreign_error("httpx"), False, r"cannot be reached \(.*too slow.*\); fetch it once"),
+    (SourceError("damaged", "a.bin"), True, "^a.bin: damaged$"),
+])
+def test_errors_of_the_hub_are_raised_or_the_cache_is_tried(error, raised, message):
+    caught = pytest.raises(SourceError, match=message) if raised else contextlib.nullcontext()
+    with caught, hub_errors_explained("hub:o/n", "o/n") as unreachable:
+        raise error
+    assert len(unreachable) == (not raised)
+    if not raised:
+        with pytest.raises(SourceError, match=message):
+            raise unreachable[0]
+        with hub_errors_explained("o/n", "o/n", action="pushed") as pushed:
+            raise error
+        assert str(pushed[0]).startswith("o/n: it was not pushed: ")
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), foreign_error("other")])
+def test_other_errors_are_not_those_of_the_hub(error):
+    with pytest.raises(type(error)), hub_errors_explained("hub:o/n", "o/n"):
+        raise error
+
+
+@pytest.mark.parametrize(("status", "wanted", "private", "expected"), [
+    (409, True, True, None), (409, True, False, SourceError), (409, False, False, None),
+    (500, False, True, errors.HfHubHTTPError), (None, True, True, None),
+])
+def test_a_repository_that_exists_is_used_unless_it_is_public_against_the_request(status, wanted, private, expected):
+    def create_repo(repo, private):
+        created.append((repo, private))
+        if status:
+            raise http_error(status)
+
+    created, info = [], SimpleNamespace(private=private)
+    api = SimpleNamespace(create_repo=create_repo, model_info=lambda repo: info)
+    with pytest.raises(expected) if expected else contextlib.nullcontext():
+        create_repository(api, "o/n", wanted)
+    assert created == [("o/n", wanted)]
+
+
+def test_a_folder_is_complete_with_all_pieces_that_its_index_names(tmp_path):
+    assert not is_complete(tmp_path)
+    weight_map = {"a": "1.safetensors", "b": "2.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    for piece in ("1.safetensors", "2.safetensors"):
+        assert not is_complete(tmp_path)
+        (tmp_path / piece).touch()
+    assert is_complete(tmp_path)
+    (tmp_path / "2.safetensors").unlink()
+    (tmp_path / "model.safetensors").touch()  # comes first
+    assert is_complete(tmp_path)

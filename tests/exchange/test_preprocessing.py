@@ -21,6 +21,7 @@ from vit.exchange.preprocessing import (
     normalization,
     published_preprocessing,
     to_transformers,
+    with_channels,
 )
 from vit.exchange.read import read_checkpoint
 
@@ -37,6 +38,10 @@ STATED = {
                          "do_rescale": False},
     "null is a missing key": {"image_processor_type": "ViTImageProcessorFast", "size": {"height": 32, "width": 32},
                               "crop_size": None, "do_center_crop": None, "resample": 2},
+    "an edge without a crop that is stated": {"image_processor_type": "ViTImageProcessor", "crop_size": 24,
+                                              "size": {"height": 32, "width": 32}, "do_center_crop": False},
+    "a crop of the whole image": {"image_processor_type": "DeiTImageProcessor", "size": {"height": 32, "width": 32},
+                                  "do_center_crop": True, "crop_size": {"height": 32, "width": 32}},
     "DINOv2 without its own keys": {"image_processor_type": "BitImageProcessor"},
 }
 
@@ -82,6 +87,8 @@ def test_the_model_type_stands_for_a_processor_that_is_not_named():
 @pytest.mark.parametrize(("values", "problem"), [
     ({"do_resize": False, "size": 32}, "do_resize=false"),
     ({"size": {"shortest_edge": 36}, "do_center_crop": True, "crop_size": {"height": 32, "width": 24}}, "square crop"),
+    ({"size": {"shortest_edge": 28}, "do_center_crop": True, "crop_size": 32}, "square crop"),  # which is padded
+    ({"size": {"height": 32, "width": 48}, "do_center_crop": True, "crop_size": 24}, "square crop"),
 ])
 def test_rules_that_there_are_not_are_an_error(values, problem):
     with pytest.raises(SourceError, match=problem):
@@ -158,6 +165,28 @@ def test_the_padding_has_the_colour_of_the_library(source):
         ours, theirs = from_openclip(values, {}), image_transform_v2(PreprocessCfg(**values), is_train=False)
     wide = Image.new("RGB", (64, 32), (90, 60, 30))
     torch.testing.assert_close(ours.normalize(ours.image(wide)[None])[0], theirs(wide), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("values", [{}, {"resize_mode": "squash", "interpolation": "bilinear"}, {"size": (40, 24)}])
+def test_pixels_equal_those_of_openclip(values):
+    stated = {"size": 32, "mean": (0.2, 0.4, 0.6), "std": (0.3, 0.25, 0.35), **values}
+    ours, theirs = from_openclip(stated, {}), image_transform_v2(PreprocessCfg(**stated), is_train=False)
+    picture = synthetic_images((80, 80))[0].resize((144, 96))  # whose scaled edges and crops need no rounding
+    torch.testing.assert_close(ours.normalize(ours.image(picture)[None])[0], theirs(picture), rtol=0, atol=1e-5)
+    nulls = from_openclip(dict.fromkeys(("resize_mode", "interpolation", "fill_color")) | stated, {})
+    model = {"vision_cfg": {"image_size": stated["size"]}}
+    assert nulls == ours == from_openclip({**stated, "size": None}, model)
+
+
+def test_channels_are_averaged_or_repeated():
+    colours = Preprocessing(32, mean=(0.2, 0.4, 0.9), std=(0.1, 0.2, 0.6))
+    grey = with_channels(colours, 1)
+    assert (grey.mode, grey.mean, grey.std) == ("L", pytest.approx((0.5,)), pytest.approx((0.3,)))
+    again = with_channels(grey, 3)
+    assert (again.mode, again.mean, again.std) == ("RGB", grey.mean * 3, grey.std * 3)
+    assert with_channels(colours, 3) == with_channels(colours, 4) == colours
+    padded = from_timm({"input_size": (1, 8, 8), "mean": (0.4,), "std": (0.4,), "crop_mode": "border", "crop_pct": 1})
+    assert padded.background == (102, 102, 102)
 
 
 def test_rescaling_and_normalization_are_one_mean_and_deviation():

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from tests.exchange.conftest import CLOSE, SIZE, scramble
 from vit.bundle import load_bundle
 from vit.exchange import import_weights
 from vit.exchange.convert import convert
+from vit.exchange.read import read_checkpoint
+from vit.exchange.stated_size import at_stated_size
 
 MODELS = {"": (hf.Dinov2ForImageClassification, hf.Dinov2Config),
           "registers": (hf.Dinov2WithRegistersForImageClassification, hf.Dinov2WithRegistersConfig)}
@@ -53,9 +56,28 @@ def test_outputs_for_an_image_are_those_of_transformers(kind, picture, tmp_path)
     probabilities = dict(zip(found.names, found.probabilities, strict=True))
     assert [probabilities[f"LABEL_{i}"] for i in range(5)] == pytest.approx(expected.softmax(-1)[0].tolist(), abs=0.01)
     with pytest.warns(UserWarning, match="positions are resampled"):
-        convert(tmp_path / "theirs", tmp_path / "ours")
+        report = convert(tmp_path / "theirs", tmp_path / "ours")
+    assert any("positions are resampled from 14x14 to 5x5" in note for note in report.notes)
     with torch.no_grad():
         torch.testing.assert_close(load_bundle(tmp_path / "ours").model(theirs), expected, **CLOSE)
+
+
+def test_sizes_that_are_not_whole_patches_or_not_stated_change_nothing(tmp_path) -> None:
+    save(tmp_path, "", {"size": {"shortest_edge": 48}, "crop_size": 40})
+    found = read_checkpoint(tmp_path)
+    prepared, config, table = found.stated_preprocessing, found.source_config, "dinov2.embeddings.position_embeddings"
+    others = [{"stated_preprocessing": each} for each in (
+        None, prepared.replace(size=(44, 40)), prepared.replace(size=(40, 44)), prepared.replace(size=(4, 40)))]
+    others += [{"source_config": {key: value for key, value in config.items() if key != left_out}}
+               for left_out in ("model_type", "image_size", "patch_size")]
+    others += [{"state": {key: value for key, value in found.state.items() if key != table}},
+               {"state": {**found.state, table: found.state[table][:, :-1]}}]
+    for changes in others:
+        checkpoint = replace(found, **changes)
+        assert at_stated_size(checkpoint) is checkpoint
+    with pytest.warns(UserWarning, match="from 14x14 to 6x5 patches, .* 112x112 pixels .* 48x40"):
+        resampled = at_stated_size(replace(found, stated_preprocessing=prepared.replace(size=(48, 40))))
+    assert resampled.state[table].shape == (1, 31, 32) and resampled.source_config["image_size"] == [48, 40]
 
 
 def test_the_size_of_the_model_is_used_where_it_is_asked_for(tmp_path) -> None:

@@ -215,7 +215,8 @@ def recipe_section(bundle: Bundle, run: RunRecords) -> str:
     optimizer, schedule = recipe["optimizer"], recipe["schedule"]
     start = ", before training" if best_epoch(metrics) == 0 else ""
     facts = {
-        "epochs": f"{metrics.get('epochs')} (best: {best_epoch(metrics)}{start}), {metrics.get('steps'):,} steps",
+        "epochs": f"{metrics.get('epochs')} (best: {best_epoch(metrics)}{start}), "
+                  f"{number_of(metrics.get('steps', 0), 'step')}",
         "batch size": recipe.get("batch_size"),
         "batch tokens": recipe.get("batch_tokens"),
         "optimizer": f"{optimizer['name']}, lr {optimizer['lr']}, weight decay {optimizer.get('weight_decay')}",
