@@ -165,11 +165,12 @@ def comparable_outputs(name: str, config: Any, found: Any) -> list[Tensor]:
 @contextmanager
 def silent(logging: Any) -> Iterator[None]:
     """Suppresses progress bars and warnings of transformers."""
-    level = logging.get_verbosity()
+    level, progress_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        logging.enable_progress_bar()
+        if progress_bar:
+            logging.enable_progress_bar()
