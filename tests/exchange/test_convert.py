@@ -16,6 +16,7 @@ import vit
 from tests import commands
 from tests.exchange.conftest import CLOSE, SIZE, images, scramble
 from tests.exchange.test_transformers import CASES, expected
+from tests.inference.tiny_models import save_translator
 from vit.bundle import Calibration, LabelCalibration, load_bundle, save_bundle
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer
@@ -339,6 +340,35 @@ def test_a_bundle_keeps_all_it_holds(tmp_path) -> None:
     assert larger.extra == one.extra and larger.preprocessing.size == (48, 48) and larger.metrics == {}
 
 
+def test_a_copy_of_a_model_of_texts_has_its_tokenizers(tmp_path) -> None:
+    saved = save_translator(tmp_path / "one")
+    convert(saved, tmp_path / "two")
+    one, two = load_bundle(saved), load_bundle(tmp_path / "two")
+    assert [two.tokenizer(side).to_dict() for side in ("source", "target")] == [ByteTokenizer().to_dict()] * 2
+    assert two.extra == one.extra and equal(one.model.state_dict(), two.model.state_dict())
+
+
+@pytest.mark.parametrize("to", ["bundle", "timm", "transformers", "torchvision"])
+def test_a_conversion_that_fails_its_check_leaves_no_files(to: str, tmp_path, monkeypatch) -> None:
+    def fail(path, to, model):
+        checked.append((path.name, to))
+        raise SourceError("other outputs")
+
+    checked, name = [], "theirs.pth" if to == "torchvision" else "theirs"
+    monkeypatch.setattr("vit.exchange.convert.check_same", fail)
+    with pytest.raises(SourceError, match="other outputs"):
+        convert(ours(norm_eps=1e-6), tmp_path / name, to)
+    assert checked == [(name, to)] and not list(tmp_path.iterdir())
+
+
+def test_an_empty_folder_is_a_target_also_in_the_home_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("~/empty", "~/new/copy"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        convert(ours(), name, "transformers")
+        assert (Path(name).expanduser() / "model.safetensors").is_file()
+
+
 def test_several_labels_per_image(tmp_path) -> None:
     thresholds = (0.1, 0.2, 0.3, 0.4, 0.5)
     save_bundle(tmp_path / "ours", ours(norm_eps=1e-6), NAMES, PREPARED["squash"], thresholds=thresholds)
@@ -350,15 +380,15 @@ def test_several_labels_per_image(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_the_calibration_of_a_bundle_that_is_read_as_weights_remains(several: bool, tmp_path) -> None:
-    """As one of the hub is, or one with options that change nothing. It was dropped without a word."""
+def test_the_calibration_of_a_bundle_remains_with_options_that_change_nothing(several: bool, tmp_path) -> None:
+    """It was dropped without a word."""
     numbers, thresholds = ((0.7, 0.6), (0.2, 0.1)), (0.1, 0.2, 0.3, 0.4, 0.5) if several else ()
     record = LabelCalibration(20, (2.0,) * 5, *numbers) if several else Calibration(20, 2.0, *numbers)
-    saved = save_bundle(tmp_path / "ours", ours(norm_eps=1e-6), NAMES, PREPARED["squash"], thresholds=thresholds,
-                        calibration=record)
+    saved = save_bundle(tmp_path / "ours", ours(norm_eps=1e-6), NAMES, PREPARED["squash"], {"val/loss": 0.5},
+                        thresholds=thresholds, calibration=record)
     convert(saved, tmp_path / "same", num_heads=4)
     same = load_bundle(tmp_path / "same")
-    assert (same.calibration, same.thresholds) == (record, thresholds)
+    assert (same.calibration, same.thresholds, same.metrics) == (record, thresholds, {"val/loss": 0.5})
     raw = [1 / (1 + ((1 - each) / each) ** 2) for each in thresholds]  # of probabilities without a temperature
     for name, options in (("larger", {"image_size": 48}), ("timm", {"to": "timm"})):
         convert(saved, tmp_path / name, **options)

@@ -15,8 +15,8 @@ from tests.exchange.conftest import CLOSE, SIZE, scramble
 from vit.bundle import load_bundle
 from vit.exchange import import_weights
 from vit.exchange.convert import convert
+from vit.exchange.importing import at_stated_size
 from vit.exchange.read import read_checkpoint
-from vit.exchange.stated_size import at_stated_size
 
 MODELS = {"": (hf.Dinov2ForImageClassification, hf.Dinov2Config),
           "registers": (hf.Dinov2WithRegistersForImageClassification, hf.Dinov2WithRegistersConfig)}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vit.bundle import Bundle
 from vit.bundle.calibration import Calibration
 from vit.bundle.files import SourceError
 from vit.bundle.label_calibration import LabelCalibration
@@ -64,6 +65,7 @@ class Checkpoint:
         extra: what a bundle or checkpoint of this project records about the use of its model.
         notes: remarks on the reading for the report.
         shared: a model in memory uses these tensors, so that they must be copied.
+        bundle: the source itself, where it is a bundle.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Checkpoint:
     notes: list[str] = field(default_factory=list)
     shared: bool = False
     hints: Hints = Hints()
+    bundle: Bundle | None = None
 
     @cached_property
     def weights(self) -> DetectedWeights:

@@ -14,17 +14,17 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from vit.bundle import CONFIG, WEIGHTS, Bundle, Calibration, load_bundle, save_bundle
+from vit.bundle import CONFIG, WEIGHTS, Bundle, Calibration, save_bundle
 from vit.bundle.files import SourceError, independent_tensors
 from vit.bundle.label_calibration import LabelCalibration, raw_thresholds
 from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
 from vit.exchange import onnx_and_torch_export as programs
 from vit.exchange import preprocessing, transformers_tokenizer
-from vit.exchange.checkpoint import Checkpoint
+from vit.exchange.checkpoint import Checkpoint, check_saved_values
 from vit.exchange.comparing import check_same
 from vit.exchange.importing import at_stated_size, import_checkpoint
-from vit.exchange.opening import is_foreign, resolve_class_names, resolve_preprocessing, resolve_thresholds
+from vit.exchange.opening import resolve_class_names, resolve_preprocessing, resolve_thresholds
 from vit.exchange.options import Changes, Hints, Size, current_activation
 from vit.exchange.pixel_differences import ProbabilityShift, timm_difference, transformers_difference
 from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint, read_config
@@ -45,7 +45,7 @@ class ExportedModel:
 
     Args:
         thresholds: thresholds of a multi-label model, for its probabilities with `calibration`.
-        calibration: only for a bundle or a program; other libraries do not apply it.
+        calibration: only for a program; other libraries do not apply it.
         extra: what a bundle records about the use of its model.
     """
 
@@ -87,10 +87,10 @@ def convert(
     check_target(dest, to)
     hints = Hints(num_heads, current_activation(activation, act), image_size)
     changes = Changes(image_size, patch_size, in_chans, num_classes)
-    unchanged = (hints, changes) == (Hints(), Changes())
-    if to in AS_SAVED and unchanged and not is_foreign(source) and Path(source).expanduser().exists():
-        return AS_SAVED[to](dest, load_bundle(source))
     checkpoint = read_checkpoint(source, hints)
+    if to in AS_SAVED and checkpoint.bundle is not None and changes == Changes():
+        check_saved_values(checkpoint, checkpoint.model_config)
+        return AS_SAVED[to](dest, checkpoint.bundle)
     if image_size is None:
         checkpoint = at_stated_size(checkpoint)
     if (checkpoint.model_config or {}).get("kind") == "ensemble":
@@ -99,7 +99,7 @@ def convert(
     if to != "bundle" and (checkpoint.model_config or {}).get("kind") == "timm":
         checkpoint = as_timm_module(checkpoint)
     model, report = import_checkpoint(checkpoint, changes, strict)
-    export = with_metadata(checkpoint, model, to, changed=changes != Changes())
+    export = with_metadata(checkpoint, model, to)
     EXPORTERS[to](dest, export)
     if text := preprocessing_difference(dest, to, export):
         warnings.warn(text, stacklevel=2)
@@ -109,16 +109,16 @@ def convert(
     return report
 
 
-def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str, changed: bool) -> ExportedModel:
-    """The model with what the source states beside its weights; `changed`: the calibration is that of another model."""
+def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str) -> ExportedModel:
+    """The model with what the source states beside its weights, except for a calibration: it is that of another model,
+    or of one that another library opens.
+    """
     prepared, classes = checkpoint.stated_preprocessing, checkpoint.class_names
     if model.config.kind in ("vit", "timm") and to != "torchvision":  # torchvision files hold tensors only
         prepared = resolve_preprocessing(checkpoint, model.config)
         classes = resolve_class_names(checkpoint, model.config.num_classes) if model.config.num_classes else []
-    thresholds, calibration = resolve_thresholds(checkpoint, len(classes))
-    if to not in AS_SAVED or changed:
-        thresholds, calibration = tuple(raw_thresholds(thresholds, calibration)), None
-    return ExportedModel(model, classes, prepared, checkpoint.tokenizers, thresholds, calibration, checkpoint.extra)
+    thresholds = tuple(raw_thresholds(*resolve_thresholds(checkpoint, len(classes))))
+    return ExportedModel(model, classes, prepared, checkpoint.tokenizers, thresholds, None, checkpoint.extra)
 
 
 def check_target(dest: Path, to: str) -> None:
@@ -184,7 +184,7 @@ def export_bundle(dest: Path, export: ExportedModel, to: str = "bundle") -> None
     """
     with verified_target(dest, partial(check_same, to=to, model=export.model)) as path:
         save_bundle(path, export.model, export.classes, export.preprocessing, extra=export.extra,
-                    tokenizers=export.tokenizers, thresholds=export.thresholds, calibration=export.calibration)
+                    tokenizers=export.tokenizers, thresholds=export.thresholds)
 
 
 def export_timm(dest: Path, export: ExportedModel) -> None:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from vit.bundle import CONFIG, WEIGHTS, Bundle, Calibration, LabelCalibration, load_bundle
 from vit.bundle.files import read_json
 from vit.data import Preprocessing
-from vit.exchange.checkpoint import Checkpoint
+from vit.exchange.checkpoint import Checkpoint, check_saved_values
 from vit.exchange.importing import IMAGE_KINDS, at_stated_size, import_checkpoint
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import assumed_preprocessing, with_channels
@@ -50,8 +51,9 @@ def is_foreign(source: WeightSource) -> bool:
 
 
 def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_only: bool = False) -> Bundle:
-    """The bundle that foreign weights convert to. A warning names assumptions about class names and preprocessing, and
-    another size of images than that of the model.
+    """The bundle that foreign weights convert to, or that a model of the hub is.
+
+    A warning names assumptions about class names and preprocessing, and another size of images than that of the model.
 
     Args:
         features_only: the model is used for its features, so it needs neither a head nor class names.
@@ -59,7 +61,11 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
     Raises:
         SourceError: as `read_checkpoint` and `import_weights`; or the model cannot predict.
     """
-    checkpoint = at_stated_size(read_checkpoint(source, hints))
+    checkpoint = read_checkpoint(source, hints)
+    if checkpoint.bundle is not None:
+        check_saved_values(checkpoint, checkpoint.model_config)
+        return replace(checkpoint.bundle, path=Path(checkpoint.name))
+    checkpoint = at_stated_size(checkpoint)
     if not features_only:
         check_predicts(checkpoint, checkpoint.model_config)
     model, report = import_checkpoint(checkpoint)

@@ -136,7 +136,7 @@ def read_bundle(folder: Path) -> Checkpoint:
     return Checkpoint(str(folder), bundle.model.state_dict(), model_config=bundle.model.config.to_dict(),
                       stated_preprocessing=bundle.preprocessing, class_names=bundle.classes,
                       tokenizers=bundle.tokenizers, thresholds=bundle.thresholds, calibration=bundle.calibration,
-                      extra=bundle.extra)
+                      extra=bundle.extra, bundle=bundle)
 
 
 def read_weights_file(path: Path, config: Mapping[str, Any], name: str) -> Checkpoint:
