@@ -131,14 +131,18 @@ def test_a_teacher_from_transformers(tmp_path):
         match_classes(repeated, ["cat", "crane"], "it")
 
 
-def test_an_ensemble_is_a_teacher_and_no_source_of_weights(teacher, tmp_path):
+def test_an_ensemble_is_a_teacher_and_no_source_of_weights(teacher, tmp_path, monkeypatch):
     """Its members normalize pixels themselves, and the student's images are normalized already."""
     other = vit.train(["model.depth=1", "data.image_size=12", "recipe.epochs=1", *QUICK, f"run_dir={tmp_path / 'b'}"])
     ensemble = save_ensemble(tmp_path / "ensemble", [teacher, other.path])
     predictor = vit.load(ensemble)
     pixels = torch.randint(256, (2, 3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     student = predictor.preprocessing.replace(mean=(0.3,) * 3, std=(0.2,) * 3)
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.exchange.hub.fetch", lambda name: ensemble)
+        from_hub = load_teacher("hub:me/both")
     loaded = load_teacher(str(ensemble))
+    assert all(torch.equal(each, from_hub.model.state_dict()[name]) for name, each in loaded.model.state_dict().items())
     found = Teacher(loaded.model, loaded.preprocessing, student, range(10))(student.normalize(pixels)).softmax(-1)
     expected = predictor.predict(list(pixels), top_k=10)
     for row, prediction in zip(found.tolist(), expected, strict=True):

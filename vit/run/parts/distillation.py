@@ -10,7 +10,6 @@ from typing import Any
 
 from torch import nn
 
-from vit.bundle import load_bundle
 from vit.data import Preprocessing, Source
 from vit.exchange.checkpoint import ConfigMismatchError
 from vit.exchange.importing import at_stated_size, import_checkpoint
@@ -106,8 +105,8 @@ def load_teacher(name: str) -> TeacherModel:
     if checkpoint.thresholds:
         raise checkpoint.error("it predicts several labels per image, and distillation is for one")
     if kind == EnsembleConfig.kind:
-        model, preprocessing = load_bundle(name).model, checkpoint.preprocessing
-        return TeacherModel(model, preprocessing, checkpoint.class_names, checkpoint.extra, kind)
+        return TeacherModel(checkpoint.bundle.model, checkpoint.preprocessing, checkpoint.class_names, checkpoint.extra,
+                            kind)
     model, _ = import_checkpoint(checkpoint)
     preprocessing, classes = checkpoint.preprocessing, checkpoint.class_names
     if of_timm:
