@@ -18,6 +18,8 @@ import vit
 from vit.data import DataError, Preprocessing, Source
 from vit.data.splits.split import array_split
 from vit.evaluation import best_thresholds, evaluate, evaluate_multi_label, matched_split
+from vit.evaluation.calibration.outputs import label_outputs
+from vit.evaluation.classification import RunOptions
 from vit.evaluation.multi_label import average_precisions, reaches
 
 CLASSES = ["ant", "bee", "cow", "dog"]
@@ -122,8 +124,11 @@ def test_one_label_and_several_are_not_mixed_up(model):
     split = samples()
     with pytest.raises(DataError, match="the data is multi-label, but the model predicts one class"):
         evaluate(model, PLAIN, split, CLASSES)
+    one = replace(split, labels=split.labels.argmax(1))
     with pytest.raises(DataError, match="have one class each"):
-        evaluate_multi_label(model, PLAIN, replace(split, labels=split.labels.argmax(1)), CLASSES, THRESHOLDS)
+        evaluate_multi_label(model, PLAIN, one, CLASSES, THRESHOLDS)
+    with pytest.raises(DataError, match="have one class each"):
+        label_outputs(model, PLAIN, one, CLASSES, RunOptions(8, "32-true", "error", "cpu", None))
     with pytest.raises(DataError, match="none of the 61 images of the split has a label"):
         evaluate_multi_label(model, PLAIN, replace(split, labels=split.labels & False), CLASSES, THRESHOLDS)
 

@@ -86,7 +86,6 @@ class Calibrator:
             contents: the bytes of each input, which determine the random part of its prediction set.
         """
         if self.record is None or self.record.unknown is None or not len(logits):
-            captured.clear()
             return [CalibratedOutputs(self.calibrated)] * len(logits)
         logits, record = logits.cpu(), self.record.unknown
         probabilities = self.probabilities(logits)
