@@ -136,7 +136,7 @@ def test_draws_are_a_function_of_the_content():
     assert torch.equal(draws.flip(0), content_draws(contents[::-1]))
     assert 0.4 < draws.mean() < 0.6 and len(draws.unique()) == 200
     pinned = content_draws([b""]).item()  # the same in every version, as the sets of saved models are
-    assert pinned == 0.14852392673492432
+    assert pinned == 0.14852392673492432 and content_draws([]).shape == (0,)
 
 
 def test_labels_of_equal_probability_are_in_the_order_of_the_classes():
@@ -209,6 +209,8 @@ def test_an_error_rate_that_cannot_be_shown_is_refused_with_the_reason():
     with pytest.raises(ValueError, match="with 528 validation samples or more, and the model was calibrated on 100"):
         probability_threshold(certain, 0.01)
     assert fewest_samples(0.01, 0.005) == 528
+    with pytest.raises(ValueError, match="no probability gives an error rate of 0.01 on the 528 validation samples"):
+        probability_threshold(selective_risks(np.linspace(0.9, 1, 528), np.zeros(528, bool)), 0.01)
     wrong = selective_risks(np.linspace(0.9, 1, 1000), np.zeros(1000, bool))
     with pytest.raises(ValueError, match="of the 100 most certain predictions 100 are wrong"):
         probability_threshold(wrong, 0.2)

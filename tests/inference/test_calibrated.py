@@ -13,6 +13,7 @@ from tests.bundle.conftest import CLASSES, PREPROCESSING, tiny
 from tests.inference.tiny_models import BYTES, SIZES
 from vit.bundle import Calibration, Quantiles, SelectiveRisk, UnknownScore, load_bundle, save_bundle
 from vit.data import TextSplit
+from vit.data.formats.lines import BadText
 from vit.data.splits.split import array_split
 from vit.evaluation import evaluate
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
@@ -140,6 +141,15 @@ def test_the_bounds_of_abstention():
         assert (found.unknown, found.p_value, found.unsure) == (pytest.approx(0), pytest.approx(0.4), reason)
 
 
+def test_a_set_has_labels_of_equal_probability_in_the_order_of_the_classes():
+    classes = [f"{number}" for number in range(40)]
+    record = calibration(width=4, classes=classes)
+    bundle = SimpleNamespace(classes=classes, calibration=record, thresholds=(), path="model")
+    calibrator = Calibrator(bundle, set_level=0.5)
+    (found,) = calibrator.outputs(torch.zeros(1, 40), [torch.ones(1, 4)], lambda: iter([b"an image"]))
+    assert 0 < len(found.set) < 40 and list(found.set) == classes[: len(found.set)]
+
+
 def test_a_class_of_the_name_unsure_cannot_be_told_from_abstention():
     record = calibration(classes=["sure", "unsure"])
     bundle = SimpleNamespace(classes=["sure", "unsure"], calibration=record, thresholds=(), path="model")
@@ -182,6 +192,8 @@ def test_texts_have_the_same_calibrated_outputs(tmp_path):
     assert [each.source for each in found] == ["a", "bc", "d"]
     assert all(each.calibrated and each.set is not None and 0 < each.p_value <= 1 for each in found)
     assert vit.load(folder).predict(["bc"], set=0.9)[0].set == found[1].set
+    *empty, one = vit.load(folder).stream(["", " ", "bc"], set=0.9, batch_size=1)  # two batches without a text
+    assert one.set == found[1].set and all(isinstance(each, BadText) for each in empty)
     texts = [f"{number:04}" for number in range(60)]
     sets = [each.set for each in vit.load(folder).predict(texts, set=0.9)]
     for order in (texts, texts[::-1]):

@@ -13,6 +13,7 @@ import vit
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
+from vit.inference.tta import averaged
 
 CLASSES = ["ant", "bee", "cow"]
 
@@ -51,6 +52,8 @@ def test_an_image_and_its_mirror_image_have_the_same_prediction(saved, pictures)
 def test_other_numbers_are_refused(saved, pictures):
     with pytest.raises(ValueError, match="tta=3: a classifier of images averages.*use tta=2"):
         vit.load(saved).predict(pictures, tta=3)
+    with pytest.raises(ValueError, match="tta=0: a classifier of images averages"):
+        averaged(torch.nn.Identity(), 0)
 
 
 def test_predict_and_evaluate_average_over_mirror_images(saved, pictures, tmp_path, capfd):
