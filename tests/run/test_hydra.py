@@ -522,7 +522,26 @@ def test_a_stopped_sweep_has_a_table_of_the_runs_before(apart, tmp_path, monkeyp
     with pytest.raises(SystemExit, match="130"):
         main(["-m", "seed=0,1,2,3", "hydra.sweep.dir=out"])
     assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "0"}, {"seed": "1"}]
-    assert "50.00 ± 0.00 %" in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert "50.00 ± 0.00 %" in printed
+    assert printed.endswith("Continue the sweep: the same command with hydra.sweep.dir=out resume=auto\n")
+    with pytest.raises(SystemExit, match="130"):
+        main(["-m", "seed=2"])
+    assert "finished runs are trained again, unless hydra.sweep.dir=DIR names" in capfd.readouterr().out
+
+
+def test_a_search_continues_in_its_folder(own, capfd):
+    """Its runs have further numbers, those before are in its table, and equal ones are not repeated."""
+    search = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", *SEARCH[:1], "hydra.sweeper.n_trials=1",
+              "hydra.sweeper.n_jobs=1", "hydra.sweep.dir=out", "recipe.optimizer.lr=interval(0.001,0.01)"]
+    assert main([*search, "hydra.sweeper.sampler.seed=0"]) == 0
+    assert main([*search, "hydra.sweeper.sampler.seed=1", "resume=auto"]) == 0
+    runs = swept(Path("out"))
+    assert [(code, path) for _, code, path in runs] == [(0, Path("out/0")), (0, Path("out/1"))]
+    assert runs[0][0].keys() == {"recipe.optimizer.lr"} and runs[0][0] != runs[1][0]
+    assert main([*search, "hydra.sweeper.sampler.seed=0", "resume=auto"]) == 0
+    assert "out/0 is finished" in capfd.readouterr().out
+    assert sorted(swept(Path("out")), key=lambda run: run[2]) == runs and not Path("out/2").exists()
 
 
 def test_a_search_without_the_monitored_metric_fails(own, apart, capfd):

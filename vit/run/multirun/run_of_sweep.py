@@ -8,6 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import override_text
+from vit.run.multirun.continued_search import run_with
 from vit.run.multirun.searching import check_direction
 from vit.run.multirun.stopping_together import StopTogether
 from vit.run.multirun.sweep_results import FailedRun, write_record
@@ -16,7 +17,7 @@ from vit.run.processes.separate_process import STOPPED, train_in_new_process
 
 def run_one_of_sweep(
     folder: pathlib.Path, inside: bool, carried: list[str], total: int | None, searching: bool = False,
-    together: StopTogether | None = None,
+    together: StopTogether | None = None, begin: int = 0,
 ) -> float:
     """One run of a sweep, in its own process; returns the monitored metric of its best epoch, for the sweeper.
 
@@ -26,6 +27,7 @@ def run_one_of_sweep(
         total: number of runs of the sweep, if it is known.
         searching: whether a sweeper searches by the metric.
         together: the stop of all runs, if the launcher starts several at the same time.
+        begin: the number of the first new folder, of a search that continues an earlier one.
 
     Raises:
         SystemExit: the run was stopped by a signal, with its exit code.
@@ -43,7 +45,9 @@ def run_one_of_sweep(
     if here != origin:
         folder, config["runs"] = origin / folder, str(origin / config["runs"])
     named = folder_of_command(config)
-    path = named or (folder / name if inside else unfinished(config, overrides) or new_path(config))
+    found = run_with(folder, overrides) if begin else None if inside else unfinished(config, overrides)
+    name = str(number + begin) if begin else name
+    path = named or found or (folder / name if inside else new_path(config))
     if config["resume"] == "auto" and is_finished(path, overrides):
         print(f"{path} is finished", flush=True)
         code = 0

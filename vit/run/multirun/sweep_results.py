@@ -7,7 +7,7 @@ import math
 import pathlib
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 from vit.run.config.overrides import parse
@@ -38,7 +38,9 @@ class SweptRun:
 
 
 @contextlib.contextmanager
-def gathered(folder: pathlib.Path, improved: str | None = None, further: str = "") -> Iterator[list[int]]:
+def gathered(
+    folder: pathlib.Path, improved: str | None = None, further: str = "", earlier: Sequence[dict] = ()
+) -> Iterator[list[int]]:
     """Context manager: at its end the records of the runs are collected in `sweep.json`, and their table is printed.
     Yields a list that then has their exit codes. A run that fails and ends a search is printed as an error, with exit
     code 1 if the run itself has none.
@@ -46,6 +48,7 @@ def gathered(folder: pathlib.Path, improved: str | None = None, further: str = "
     Args:
         improved: the metric that a search improved.
         further: how a search goes on after such a run.
+        earlier: records of runs in this folder that a search continues.
     """
     remove_records(folder)
     codes: list[int] = []
@@ -55,7 +58,7 @@ def gathered(folder: pathlib.Path, improved: str | None = None, further: str = "
     except FailedRun as error:
         failure = error
     finally:  # also after a stop signal, and for a sweeper without any result
-        codes += gather(folder, improved)
+        codes += gather(folder, improved, earlier)
     if failure is not None:
         print(f"error: {failure}, which ended the search{further}", file=sys.stderr)
         codes += [] if any(codes) else [1]
@@ -79,18 +82,21 @@ def records_in(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(folder.glob(RECORD.format("*")), key=lambda file: int(file.stem.rpartition("_")[2]))
 
 
-def gather(folder: pathlib.Path, improved: str | None = None) -> list[int]:
+def gather(folder: pathlib.Path, improved: str | None = None, earlier: Sequence[dict] = ()) -> list[int]:
     """Collect the records of the runs in `sweep.json`, print their table, and return their exit codes. Without a record
     nothing is written.
 
     Args:
         improved: the metric that a search improved.
+        earlier: records of runs in this folder that a search continues.
     """
     records = [json.loads(file.read_text(encoding="utf-8")) for file in records_in(folder)]
     if not records:
         return []
-    varied = settings_of([record["overrides"] for record in records])
-    conclude([run for record, settings in zip(records, varied, strict=True) for run in swept_runs(record, settings)],
+    again = {record["folder"] for record in records}
+    shown = [*(record for record in earlier if record["folder"] not in again), *records]
+    varied = settings_of([record["overrides"] for record in shown])
+    conclude([run for record, settings in zip(shown, varied, strict=True) for run in swept_runs(record, settings)],
              folder, improved)
     remove_records(folder)
     return [record["exit_code"] for record in records]

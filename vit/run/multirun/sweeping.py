@@ -12,6 +12,7 @@ from vit.run.config.composing import MODE, ConfigError, compose, prepare_overrid
 from vit.run.config.groups import with_names_of_globs
 from vit.run.config.hydra_interface import CONFIG_ERRORS, PRIMARY, SEARCH_PATH, compose_with, explained
 from vit.run.config.overrides import override_text, parse, sweep
+from vit.run.multirun.continued_search import earlier_records, next_number
 from vit.run.multirun.run_of_sweep import run_one_of_sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
 from vit.run.multirun.stopping_together import StopTogether, starts_processes
@@ -50,14 +51,30 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     total = len(jobs) if len(jobs) > 1 and not searching else None
     together = StopTogether(folder.absolute()) if starts_processes(hydra.launcher) else None
 
+    continued = searching and inside and config["resume"] == "auto" and is_numbered(hydra)
+    begin, earlier = (next_number(folder), earlier_records(folder)) if continued else (0, [])
+
     def run_one(_: DictConfig) -> float:
-        return run_one_of_sweep(folder, inside, carried, total, searching, together)
+        return run_one_of_sweep(folder, inside, carried, total, searching, together, begin)
 
     improved = config["callbacks"]["monitor"] if searching else None
     further = FAILURES if "max_failure_rate" in hydra.sweeper else ""
-    with gathered(folder, improved, further) as codes, together.handled() if together else contextlib.nullcontext():
-        with_hydra(run_one, ["--multirun"], [*overrides_of_sweep(first.overrides, parsed), *settings], first.name)
+    stop = together.handled() if together else contextlib.nullcontext()
+    try:
+        with gathered(folder, improved, further, earlier) as codes, stop:
+            with_hydra(run_one, ["--multirun"], [*overrides_of_sweep(first.overrides, parsed), *settings], first.name)
+    except SystemExit:  # by a stop signal
+        print(how_to_continue(folder, inside), flush=True)
+        raise
     return max(codes)
+
+
+def how_to_continue(folder: pathlib.Path, inside: bool) -> str:
+    """What the user of a stopped sweep can do, beside resuming the run that was stopped alone."""
+    if inside:
+        return f"Continue the sweep: the same command with {override_for_shell(SWEEP_FOLDER, folder)} resume=auto"
+    return (f"Continue the sweep: the same command with resume=auto; finished runs are trained again, unless "
+            f"{SWEEP_FOLDER}=DIR names a folder from the start")
 
 
 def directions_of_search(hydra: DictConfig, parsed: list[Override], config: dict) -> list[str]:

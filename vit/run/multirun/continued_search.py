@@ -1,0 +1,38 @@
+"""A search that continues in the folder of an earlier one, whose runs have the numbers from 0 on.
+
+Its sweeper chooses other values than before, so that the runs of its own have further numbers.
+"""
+
+import pathlib
+
+
+def earlier_records(folder: pathlib.Path) -> list[dict]:
+    """The records of the finished runs in the folder, as `write_record` writes them."""
+    from vit.run.records.folder import RunFolder, read_metrics
+    from vit.run.records.reading import read_config
+
+    finished = (path for path in numbered(folder) if RunFolder(path, main=False).finished)
+    return [{"folder": str(path), "overrides": read_config(path)["overrides"], "exit_code": 0,
+             "metrics": read_metrics(path)} for path in finished]
+
+
+def next_number(folder: pathlib.Path) -> int:
+    """The lowest number above those of the runs in the folder."""
+    return max((int(path.name) + 1 for path in numbered(folder)), default=0)
+
+
+def run_with(folder: pathlib.Path, overrides: list[str]) -> pathlib.Path | None:
+    """The run in the folder that has these overrides, finished or stopped; None without one."""
+    from vit.run import resume  # loads torch
+    from vit.run.records.reading import read_config
+
+    same = resume.recorded(overrides)
+    return next((path for path in numbered(folder) if read_config(path, overrides)["overrides"] == same), None)
+
+
+def numbered(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The numbered folders that contain a run, in the order of their numbers."""
+    from vit.run.records.folder import CONFIG
+
+    return sorted((file.parent for file in folder.glob(f"*/{CONFIG}") if file.parent.name.isdecimal()),
+                  key=lambda path: int(path.name))
