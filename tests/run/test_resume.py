@@ -19,6 +19,7 @@ from tests.run.conftest import SMALL, start, table, write_photos, write_question
 from vit.run.changes_on_resuming import adjusted
 from vit.run.config.composing import ConfigError
 from vit.run.records.reading import read_stored
+from vit.training import Interrupted
 
 DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64", "model.depth=1"]
 STEPS = 19  # in an epoch of DIGITS
@@ -332,3 +333,13 @@ def test_a_cache_that_is_lost_between_two_sessions_changes_no_bit(tmp_path, monk
     model = json.loads((resumed.path / "model" / "config.json").read_text())
     recorded = {"resampling": "torch", "cache": "disk", "cache_side": "auto"}
     assert model["vit"]["extra"]["training_pixels"] == recorded
+
+
+def test_a_stop_signal_while_a_trained_run_is_tested(tmp_path, monkeypatch):
+    """Of a resumed run without steps to do: the signal was recorded as for the end of a step, which never came."""
+    vit.train([*SMALL, *DIGITS, "recipe.epochs=1", f"run_dir={tmp_path}"])
+    (tmp_path / "metrics.json").unlink()
+    monkeypatch.setattr("vit.run.finish.check_samples", lambda *arguments: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        vit.train([f"resume={tmp_path}"])
+    assert not (tmp_path / "metrics.json").exists()

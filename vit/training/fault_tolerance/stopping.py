@@ -88,6 +88,13 @@ class GracefulStop(Checkpoint):
         self.signals.deferred = False
         self._stop_if_requested(trainer, now=True)
 
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """The end of a resumed run that had no steps left, for which Lightning does not call `on_train_end`."""
+        if self.signals.deferred:
+            self.signals.deferred = False
+            if self.signals.requested:
+                raise Interrupted(self.signals.requested, agreed=False, rank=trainer.global_rank)
+
     def _stop_if_requested(self, trainer: pl.Trainer, now: bool = False) -> None:
         signum = self.signals.requested or 0
         if trainer.world_size > 1:
