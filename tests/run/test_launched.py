@@ -3,13 +3,16 @@
 import socket
 
 import pytest
+import yaml
 
 import vit
 from tests.run.conftest import QUICK, start, table
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.devices import Devices
 from vit.run.processes.launched import check_number, own_run
-from vit.run.processes.launcher import LAUNCHER, is_launched, run_ranks
+from vit.run.processes.launcher import LAUNCHER, RankError, is_launched, run_ranks
+from vit.run.records.folder import RunFolder
+from vit.run.training_run import explain_errors
 
 ONE_EPOCH = [*QUICK, "recipe.epochs=1", "calibrate=none", "trainer.accelerator=cpu"]
 TASK = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "vit", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2",
@@ -98,3 +101,16 @@ def test_two_machines_without_a_launcher_have_one_run_folder(tmp_path):
     assert len(table(folder / "metrics.csv")) == 1
 
 
+@pytest.mark.parametrize(("variables", "kind"), [(TASK, RankError), ({**TASK, LAUNCHER: "1"}, RuntimeError),
+                                                 ({}, RuntimeError)])
+def test_a_lost_connection_is_explained_where_no_launcher_of_this_project_does(tmp_path, monkeypatch, variables, kind):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    gloo = "[gloo/pair.cc:545] Read error [10.0.0.7]:1763: Connection reset by peer. This is typically caused by ..."
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**resolve(compose([])), "overrides": []}))
+    with (pytest.raises(kind) as caught,
+          explain_errors(resolve(compose([])), RunFolder(tmp_path, main=False), [])):
+        raise RuntimeError(gloo)
+    expected = (f"the connection to another rank broke ({gloo.partition('. ')[0]}); its own output says why it ended. "
+                f"Resume with:\n  python -m vit train resume={tmp_path}")
+    assert str(caught.value) == (expected if kind is RankError else gloo)

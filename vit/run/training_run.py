@@ -25,6 +25,7 @@ from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.launched import check_number, is_single, own_run
 from vit.run.processes.launcher import LAUNCHER, RankError, first_node, is_launched, run_ranks
+from vit.run.processes.rank import lost_peer
 from vit.run.records.folder import RunFolder, environment, read_metrics
 from vit.run.records.reading import read_config
 from vit.run.records.splits import DataRecord, read_record
@@ -179,6 +180,7 @@ def explain_errors(config: dict, folder: RunFolder, overrides: list[str]) -> Ite
         DataError: an image cannot be read.
         SystemLimitError: a limit of the system was reached.
         MemoryError: a batch does not fit into memory.
+        RankError: under torchrun or srun, the connection to another process broke.
     """
     try:
         yield
@@ -195,6 +197,9 @@ def explain_errors(config: dict, folder: RunFolder, overrides: list[str]) -> Ite
             raise SystemLimitError(reason) from error
         if isinstance(error, OSError):
             raise
+        if is_launched() and LAUNCHER not in os.environ and lost_peer(error):
+            raise RankError(f"the connection to another rank broke ({str(error).partition('. ')[0]}); its own output "
+                            f"says why it ended. {how_to_resume(folder, overrides)}") from error
         computed = batch_in_memory(read_config(folder.path) if folder.used else config)
         if reason := explain_out_of_memory(error, *computed):
             raise MemoryError(reason) from error
