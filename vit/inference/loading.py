@@ -92,5 +92,5 @@ def check_options(bundle: Bundle, ensemble: Sequence[str | PathLike[str]], fast:
     if prepack and PREDICTORS[kind] is not Predictor:
         raise ValueError(f"prepack=True is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")
     if ensemble and PREDICTORS[kind] is not Seq2SeqPredictor:
-        raise ValueError(f"ensemble= is for models that generate text, and {bundle.path} is of kind {kind}; leave it "
-                         "out")
+        raise ValueError(f"ensemble= is for models that generate text, and {bundle.path} is of kind {kind}; "
+                         "classifiers of images are combined by vit.bundle.save_ensemble")
