@@ -207,7 +207,7 @@ def test_empty_sides_are_listed(tmp_path):
         ({"train.jsonl": ['{"en": "a", "de": null}']}, {}, "line 1: de is empty, as in 1 of 1 line; add the text"),
         ({"train.jsonl": ['{"en": "a", "de": "b"}', r'{"en": "x\ud800", "de": "b"}']}, {}, "line 2: en has .ud800"),
         ({"train.jsonl": [r'{"en": "\udc80", "de": "b"}']}, {}, r"line 1: en has \\udc80, half of a character;"),
-        ({"train.jsonl": ['{"en": ' + "[" * 9999 + "]" * 9999 + "}"]}, {}, "train.jsonl line 1: is not valid JSON"),
+        ({"train.jsonl": ['{"en": ' + "[" * 200_000 + "]" * 200_000 + "}"]}, {}, "line 1: is not valid JSON"),
         ({"train.csv": ["en,de", "a,b", 'c,"d', "e,f"]}, {}, "train.csv line 3: .* not valid CSV .*; close every"),
         ({"train.csv": ["en,de", 'a,"b" c']}, {}, "train.csv line 2: .* double quotes inside a quoted cell"),
         ({"train.csv": ["en,de,en", "a,b,c"]}, {}, "train.csv: 2 columns of its header are named 'en'; give each"),
