@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -11,8 +12,21 @@ import vit
 from vit.data import Preprocessing
 from vit.report.figures.comparison import facts
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.multirun.compare import PLAN, compared_model, conclude, find_stopped, row
+from vit.run.config.overrides import parse
+from vit.run.multirun.compare import (
+    PLAN,
+    ComparisonError,
+    compared_model,
+    conclude,
+    find_stopped,
+    raise_failed,
+    read_plan,
+    row,
+    shared_metric,
+    train_all,
+)
 from vit.run.parts.networks import build_model
+from vit.training import Interrupted
 
 SHORT = ["recipe.epochs=1", "data.image_size=16", "trainer.accelerator=cpu"]
 
@@ -96,6 +110,72 @@ def test_the_table_has_the_metrics_of_all_runs(comparison, tmp_path):
     with open(tmp_path / "comparison.csv", newline="") as table:
         vit_row, cnn_row = csv.DictReader(table)
     assert vit_row["val/accuracy"] == "" and float(cnn_row["val/accuracy"]) > 0
+
+
+@pytest.fixture
+def three(tmp_path, monkeypatch):
+    """Starts a comparison of three runs that end with these exit codes; the names of those that were started."""
+    def start(codes, *overrides):
+        started = []
+
+        def train(own):
+            folder = Path(next(each for each in parse(own) if each.key_or_group in ("resume", "run_dir")).value())
+            started.append(folder.name)
+            if (code := codes[len(started) - 1]) == 0:
+                folder.mkdir()
+                (folder / "metrics.json").write_text("{}")
+            return code
+
+        monkeypatch.setattr("vit.run.multirun.compare.train_in_new_process", train)
+        given = list(overrides) or [f"run_dir={tmp_path / 'three'}"]
+        runs = {name: [f"seed={seed}"] for seed, name in enumerate("abc")}
+        return started, train_all({**resolve(compose(given)), "compare": runs}, given)
+
+    return start
+
+
+@pytest.mark.parametrize(("codes", "trained", "failed"), [([1], "a", "a"), ([0, 1, 0], "abc", "b")])
+def test_a_failed_run_ends_a_comparison_that_has_no_finished_run(three, codes, trained, failed):
+    started, (folder, _, done, wrong) = three(codes)
+    assert (started, wrong, done) == ([*trained], [*failed], [each for each in trained if each not in failed])
+    with pytest.raises(ComparisonError, match=f"^{failed} of the comparison failed.*resume={folder} continues it"):
+        raise_failed(folder, wrong)
+
+
+def test_a_stopped_comparison_is_resumed_by_the_printed_command(three, tmp_path, capsys):
+    with pytest.raises(Interrupted):
+        three([0, 143])
+    *_, command = capsys.readouterr().out.strip().splitlines()
+    assert command.endswith(f"train resume={tmp_path / 'three'}")
+    started, (folder, _, done, failed) = three([0, 0], f"resume={tmp_path / 'three'}")
+    assert (started, done, failed, folder) == (["b", "c"], ["a", "b", "c"], [], tmp_path / "three")
+
+
+def test_the_comparison_to_resume(tmp_path):
+    for name in ("1", "2", "3"):
+        (tmp_path / "runs/both" / name).mkdir(parents=True)
+        (tmp_path / "runs/both" / name / PLAN).write_text("overrides: [seed=1]\nruns: {a: [], b: []}\n")
+    (tmp_path / "runs/both/3/comparison.json").write_text("{}")  # is finished
+    config = {"resume": "auto", "run_dir": None, "runs": str(tmp_path / "runs"), "name": "both"}
+    assert find_stopped(config, ["seed=1"]) == tmp_path / "runs/both/2"
+    assert find_stopped(config, ["seed=2"]) is None and find_stopped({**config, "resume": None}, ["seed=1"]) is None
+    assert find_stopped({**config, "run_dir": str(tmp_path / "runs/both/1")}, []) == tmp_path / "runs/both/1"
+    assert find_stopped({**config, "run_dir": str(tmp_path)}, ["seed=1"]) is None
+    with pytest.raises(ConfigError, match=rf"resume={tmp_path}: no {PLAN} there"):
+        find_stopped({**config, "resume": str(tmp_path)}, ["seed=1"])
+    for text in ("overrides: [seed=1]\nruns: [a]\n", "overrides: seed=1\nruns: {a: []}\n", "runs: {a: [1]}\n"):
+        (tmp_path / PLAN).write_text(text)
+        with pytest.raises(ConfigError, match="is not the plan of a comparison"):
+            read_plan(tmp_path)
+
+
+def test_runs_are_compared_by_the_first_metric_that_all_have():
+    both = {"val/accuracy": 0.5, "test/accuracy": 0.5, "val/map": 0.5}
+    assert shared_metric([both, both]) == ("test", "accuracy")
+    assert shared_metric([both, {"val/accuracy": 0.0, "test/accuracy": None}]) == ("val", "accuracy")
+    assert shared_metric([both, {"val/map": 0.5}]) == ("val", "map")
+    with pytest.raises(ConfigError, match="cannot be compared: none of accuracy, map, exact_match"):
+        shared_metric([both, {"val/loss": 0.5}])
 
 
 def test_a_broken_plan_is_skipped_by_resume_auto(tmp_path, caplog):

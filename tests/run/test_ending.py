@@ -16,7 +16,7 @@ from vit.run.config.composing import ConfigError
 from vit.run.finish import find_ending, loss_note
 from vit.run.multirun.sweep_results import SweptRun, settings_of, summary
 from vit.run.parts.trainer import max_time
-from vit.run.records.metrics_table import counted_from_one
+from vit.run.records.metrics_table import MetricsTable, counted_from_one
 from vit.training import Patience
 
 FAST = ["data=folder", *SMALL, "precision=32-true", "logger=csv", "report=false", "trainer.accelerator=cpu"]
@@ -101,6 +101,19 @@ def test_runs_from_before_counted_epochs_from_0():
     start = [{"epoch": "0", "step": "0"}, {"epoch": "1", "step": "3"}]  # validated before training
     assert counted_from_one(start) == start
     assert best_epoch({"best_epoch": 4}) == 5 and best_epoch({"best_epoch": 5, "ended": "epochs"}) == 5
+
+
+def test_the_table_of_a_run_from_before_is_continued_up_to_its_checkpoint(tmp_path):
+    file = tmp_path / "metrics.csv"
+    file.write_text("epoch,step,val/loss\n0,3,0.5\n1,6,0.25\n2,9,0.125\n")
+    table = MetricsTable(file, done=6)
+    table.on_train_start(None, None)
+    assert [(row["epoch"], row["val/loss"]) for row in table.rows] == [(1, "0.5"), (2, "0.25")]
+    table.on_train_start(None, None)
+    assert len(table.rows) == 2
+    new = MetricsTable(file)
+    new.on_train_start(None, None)
+    assert new.rows == []
 
 
 def test_a_sweep_ends_in_a_table_of_means(small, tmp_path, monkeypatch, capfd):

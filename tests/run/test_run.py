@@ -131,6 +131,10 @@ def test_a_finished_run_that_is_stopped_in_its_report_is_not_to_be_resumed(digit
     assert "vit report" in how_to_resume(RunFolder(digits_run.path, main=False))
 
 
+def test_a_run_that_is_stopped_before_it_is_recorded_is_not_to_be_resumed(tmp_path):
+    assert how_to_resume(RunFolder(tmp_path, main=False)) == "Training had not started, nothing was saved."
+
+
 def test_the_config_is_resolved_and_plain(digits_run):
     text = (digits_run.path / "config.yaml").read_text()
     config = yaml.safe_load(text)

@@ -2,6 +2,7 @@
 
 import io
 import os
+from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
@@ -251,6 +252,21 @@ def test_a_resumed_run_has_its_own_patience_and_the_epochs_that_were_waited():
     stopped.wait_count, stopped.best_score = 1, torch.tensor(0.5)
     resumed.load_state_dict(stopped.state_dict())
     assert (resumed.patience, resumed.wait_count, float(resumed.best_score)) == (5, 1, 0.5)
+
+
+def test_patience_counts_from_the_model_before_the_first_step():
+    stopping = Patience("val/accuracy", mode="max", patience=2)
+    for steps, expected in ((2, -float("inf")), (float("inf"), 0.75)):  # of the validation before the first step
+        run = SimpleNamespace(num_sanity_val_steps=steps, callback_metrics={"val/accuracy": torch.tensor([0.75])})
+        stopping.on_sanity_check_end(run, None)
+        assert float(stopping.best_score) == expected
+    run.callback_metrics["val/accuracy"].fill_(0.5)
+    assert float(stopping.best_score) == 0.75
+    assert not stopping._evaluate_stopping_criteria(torch.tensor(0.5))[0] and stopping.wait_count == 1
+
+
+def test_without_a_monitored_metric_the_last_weights_are_used(tmp_path):
+    assert Checkpoints(tmp_path).final_weights() == (tmp_path / "last.ckpt", None, None)
 
 
 def test_precision_is_decided_by_flags_and_rejected_by_a_measurement(monkeypatch, caplog):

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 from tests.training.tiny_run import Data, Task, outcome, trainer
-from vit.training import Checkpoints, Interrupted, newest_valid, trained_weights
+from vit.training import AverageEpochs, AverageWeights, Checkpoints, Interrupted, newest_valid, trained_weights
 from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 
 EPOCHS, BATCHES = 3, 6
@@ -81,6 +81,44 @@ def test_stopped_in_any_validation_batch(tmp_path, whole, batch):
     assert stopped.code == 130
     assert [x for x in first + second if x[0] == "train"] == [x for x in lines if x[0] == "train"]
     assert {x for x in first + second if x[0] == "val"} == {x for x in lines if x[0] == "val"}
+
+
+class Weights(pl.Callback):
+    """The weights at the end of each epoch, and those that validation sees."""
+
+    def __init__(self):
+        self.raw, self.validated = [], []
+
+    def on_validation_batch_start(self, trainer, module, batch, batch_idx):
+        if batch_idx == 0:
+            self.validated.append(module.model.head.weight.detach().clone())
+
+    def on_train_epoch_end(self, trainer, module):
+        self.raw.append(module.model.head.weight.detach().clone())
+
+
+def fit_averaging_epochs(folder, *callbacks, resume=None):
+    run, task = trainer(folder, callbacks, epochs=EPOCHS), Task()
+    run.callbacks = [AverageEpochs(2) if isinstance(each, AverageWeights) else each for each in run.callbacks]
+    run.fit(task, datamodule=Data(), ckpt_path=resume)
+    return run, task
+
+
+def test_validation_and_checkpoints_have_the_mean_of_the_last_epochs(tmp_path):
+    seen = Weights()
+    fit_averaging_epochs(tmp_path, seen)
+    means = [torch.stack(seen.raw[max(0, epoch - 1) : epoch + 1]).mean(0) for epoch in range(EPOCHS)]
+    torch.testing.assert_close(seen.validated, means)
+    torch.testing.assert_close(trained_weights(tmp_path / "last.ckpt")["head.weight"], means[-1])
+
+
+@pytest.mark.parametrize(("batch", "where"), [(BATCHES + 2, "train"), (2 * BATCHES + 1, "train"), (4, "val")])
+def test_the_mean_of_epochs_is_that_of_a_run_without_the_stop(tmp_path, batch, where):
+    run, task = fit_averaging_epochs(tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        fit_averaging_epochs(tmp_path / "stopped", StopAt(batch, where))
+    other, resumed = fit_averaging_epochs(tmp_path / "stopped", resume=newest_valid(tmp_path / "stopped")[0])
+    assert all(torch.equal(a, b) for a, b in zip(outcome(task, run), outcome(resumed, other), strict=True))
 
 
 def test_an_epoch_that_was_ended_early_counts_as_done(tmp_path):
