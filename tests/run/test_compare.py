@@ -119,10 +119,12 @@ def three(tmp_path, monkeypatch):
         started = []
 
         def train(own):
-            folder = Path(next(each for each in parse(own) if each.key_or_group in ("resume", "run_dir")).value())
-            started.append(folder.name)
-            if (code := codes[len(started) - 1]) == 0:
-                folder.mkdir()
+            override = next(each for each in parse(own) if each.key_or_group in ("resume", "run_dir"))
+            folder, code = Path(override.value()), codes[len(started)]
+            started.append(f"resume {folder.name}" if override.key_or_group == "resume" else folder.name)
+            folder.mkdir(exist_ok=True)
+            (folder / "config.yaml").touch()
+            if code == 0:
                 (folder / "metrics.json").write_text("{}")
             return code
 
@@ -148,7 +150,7 @@ def test_a_stopped_comparison_is_resumed_by_the_printed_command(three, tmp_path,
     *_, command = capsys.readouterr().out.strip().splitlines()
     assert command.endswith(f"train resume={tmp_path / 'three'}")
     started, (folder, _, done, failed) = three([0, 0], f"resume={tmp_path / 'three'}")
-    assert (started, done, failed, folder) == (["b", "c"], ["a", "b", "c"], [], tmp_path / "three")
+    assert (started, done, failed, folder) == (["resume b", "c"], ["a", "b", "c"], [], tmp_path / "three")
 
 
 def test_the_comparison_to_resume(tmp_path):
@@ -174,6 +176,7 @@ def test_runs_are_compared_by_the_first_metric_that_all_have():
     assert shared_metric([both, both]) == ("test", "accuracy")
     assert shared_metric([both, {"val/accuracy": 0.0, "test/accuracy": None}]) == ("val", "accuracy")
     assert shared_metric([both, {"val/map": 0.5}]) == ("val", "map")
+    assert shared_metric([{"val/exact_match": 0.5}]) == ("val", "exact_match")
     with pytest.raises(ConfigError, match="cannot be compared: none of accuracy, map, exact_match"):
         shared_metric([both, {"val/loss": 0.5}])
 

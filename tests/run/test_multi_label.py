@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet
@@ -26,6 +27,7 @@ from vit.evaluation.classification import RunOptions
 from vit.exchange.read import assigns_several_labels
 from vit.inference import forward
 from vit.run.config.composing import ConfigError
+from vit.run.jobs.multi_label import MIN_IMAGES, MultiLabelJob, shortened
 from vit.run.parts.data_source import build_source
 from vit.run.records.splits import read_record
 
@@ -156,6 +158,19 @@ def test_thresholds_are_the_best_of_validation(shapes_run, shapes, tmp_path):
     for c, threshold in enumerate(predictor.bundle.thresholds):
         every = [f1_score(truth[:, c], p[:, c] >= t, zero_division=0) for t in [0, *p[:, c], 1]]
         assert f1_score(truth[:, c], p[:, c] >= threshold) == max(every)
+
+
+def test_labels_on_too_few_validation_images_are_named(caplog, monkeypatch):
+    monkeypatch.setattr("vit.run.jobs.multi_label.log.propagate", True)
+    counts = (0, 1, MIN_IMAGES - 1, MIN_IMAGES, 9)
+    truth = torch.tensor([[row < count for count in counts] for row in range(10)])
+    outputs = SimpleNamespace(truth=truth, probabilities=truth * 0.5 + 0.2)
+    found = MultiLabelJob.thresholds(SimpleNamespace(source=SimpleNamespace(classes=list("abcde"))), outputs)
+    assert found[0] == 0.5 and all(0.2 < threshold <= 0.7 for threshold in found[1:])
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["no validation image has 'a': threshold one half",
+                        "fewer than 5 validation images have 'b', 'c': a threshold from so few is unreliable"]
+    assert shortened(list("abcdef")) == "'a', 'b', 'c', 'd', 'e' and 1 more" and shortened(["a"]) == "'a'"
 
 
 def test_evaluate_gives_the_numbers_again_to_the_last_digit(shapes_run, tmp_path, monkeypatch, capsys):

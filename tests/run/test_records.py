@@ -15,7 +15,7 @@ from vit.__main__ import main
 from vit.data import DataError
 from vit.run.config.composing import ConfigError
 from vit.run.records.reading import stored_config
-from vit.run.records.splits import read_record, write_record
+from vit.run.records.splits import DataRecord, read_record, write_record
 
 QUICK = ["precision=32-true", "logger=csv", "report=false", "calibrate=none", "recipe.epochs=3", "recipe.batch_size=16",
          "data.audit_seconds=1", *SMALL]
@@ -174,6 +174,27 @@ def test_runs_of_older_versions_keep_their_splits(grown, finished, tmp_path):
         (run / "splits" / f"{key}.tsv").write_text("".join(f"{name}\t{label}\n" for name, label in rows))
     found = evaluated(run, tmp_path, f"data.root={root}")
     assert found["images"] == 5
+
+
+def test_a_run_without_a_record_of_its_splits_has_those_of_its_data(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("vit.run.records.splits.log.propagate", True)
+    source = object()
+    assert DataRecord(tmp_path, {}, [], {}, {}).apply(source) is source
+    assert f"{tmp_path} has no record of its splits" in caplog.text
+
+
+def test_the_location_of_the_data_is_that_without_links(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "photos")
+    data = {"_target_": "folder", "root": str(tmp_path / "photos")}
+    record = DataRecord(tmp_path, data, [], {}, {})
+    for root in ("photos", "link", "photos/../link"):
+        assert record.is_at({**data, "root": str(tmp_path / root)})
+    monkeypatch.chdir(tmp_path)
+    assert record.is_at({**data, "root": "link"})
+    for other in ({"root": str(tmp_path)}, {"_target_": "table"}, {"path": "photos"}, {"repo": "a/b"}):
+        assert not record.is_at({**data, **other})
 
 
 def test_names_of_any_characters_are_recorded(tmp_path):

@@ -18,7 +18,7 @@ from tests import commands
 from tests.run.conftest import SMALL, start, table, write_photos, write_questions
 from vit.run.changes_on_resuming import adjusted
 from vit.run.config.composing import ConfigError
-from vit.run.records.reading import read_stored
+from vit.run.records.reading import NODES, read_stored, unfinished
 from vit.training import Interrupted
 
 DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64", "model.depth=1"]
@@ -117,6 +117,24 @@ def test_resume_auto_finds_a_killed_run_by_its_overrides(tmp_path, whole, monkey
     assert_same(killed, whole)
     vit.train([*overrides, "recipe.epochs=1", "resume=auto"])
     assert "no run to resume" in capsys.readouterr().out
+
+
+def test_resume_auto_skips_a_run_without_a_readable_config_and_finished_ones(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("vit.run.records.reading.log.propagate", True)
+    stored = "".join(f"{node}: {{}}\n" for node in NODES[:-1])
+    files = {"1": "config.yaml", "2": "config.yaml", "3": "broken", "4": "metrics.json", "5": "no checkpoint"}
+    for name, what in files.items():
+        folder = tmp_path / "mine" / name
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "config.yaml").write_text("data: [" if what == "broken" else f"{stored}overrides: [seed={name}]\n")
+        if what == "metrics.json":
+            (folder / what).write_text("{}")
+        if what != "no checkpoint":
+            (folder / "checkpoints/last.ckpt").touch()
+    found = list(unfinished({"runs": str(tmp_path), "name": "mine"}))
+    assert found == [(tmp_path / "mine/2", ["seed=2"]), (tmp_path / "mine/1", ["seed=1"])]
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"resume=auto skips {tmp_path / 'mine/3'}: ")
 
 
 @pytest.mark.parametrize("batches", [10, STEPS * 3, STEPS * 3 + 1])

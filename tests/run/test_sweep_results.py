@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.run.conftest import table
 from vit.run.multirun.sweep_results import SweptRun, best_first, conclude, gather, summary, write_record
 
 
@@ -45,6 +46,11 @@ def test_the_table_has_rates_in_percent_and_losses_as_they_are(tmp_path, capsys)
     _, headings, _, first, second = lines[:5]
     assert headings == ["setting", "runs", "test", "accuracy"]
     assert first == ["lr=1", "2", "82.00", "±", "1.41", "%"] and second == ["lr=2", "1", "(1", "failed)", "none"]
+    assert table(tmp_path / "sweep.csv") == [
+        {"run": "r0", "lr": "1", "seed": "0", "exit_code": "0", "val/accuracy": "0.9", "test/accuracy": "0.81"},
+        {"run": "r1", "lr": "1", "seed": "1", "exit_code": "0", "val/accuracy": "0.9", "test/accuracy": "0.83"},
+        {"run": "r2", "lr": "2", "seed": "0", "exit_code": "1", "val/accuracy": "", "test/accuracy": ""},
+    ]
     losses = [SweptRun("a", {"lr": "1"}, 0, {"val/loss": 0.12345}), SweptRun("b", {"lr": "2"}, 0, {"val/loss": 0.1})]
     conclude(losses, tmp_path, "val/loss")
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("lr=")]

@@ -260,6 +260,7 @@ def test_patience_counts_from_the_model_before_the_first_step():
         run = SimpleNamespace(num_sanity_val_steps=steps, callback_metrics={"val/accuracy": torch.tensor([0.75])})
         stopping.on_sanity_check_end(run, None)
         assert float(stopping.best_score) == expected
+    Patience("train/loss").on_sanity_check_end(run, None)  # not known yet
     run.callback_metrics["val/accuracy"].fill_(0.5)
     assert float(stopping.best_score) == 0.75
     assert not stopping._evaluate_stopping_criteria(torch.tensor(0.5))[0] and stopping.wait_count == 1
