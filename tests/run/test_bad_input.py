@@ -108,6 +108,8 @@ def test_model_that_does_not_fit_the_pixels(refused):
     (["data=digit_strips", "task=text_classification"], ["data=digit_strips has pairs", "needs labelled texts",
                                                          "task=seq2seq"]),
     (["data=spelled_numbers", "task=classification", "recipe=scratch", "model=tiny"], ["needs images", "task=seq2seq"]),
+    (["data=text_table", "recipe.batch_size=auto"], ["recipe.batch_size=auto is for images", "trains on texts"]),
+    (["data=text_table", "recipe.ema=auto"], ["recipe.ema=auto is for images", "trains on texts"]),
 ])
 def test_a_part_of_the_config_that_does_not_fit_the_task(refused, overrides, texts):
     refused([*overrides, *QUICK], 2, *texts)

@@ -5,12 +5,13 @@ import json
 import logging
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 import vit
 from tests.run.conftest import SMALL, write_photos
-from vit.bundle import load_bundle
+from vit.bundle import MEMBER_PATHS, load_bundle
 from vit.cli import main
 from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import cross_validate
@@ -147,6 +148,17 @@ def test_a_model_without_its_run_is_a_warning_where_the_splits_differ(data, firs
     assert "its run is missing, and it was trained on photos with other splits" in (other.path / "log.txt").read_text()
     same = vit.train([*start, f"run_dir={tmp_path / 'same'}"])
     assert "its run is missing" not in (same.path / "log.txt").read_text()
+
+
+def test_an_ensemble_without_the_runs_of_its_members_is_a_warning(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("vit"), "handlers", [caplog.handler])
+    origin = Origin(tmp_path, {MEMBER_PATHS: [str(tmp_path / "missing")]}, "ensemble")
+    source, config = SimpleNamespace(name="photos", splits={}), {"data": {}}
+    assert check_leakage("init_from", origin, source, config) == ({}, [])
+    assert f"init_from={tmp_path}: the runs of its members are missing, so val and test of photos" in caplog.text
+    caplog.clear()
+    assert check_leakage("init_from", origin._replace(path=tmp_path / "hub"), source, config) == ({}, [])
+    assert not caplog.records  # a name instead of a path
 
 
 def test_a_teacher_of_another_split_is_an_error(data, first, tmp_path):

@@ -1,9 +1,12 @@
 """What a run folder must contain for a run to start in it or to resume from it."""
 
+import datetime
 import json
 import logging
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ from filelock import FileLock
 from tests.faults.resume import DIGITS, run
 from vit.run import main
 from vit.run.config.composing import ConfigError
-from vit.run.records.folder import RunFolder
+from vit.run.records.folder import RunFolder, new_path
 from vit.run.records.reading import read_config
 from vit.run.resume import find_resumable
 
@@ -33,6 +36,30 @@ def folder(stopped, tmp_path):
     import shutil
 
     return shutil.copytree(stopped, tmp_path / "run")
+
+
+def test_runs_that_start_in_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=lambda: datetime.datetime(2026, 1, 2, 3, 4, 5, 678))
+    monkeypatch.setattr("vit.run.records.folder.datetime", SimpleNamespace(datetime=clock))
+    config = {"run_dir": None, "runs": str(tmp_path), "name": "mine"}
+    assert new_path(config, make=False) == tmp_path / "mine/2026-01-02_03-04-05" and not any(tmp_path.iterdir())
+    names = ["2026-01-02_03-04-05", "2026-01-02_03-04-05_2", "2026-01-02_03-04-05_3"]
+    assert [new_path(config).name for _ in range(3)] == names
+    assert [new_path(config, suffix="_sweep").name for _ in range(2)] == [f"{name}_sweep" for name in names[:2]]
+    assert new_path({**config, "run_dir": "here"}) == Path("here")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=rf"runs={tmp_path / 'file'}: cannot write there \(Not a directory\)"):
+        new_path({**config, "runs": str(tmp_path / "file")})
+
+
+@pytest.mark.parametrize(("content", "ended"), [
+    ('{"ended": "max_time"}', True), ('{"ended": "epochs"}', False), ("{}", False), ("[]", False), ("{", False),
+    (None, False)])
+def test_a_run_that_its_time_limit_ended_is_known_by_its_metrics(tmp_path, content, ended):
+    if content is not None:
+        (tmp_path / "metrics.json").write_text(content)
+    folder = RunFolder(tmp_path, main=False)
+    assert folder.out_of_time == ended and folder.finished == (content is not None)
 
 
 def test_a_run_that_does_not_start_names_no_folder(tmp_path, capsys):
