@@ -17,7 +17,7 @@ from tests.faults.file_faults import FileFaults
 from tests.forking import forks
 from vit.files.atomic import CheckpointError, link_atomically, remove_stale_files, temporary_path
 from vit.files.checkpoints import newest_valid, verify
-from vit.training.checkpointing.checkpoint import settle
+from vit.training.checkpointing.checkpoint import saved_step, settle
 from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 
 
@@ -181,6 +181,18 @@ def test_an_older_or_saved_again_file_under_the_name_is_detected(tmp_path):
     assert verify(last) is None
     torch.save(torch.load(last, weights_only=True) | {"step": 4}, last)
     assert "not the file that this run saved" in verify(last)
+
+
+def test_the_checkpoint_before_the_last_is_identified_too(tmp_path):
+    last, previous = tmp_path / "last.ckpt", tmp_path / "previous.ckpt"
+    for step in (1, 2, 3):
+        AtomicCheckpointIO().save_checkpoint({**content(step), "global_step": step, "is_best": step == 1}, last)
+    assert [saved_step(tmp_path, f"{name}.ckpt") for name in ("last", "previous", "best")] == [3, 2, 1]
+    torch.save(torch.load(previous, weights_only=True) | {"step": 4}, previous)
+    assert "not the file that this run saved" in verify(previous)
+    last.write_bytes(b"half")
+    settle(tmp_path)
+    assert [saved_step(tmp_path, f"{name}.ckpt") for name in ("last", "previous", "best")] == [None, None, 1]
 
 
 def test_a_damaged_last_file_is_moved_aside_before_the_next_save(tmp_path):
