@@ -22,7 +22,8 @@ from vit.data.splits.recorded import read_rows
 from vit.evaluation.labelling.feature_folds import FOLDS, REPEATS, held_out_by_features
 from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
-from vit.run.config.composing import compose, resolve
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.multirun.label_audit import audit_labels
 from vit.run.parts.data_source import build_source
 
 cleanlab_filter = pytest.importorskip("cleanlab.filter")
@@ -227,6 +228,16 @@ def test_a_second_cross_validation_tests_on_but_does_not_train_on_suspicious_sam
         assert not listed & {*splits["train"].names, *splits["val"].names}
         tested += splits["test"].names
     assert len(tested) == 40 and listed <= set(tested)
+
+
+def test_an_edited_file_of_corrections_is_kept_and_found_before_predictions(tmp_path):
+    with pytest.raises(ConfigError, match="neither a run nor a finished cross-validation"):
+        audit_labels(tmp_path, tmp_path / "a.csv")
+    for file, chosen in ((tmp_path / "label_errors.csv", None), (tmp_path / "a.csv", tmp_path / "a.csv")):
+        file.write_text("edited")
+        with pytest.raises(DataError, match=f"{file} exists and may have been edited"):
+            audit_labels(tmp_path, chosen)
+        assert file.read_text() == "edited"
 
 
 def test_options_that_do_not_belong_together(tmp_path, capsys):

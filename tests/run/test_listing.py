@@ -79,8 +79,12 @@ def test_the_time_of_a_run_is_that_of_its_training_or_since_its_start(folder, fi
     log = folder / "digits" / "stopped" / "log.txt"
     log.write_text("2026-01-02 03:04:05,678 INFO run folder: x\n2026-01-02 03:04:06,000 INFO y\n")
     os.utime(log, (0, datetime.fromisoformat("2026-01-02 03:05:05").timestamp()))
-    (folder / "digits" / "early" / "log.txt").unlink()
+    for name in ("early", "failed"):
+        (folder / "digits" / name / "log.txt").unlink()
+    os.utime(folder / "digits" / "failed", (0, datetime.fromisoformat("2026-01-03 03:05:05").timestamp()))
     runs = by_name(folder)
+    assert "early" not in runs  # neither a config nor a log
+    assert (runs["failed"].started, runs["failed"].state) == ("2026-01-03 03:05:05", "stopped")
     assert runs["finished"].seconds == seconds and runs["stopped"].seconds == 60
     assert runs["stopped"].started == "2026-01-02 03:04:05"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", runs["cut"].started)
