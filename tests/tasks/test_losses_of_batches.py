@@ -1,0 +1,95 @@
+"""The loss of a batch over the number of samples or tokens of the whole step, and the validation of texts."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from vit.data import Preprocessing
+from vit.data.images.masked_patches import EVALUATION, patch_noise
+from vit.generation import Generation
+from vit.models import create_model, model_from_config
+from vit.tasks import Classification, CrossEntropy, MaskedImages, Seq2Seq, TextClassification, TextLoss, ValidationTexts
+
+PIXELS = Preprocessing((8, 12), mean=(0.5,) * 3, std=(0.25,) * 3)
+IMAGES = torch.randint(0, 256, (6, 3, 8, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.tensor([0, 1, 2, 3, 4, 0])
+STEP = 16  # samples of the step, of which the batch is a part
+
+
+def test_of_images():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 12, 5))
+    task = Classification(model, PIXELS, 5, CrossEntropy(), None)
+    expected = F.cross_entropy(model((IMAGES / 255 - 0.5) / 0.25), LABELS, reduction="sum") / STEP
+    loss = task.training_loss({"image": IMAGES, "label": LABELS, "samples": STEP}, 0, 0)
+    torch.testing.assert_close(loss, expected)
+    assert torch.equal(task.inputs, PIXELS.normalize(IMAGES))
+
+
+def test_of_texts():
+    logits = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
+    task = TextClassification(lambda ids, mask, segment: logits[ids + mask + segment], 5, CrossEntropy(), None)
+    batch = {"source": torch.arange(6) - 3, "source_mask": torch.tensor(2), "segment": torch.tensor(1),
+             "label": LABELS, "samples": STEP}
+    expected = F.cross_entropy(logits, LABELS, reduction="sum") / STEP
+    torch.testing.assert_close(task.training_loss(batch, 0, 0), expected)
+
+
+def test_of_masked_images():
+    torch.manual_seed(0)
+    model = create_model("mae_tiny", image_size=(8, 12), patch_size=4, dim=16, depth=1, num_heads=2, decoder_dim=16,
+                         decoder_depth=1, decoder_num_heads=2).eval()
+    task = MaskedImages(model, PIXELS, None, seed=7)
+    index, epoch, weight = torch.arange(6) + 10, torch.full((6,), 3), torch.tensor([1.0, 1, 1, 1, 0, 0])
+    errors = {}
+    for seed, number in ((7, epoch), (EVALUATION, 0)):
+        pixels, masked = model(PIXELS.normalize(IMAGES), patch_noise(seed, number, index, 2 * 3))
+        difference = (pixels - model.targets(PIXELS.normalize(IMAGES))).square().mean(-1)
+        errors[seed] = torch.stack([row[hidden.bool()].mean() for row, hidden in zip(difference, masked, strict=True)])
+    loss = task.training_loss({"image": IMAGES, "index": index, "epoch": epoch, "samples": STEP}, 0, 0)
+    torch.testing.assert_close(loss, errors[7].sum() / STEP)
+    task.log = lambda *_, **__: None
+    task.validation_step({"image": IMAGES, "index": index, "weight": weight}, 0)
+    torch.testing.assert_close(task.val_loss.compute(), errors[EVALUATION][:4].mean())
+
+
+@pytest.fixture
+def translator():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 9, "max_len": 8, "dim": 16, "depth": 1, "decoder_depth": 1, "num_heads": 2}
+    model = model_from_config({"kind": "encoder_decoder", **sizes}).eval()
+    tokenizer = SimpleNamespace(pieces=[b""] * 5 + [b"a", b"b", b"c", b"d"])
+    task = Seq2Seq(model, tokenizer, None, ValidationTexts((), Generation(max_len=8), 0, 0),
+                   loss=TextLoss(label_smoothing=0.2))
+    task.log = lambda *_, **__: None
+    return task
+
+
+SOURCE = torch.tensor([[5, 6, 7, 2], [8, 5, 2, 0], [5, 5, 5, 2]])
+TARGET = torch.tensor([[1, 5, 6, 2], [1, 7, 2, 0], [1, 8, 8, 2]])  # with bos and eos; 0 is padding
+
+
+def test_of_pairs(translator):
+    batch = {"source": SOURCE, "source_mask": SOURCE != 0, "target": TARGET, "tokens": STEP}
+    logits = translator.model(SOURCE, TARGET[:, :-1], SOURCE != 0)
+    expected = F.cross_entropy(logits.flatten(0, 1), TARGET[:, 1:].flatten(), ignore_index=0, label_smoothing=0.2,
+                               reduction="sum") / STEP
+    torch.testing.assert_close(translator.training_loss(batch, 0, 0), expected)
+
+
+def test_validation_of_pairs_is_the_mean_over_the_tokens_of_the_real_rows(translator):
+    weight = torch.tensor([1.0, 1.0, 0.0])  # the last row only fills the batch
+    logits = translator.model(SOURCE, TARGET[:, :-1], SOURCE != 0)
+    target = TARGET.clone()
+    target[0, 1], target[2, 1:] = logits.argmax(-1)[0, 0], logits.argmax(-1)[2]
+    batch = {"source": SOURCE, "source_mask": SOURCE != 0, "target": TARGET, "weight": weight}
+    translator.forward = lambda _: logits  # of the first targets
+    translator.validation_step({**batch, "target": target}, 0)
+    real = (target[:2, 1:] != 0).flatten()
+    found, labels = logits[:2].flatten(0, 1)[real], target[:2, 1:].flatten()[real]
+    torch.testing.assert_close(translator.val_loss.compute(), F.cross_entropy(found, labels))
+    accuracy = (found.argmax(-1) == labels).float().mean()
+    assert 0 < accuracy < 1
+    torch.testing.assert_close(translator.val_accuracy.compute(), accuracy)
