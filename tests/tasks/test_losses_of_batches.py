@@ -1,4 +1,4 @@
-"""The loss of a batch over the number of samples or tokens of the whole step, and the validation of texts."""
+"""Losses of batches over the samples or tokens of the whole step, and those of validation, against torch's."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,17 @@ from vit.data import Preprocessing
 from vit.data.images.masked_patches import EVALUATION, patch_noise
 from vit.generation import Generation
 from vit.models import create_model, model_from_config
-from vit.tasks import Classification, CrossEntropy, MaskedImages, Seq2Seq, TextClassification, TextLoss, ValidationTexts
+from vit.tasks import (
+    Classification,
+    CrossEntropy,
+    MaskedImages,
+    MultiLabel,
+    MultiLabelLoss,
+    Seq2Seq,
+    TextClassification,
+    TextLoss,
+    ValidationTexts,
+)
 
 PIXELS = Preprocessing((8, 12), mean=(0.5,) * 3, std=(0.25,) * 3)
 IMAGES = torch.randint(0, 256, (6, 3, 8, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -30,11 +40,37 @@ def test_of_images():
 
 def test_of_texts():
     logits = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
-    task = TextClassification(lambda ids, mask, segment: logits[ids + mask + segment], 5, CrossEntropy(), None)
-    batch = {"source": torch.arange(6) - 3, "source_mask": torch.tensor(2), "segment": torch.tensor(1),
+    task = TextClassification(lambda ids, mask, segment: logits[(ids - segment) // mask], 5, CrossEntropy(), None)
+    batch = {"source": 2 * torch.arange(6) + 1, "source_mask": torch.tensor(2), "segment": torch.tensor(1),
              "label": LABELS, "samples": STEP}
     expected = F.cross_entropy(logits, LABELS, reduction="sum") / STEP
     torch.testing.assert_close(task.training_loss(batch, 0, 0), expected)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_validation_of_images_is_the_mean_over_the_real_images(several):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 12, 5))
+    kind, loss = (MultiLabel, MultiLabelLoss()) if several else (Classification, CrossEntropy())
+    task = kind(model, PIXELS, 5, loss, None)
+    task.log = task.log_dict = lambda *_, **__: None
+    labels = F.one_hot(LABELS, 5) + F.one_hot(LABELS.flip(0), 5) > 0 if several else LABELS
+    batch = {"image": IMAGES, "label": labels, "index": torch.tensor([4, 2, 9, 7, 0, 0]),
+             "weight": torch.tensor([1.0, 1, 1, 1, 0, 0])}  # two rows only fill the batch
+    for _ in range(2):  # each validation has a table of its own
+        task.val_loss.reset()
+        task.on_validation_start()
+        task.validation_step(batch, 0)
+    logits = model(PIXELS.normalize(IMAGES))[:4]
+    each = (F.binary_cross_entropy_with_logits(logits, labels[:4].float(), reduction="none").mean(1) if several
+            else F.cross_entropy(logits, labels[:4], reduction="none"))
+    torch.testing.assert_close(task.val_loss.compute(), each.mean())
+    index, scores = task.sample_scores("val/loss")
+    assert index.tolist() == [2, 4, 7, 9]
+    torch.testing.assert_close(scores, each[[1, 0, 3, 2]])
+    right = task.sample_scores("val/accuracy")
+    correct = None if several else (logits.argmax(1) == labels[:4])[[1, 0, 3, 2]].float()
+    assert right is None if several else torch.equal(right.score, correct)
+    assert task.sample_scores("train/loss") is None
 
 
 def test_of_masked_images():

@@ -32,6 +32,41 @@ class Linear(Task):
         return loss
 
 
+class Gradients(pl.Callback):
+    def __init__(self):
+        self.norms = []
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        self.norms.append(float(module.model[0].weight.grad.norm()))
+
+
+class Modes(nn.Module):
+    """Its input; records whether it is in training mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(self.training)
+        return x
+
+
+def test_a_filler_batch_changes_nothing(tmp_path):
+    quiet_lightning()
+    torch.manual_seed(0)
+    recipe = Optimization(lambda model: build_optimizer(model, lr=0.1),
+                          lambda optimizer, steps: build_schedule(optimizer, "constant", steps))
+    task, gradients, modes = Linear(nn.Sequential(nn.Linear(3, 1), Modes()), recipe), Gradients(), Modes()
+    task.losses, task.model[1] = {}, modes
+    batches = [{"x": torch.randn(2, 3), "samples": 2, **({"filler": True} if step == 1 else {})} for step in range(3)]
+    trainer = pl.Trainer(max_epochs=1, callbacks=[gradients], logger=False, accelerator="cpu",
+                         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+                         default_root_dir=tmp_path)
+    trainer.fit(task, torch.utils.data.DataLoader(batches, batch_size=None))
+    assert [norm > 0 for norm in gradients.norms] == [True, False, True] and modes.seen == [True, False, True]
+
+
 def test_loggers_receive_the_loss_of_the_step_that_they_name(tmp_path):
     quiet_lightning()
     torch.manual_seed(0)
