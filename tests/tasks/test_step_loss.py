@@ -1,5 +1,6 @@
 """The loss of single steps that loggers receive."""
 
+import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers.logger import DummyLogger
@@ -65,6 +66,22 @@ def test_a_filler_batch_changes_nothing(tmp_path):
                          default_root_dir=tmp_path)
     trainer.fit(task, torch.utils.data.DataLoader(batches, batch_size=None))
     assert [norm > 0 for norm in gradients.norms] == [True, False, True] and modes.seen == [True, False, True]
+
+
+@pytest.mark.parametrize("clip", [0.01, None])
+def test_a_step_is_at_most_the_maximum_norm_times_the_rate(tmp_path, clip):
+    quiet_lightning()
+    torch.manual_seed(0)
+    recipe = Optimization(lambda model: build_optimizer(model, "sgd", lr=0.5, weight_decay=0),
+                          lambda optimizer, steps: build_schedule(optimizer, "constant", steps), clip)
+    task = Linear(nn.Linear(3, 1), recipe)
+    task.losses, before = {}, [parameter.detach().clone() for parameter in task.parameters()]
+    trainer = pl.Trainer(max_steps=1, logger=False, accelerator="cpu", enable_checkpointing=False,
+                         enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path)
+    trainer.fit(task, torch.utils.data.DataLoader([{"x": torch.randn(2, 3), "samples": 2}], batch_size=None))
+    steps = [new.detach() - old for new, old in zip(task.parameters(), before, strict=True)]
+    moved = nn.utils.get_total_norm(steps)
+    assert moved > 0.05 if clip is None else float(moved) == pytest.approx(0.5 * clip, rel=1e-3)
 
 
 def test_loggers_receive_the_loss_of_the_step_that_they_name(tmp_path):
