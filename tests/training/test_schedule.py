@@ -2,7 +2,12 @@
 
 import pytest
 import torch
-from transformers import get_cosine_schedule_with_warmup, get_wsd_schedule
+from transformers import (
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+    get_inverse_sqrt_schedule,
+    get_wsd_schedule,
+)
 
 from vit.training.optimization.schedule import build_schedule, cosine, inverse_sqrt, noam, noam_peak, wsd
 
@@ -30,6 +35,15 @@ def test_cosine_equals_transformers(warmup):
     ours = build_schedule(optimizer(), "cosine", 40, warmup)
     theirs = get_cosine_schedule_with_warmup(optimizer(), warmup, 40)
     torch.testing.assert_close(rates(ours, 45)[:40], rates(theirs, 45)[:40], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(("name", "reference"), [
+    ("inverse_sqrt", get_inverse_sqrt_schedule), ("constant", get_constant_schedule_with_warmup)])
+@pytest.mark.parametrize("warmup", [1, 4])
+def test_schedules_without_an_end_equal_transformers(name, reference, warmup):
+    ours = build_schedule(optimizer(), name, 40, warmup)
+    theirs = reference(optimizer(), num_warmup_steps=warmup)
+    torch.testing.assert_close(rates(ours, 40), rates(theirs, 40))
 
 
 def test_wsd_equals_transformers_warmup_stable_decay():
@@ -82,6 +96,8 @@ def test_a_resumed_schedule_continues(tmp_path):
 def test_errors_name_the_numbers():
     with pytest.raises(ValueError, match="unknown schedule 'cosin'; nearest: cosine"):
         build_schedule(optimizer(), "cosin", 10)
+    with pytest.raises(ValueError, match="wsd schedule: 15 warm-up and 8 cool-down steps do not fit into 20"):
+        build_schedule(optimizer(), "wsd", 20, 15, cooldown_fraction=0.4)
     with pytest.raises(ValueError, match="30 warm-up and 0 cool-down steps do not fit into 20"):
         build_schedule(optimizer(), "cosine", 20, 30)
     with pytest.raises(ValueError, match="total_steps=0"):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from vit.training import ThroughputMeter
+from vit.training.checkpointing.resume_position import batches_per_epoch
 from vit.training.monitoring import memory, progress
 from vit.training.monitoring.memory import PeakMemory
 from vit.training.monitoring.progress import process_age, run_length
@@ -59,6 +60,11 @@ def test_a_resumed_run_continues_the_counts(meter):
     at(10, "on_train_batch_end", None, BATCH, 0)
     assert found.state_dict() == {"rows": 10, "seconds": 4.0, "waited": 1.0, "elapsed": 53.0}
     assert (found.rows_per_second, found.data_wait) == (2.5, 0.25)
+
+
+@pytest.mark.parametrize(("limit", "batches"), [(3, 3), (20, 10), (0.5, 5), (0.35, 3), (1.0, 10)])
+def test_an_epoch_has_a_number_or_a_fraction_of_the_batches(limit, batches):
+    assert batches_per_epoch(SimpleNamespace(limit_train_batches=limit), 10) == batches
 
 
 def test_the_age_of_a_process_is_in_seconds():
