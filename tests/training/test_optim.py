@@ -9,7 +9,7 @@ import torch
 from timm.optim import get_optimizer_info, list_optimizers, param_groups_layer_decay
 from torch import nn
 
-from vit.models import VisionTransformer, VisionTransformerConfig
+from vit.models import VisionTransformer, VisionTransformerConfig, model_from_config
 from vit.nn import MixedRotary
 from vit.training.optimization.gradient_clipping import clip_gradients
 from vit.training.optimization.layer_decay import layer_numbers
@@ -344,6 +344,29 @@ def test_clipping_equals_torchs(share):
     torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(b.parameters(), most))
     for p, q in zip(a.parameters(), b.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)
+
+
+def test_the_norm_is_that_of_the_parameters_with_a_gradient_in_float32():
+    one, frozen = nn.Parameter(torch.zeros(4096, dtype=torch.bfloat16)), nn.Parameter(torch.zeros(2))
+    one.grad = torch.ones_like(one)
+    norm = clip_gradients([one, frozen], 32.0)
+    assert norm.dtype == torch.float32 and norm == 64 and frozen.grad is None
+    assert torch.equal(one.grad, torch.full_like(one, 0.5))
+
+
+def test_vectors_of_any_name_do_not_decay():
+    model = nn.Linear(3, 2, bias=False)
+    model.mix = nn.Parameter(torch.ones(3))
+    decays = {len(group["params"][0].shape): group["weight_decay"] for group in parameter_groups(model, 0.1)}
+    assert decays == {1: 0.0, 2: 0.1}
+
+
+def test_a_decoder_has_the_full_rate():
+    sizes = {"vocab_size": 11, "max_len": 9, "dim": 16, "depth": 2, "decoder_depth": 3, "num_heads": 2}
+    layers = layer_numbers(model_from_config({"kind": "encoder_decoder", **sizes}))
+    of = {part: {number for name, number in layers.items() if name.startswith(part)}
+          for part in ("embed.", "encoder.blocks.0.", "encoder.blocks.1.", "decoder.")}
+    assert of == {"embed.": {0}, "encoder.blocks.0.": {1}, "encoder.blocks.1.": {2}, "decoder.": {3}}
 
 
 def test_scaled_lr():

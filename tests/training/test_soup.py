@@ -42,3 +42,4 @@ def test_other_architectures_are_an_error():
 def test_the_mean_keeps_the_type():
     half = [{"weight": torch.tensor([1.0, 2.0]).half()}, {"weight": torch.tensor([2.0, 2.0]).half()}]
     assert torch.equal(mean_state(half)["weight"], torch.tensor([1.5, 2.0]).half())
+    assert mean_state([{"count": torch.tensor(1)}, {"count": torch.tensor(5)}])["count"] == 1
