@@ -357,7 +357,7 @@ def test_packed_weights_predict_the_same(saved, precision, tta, monkeypatch):
     """All at once, one by one, and one by one with the weights packed for all calls."""
     pictures = [picture(seed) for seed in range(20)]
     with monkeypatch.context() as patch:
-        patch.setattr("vit.inference.fast.prepacked", lambda model, dtype: model)
+        patch.setattr("vit.inference.fast.inference_copy", lambda model, dtype: model)
         expected = probabilities(vit.load(saved, precision=precision), pictures, batch_size=8, tta=tta)
     predictor = vit.load(saved, precision=precision, prepack=True)
     single = torch.cat([probabilities(predictor, [each], tta=tta) for each in pictures])

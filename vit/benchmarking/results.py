@@ -13,7 +13,7 @@ OURS = "vit"
 FORMAT = 1  # version of the JSON
 CONVENTION = ("share of the matrix rate = model FLOPs per second / operations per second of a square matrix product in "
               "the same precision; model FLOPs are 2 x multiply-adds of the forward pass for inference and 6 x for a "
-              "training step, without recomputation")
+              "training step, without recomputation, with all tokens in the last block")
 Fact = float | int | str | None
 
 

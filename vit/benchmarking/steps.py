@@ -18,7 +18,7 @@ from vit.inference import autocast
 from vit.low_precision import DTYPES
 from vit.models import VisionTransformer, flops
 from vit.models.flops import count_flops
-from vit.nn.prepacked import prepacked
+from vit.models.inference_copy import inference_copy
 from vit.nn.transformer import set_autocast_residual
 from vit.training import build_optimizer, clip_gradients
 from vit.training.precision import BF16_RESIDUAL
@@ -146,7 +146,7 @@ def program(name: str, network: nn.Module, batch: tuple[Tensor, Tensor], case: C
         network.compile(dynamic=False, mode=mode)
     if case.benchmark == "inference":
         if name == OURS and not mode:
-            network = prepacked(network, DTYPES.get(precision))  # as `vit predict` computes
+            network = inference_copy(network, DTYPES.get(precision))  # as `vit predict` computes
         return partial(infer, network, images, precision)
     clip = clip_gradients if name == OURS else nn.utils.clip_grad_norm_
     return partial(train_step, network, build_optimizer(network, lr=1e-4), clip, images, labels, precision)

@@ -22,8 +22,8 @@ from vit.inference.conformal import content_draws, set_sizes
 from vit.inference.image_inputs import check_batch_size
 from vit.low_precision import DTYPES
 from vit.messages import check_several, number_of
+from vit.models.inference_copy import inference_copy
 from vit.nn.init import evaluating
-from vit.nn.prepacked import prepacked
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -176,7 +176,7 @@ def run_over_split(
     model = model.to(best_device(options.device))
     columns, unreadable = Columns(len(dataset)), []
     with evaluating(model):
-        network = prepacked(model, DTYPES.get(options.precision))
+        network = inference_copy(model, DTYPES.get(options.precision))
         for images, labels, rows in readable_batches(dataset, options.batch_size, unreadable):
             logits = forward(network, preprocessing, images, options.precision)
             columns.append(score(logits, labels, rows, partial(image_contents, images)))

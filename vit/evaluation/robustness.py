@@ -13,8 +13,8 @@ from vit.evaluation.classification import readable_batches
 from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
 from vit.low_precision import DTYPES
+from vit.models.inference_copy import inference_copy
 from vit.nn.init import evaluating
-from vit.nn.prepacked import prepacked
 from vit.packed_images import PackedImages
 
 SEED = 0
@@ -63,7 +63,7 @@ def accuracy_under_corruptions(
     right = dict.fromkeys(levels(severities), 0)
     model = model.to(best_device(device))
     with evaluating(model):
-        network = prepacked(model, DTYPES.get(precision))
+        network = inference_copy(model, DTYPES.get(precision))
         for level, images, labels in corrupted_batches(split, preprocessing, severities, batch_size):
             predicted = forward(network, preprocessing, images, precision).argmax(-1).cpu()
             right[level] += int((predicted == labels).sum())

@@ -1,5 +1,5 @@
 """Chooses by measurement the fastest precision and memory layout of a model with the predictions of float32; and the
-model that computes the images of a predictor: itself, or its copy with packed weights.
+model that computes the images of a predictor: itself, or its copy for inference.
 """
 
 import statistics
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vit.inference.int8 import Int8Layers, has_int8, quantizable, quantize_layers
 from vit.low_precision import DTYPES, is_slow
 from vit.messages import number_of
-from vit.nn.prepacked import prepacked
+from vit.models.inference_copy import inference_copy
 
 IMAGES = 64  # number of input images for which the predictions must be equal
 TIMED = 16  # images per timed batch
@@ -134,7 +134,7 @@ def timed(program: Callable[[], object], device: torch.device) -> float:
 
 
 class Networks:
-    """A model for the first images, and its copy with packed weights (`vit.nn.prepacked`) for all later ones.
+    """A model for the first images, and its copy for inference (`vit.models.inference_copy`) for all later ones.
 
     Args:
         at_once: the copy computes the first images too.
@@ -150,5 +150,5 @@ class Networks:
         if self.images < PACKING_PAYS:
             return self.model
         if mode not in self.copies:
-            self.copies[mode] = prepacked(self.model, DTYPES.get(mode.precision))
+            self.copies[mode] = inference_copy(self.model, DTYPES.get(mode.precision))
         return self.copies[mode]

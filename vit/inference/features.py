@@ -7,7 +7,7 @@ from vit.data import Preprocessing
 from vit.inference.images import autocast, without_preprocessing
 from vit.low_precision import DTYPES
 from vit.models import Classifier
-from vit.nn.prepacked import prepacked
+from vit.models.inference_copy import inference_copy
 from vit.packed_images import PackedImages
 
 TEXT_KINDS = ("text_classifier", "masked_text")
@@ -33,7 +33,7 @@ class Featurizer:
                              "classifiers of images or texts, masked autoencoders and masked language models")
         if preprocessing is None and self.kind not in TEXT_KINDS:
             raise without_preprocessing("the model")
-        self.model, self.preprocessing = prepacked(model.eval().to(device), DTYPES.get(precision)), preprocessing
+        self.model, self.preprocessing = inference_copy(model.eval().to(device), DTYPES.get(precision)), preprocessing
         self.device, self.precision = device, precision
 
     @torch.inference_mode()
@@ -47,7 +47,13 @@ class Featurizer:
         """source (B,N), source_mask (B,N), segment (B,N) -> float32 (B,D) on the CPU"""
         source, mask, segment = (batch[key].to(self.device) for key in ("source", "source_mask", "segment"))
         with autocast(self.device, self.precision):
-            return self.model.pool(self.model.encode(source, mask, segment), mask).float().cpu()
+            return self.model.pool(self.encode(source, mask, segment), mask).float().cpu()
+
+    def encode(self, *inputs: Tensor | None) -> Tensor:
+        """The tokens (B,N,D); of a classifier those that are pooled are enough."""
+        if isinstance(self.model, Classifier):
+            return self.model.encode(*inputs, first=self.model.first())
+        return self.model.encode(*inputs)
 
     def vectors(self, images: Tensor | PackedImages) -> Tensor:
         """normalized (B,C,H,W), or packed images -> (B,D)"""
@@ -55,7 +61,7 @@ class Featurizer:
             return self.model.forward_head(self.model.forward_features(images), pre_logits=True)
         if isinstance(images, PackedImages):
             return self.model.pool(*self.model.encode_packed(images))
-        x = self.model.encode(images)  # (B,N,D)
+        x = self.encode(images)  # (B,N,D)
         if isinstance(self.model, Classifier):
             return self.model.pool(x, None)
         config = self.model.config

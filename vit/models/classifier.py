@@ -35,15 +35,22 @@ class Classifier(nn.Module):
         encoder: (B,N,D) -> (B,N,D).
         pool: (B,N,D) -> (B,D).
         head: (B,D) -> (B,classes).
+
+    In training the last block computes only the tokens on which the logits depend, if these are the first ones;
+    `encode` and `features` compute all tokens.
+
+    Attributes:
+        pooled_only: whether it does so in evaluation too.
     """
 
     def __init__(self, embed: nn.Module, encoder: Encoder, pool: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.embed, self.encoder, self.pool, self.head = embed, encoder, pool, head
+        self.pooled_tokens, self.pooled_only = 1, False
 
     def forward(self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None) -> Tensor:
         """images (B,C,H,W), or ids (B,N) with a mask (B,N) and segments (B,N) -> logits (B,classes)"""
-        x = self.encode(source, mask, segment)  # (B,N,D)
+        x = self.encode(source, mask, segment, first=self.first())  # (B,N,D)
         return parts.apply_linear(self.head, self.pool(x, mask))
 
     def encode(
@@ -52,14 +59,21 @@ class Classifier(nn.Module):
         mask: Tensor | None = None,
         segment: Tensor | None = None,
         features: list[Tensor] | None = None,
+        first: int | None = None,
     ) -> Tensor:
         """images (B,C,H,W), or ids and segments (B,N) -> tokens (B,N,D)
 
         Args:
             features: a list to which the output (B,N,D) of each block is appended.
+            first: as in `Encoder.forward`.
         """
         x = self.embed(source) if segment is None else self.embed(source, segment=segment)
-        return self.encoder(x, mask, grid=self.scaled_grid(source), features=features)
+        return self.encoder(x, mask, grid=self.scaled_grid(source), features=features, first=first)
+
+    def first(self) -> int | None:
+        """Number of first tokens that a forward pass computes in the last block; None for all."""
+        pooled_only = (self.training or self.pooled_only) and type(self.pool) in (parts.ClassToken, parts.Pooler)
+        return self.pooled_tokens if pooled_only else None
 
     def scaled_grid(self, source: Tensor) -> tuple[int, int] | None:
         """The grid of images whose resolution differs from the model's; None for all other inputs."""
@@ -94,6 +108,7 @@ class VisionTransformer(Classifier):
         embed = build_embed(config, dist_token=config.dist_token)
         super().__init__(embed, build_encoder(config), build_pool(config), build_head(config))
         self.head_dist = build_head(config) if config.dist_token else None
+        self.pooled_tokens = 2 if config.dist_token else 1
         self.distilled_training = False
         self.config = config
         init_weights(self, config.init_std)
@@ -108,7 +123,7 @@ class VisionTransformer(Classifier):
             return self.packed_logits(source)
         if self.head_dist is None:
             return super().forward(source, mask, segment)
-        return self.distilled_logits(self.encode(source, mask, segment), mask)
+        return self.distilled_logits(self.encode(source, mask, segment, first=self.first()), mask)
 
     def packed_logits(self, images: PackedImages) -> Tensor | tuple[Tensor, Tensor]:
         """B images of different sizes -> logits (B,classes), with a distillation token as in `forward`"""

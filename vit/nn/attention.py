@@ -86,6 +86,7 @@ class Attention(nn.Module):
         causal: bool = False,
         rotary: Rotation | None = None,
         cache: KeyValues | None = None,
+        first: int | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D); S is N in self-attention.
 
@@ -96,6 +97,7 @@ class Attention(nn.Module):
             causal: a token attends to itself and the tokens before it; the last query is aligned with the last key.
             rotary: rotates queries and keys by position; from `vit.nn.Rotary`.
             cache: keys and values of the memory, or of the tokens before x, to which those of x are appended.
+            first: number of first tokens to compute, (B,first,D); all by default. Not for causal attention.
 
         Raises:
             ValueError: cross-attention without a memory, or a mask of another number of dimensions.
@@ -110,14 +112,17 @@ class Attention(nn.Module):
                 k, v = cache.append(k, v)  # (B,H,S,K), (B,H,S,V)
             if self.relative is not None:
                 mask = self.relative(mask, q.shape[2], k.shape[2]).to(q.dtype)  # (1 or B,H,N,S)
+        if self.recorder is not None:
+            pairs = mask.mask(q.device) if isinstance(mask, Packing) else mask
+            self.recorder.append(self.score.weights(q.detach(), k.detach(), pairs, causal))
+        if first is not None:
+            q = q[:, :, :first]
+            mask = mask if mask is None or mask.ndim == 2 else mask[..., :first, :]
         dropout = self.dropout if self.training else 0.0
         if isinstance(mask, Packing):
             heads = mask.attend(self.score, q, k, v, dropout)
         else:
             heads = self.score.attend(q, k, v, mask, causal, dropout)  # (B,H,N,V)
-        if self.recorder is not None:
-            mask = mask.mask(q.device) if isinstance(mask, Packing) else mask
-            self.recorder.append(self.score.weights(q.detach(), k.detach(), mask, causal))
         return apply_linear(self.proj, self.norm(heads.transpose(1, 2).flatten(2)))  # (B,N,H*V) -> (B,N,D)
 
     def project(self, x: Tensor, rotary: Rotation | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vit.nn.attention import Attention
 from vit.nn.cache import LayerCache
 from vit.nn.drop import Dropout, DropPath, LayerScale
+from vit.nn.local import Local
 from vit.nn.mixers import Mixer
 from vit.nn.norm import BatchNorm, LayerNorm, Norm, identity
 from vit.nn.packing import Packing
@@ -29,6 +30,9 @@ class Block(nn.Module):
         layer_scale: initial value of `LayerScale` on each branch; None for none.
         dropout: rate on the output of each branch.
         drop_path: stochastic depth rate of each branch.
+
+    Attributes:
+        can_compute_first: whether the output of the first tokens can be computed without that of the others.
     """
 
     def __init__(
@@ -57,6 +61,8 @@ class Block(nn.Module):
         drops = dropout or drop_path
         self.drop = nn.Sequential(Dropout(dropout), DropPath(drop_path)) if drops else None
         self.pre_norm = pre_norm
+        attends = isinstance(attn, Attention) and not isinstance(attn.score, Local)
+        self.can_compute_first = attends and not any(isinstance(part, BatchNorm) for part in self.modules())
 
     def forward(
         self,
@@ -67,15 +73,20 @@ class Block(nn.Module):
         causal: bool = False,
         rotary: Rotation | None = None,
         cache: LayerCache | None = None,
+        first: int | None = None,
     ) -> Tensor:
-        """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`; a cache replaces the memory"""
-        attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache)
+        """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`; a cache replaces the memory
+
+        Args:
+            first: number of first tokens to compute, (B,first,D), if `can_compute_first`; all by default.
+        """
+        attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache, first)
         if self.pre_norm:
-            x = x + self.drop_branch(self.ls1(attn(norm1(x))), mask)
+            x = add(x, self.drop_branch(self.ls1(attn(norm1(x))), mask))
             if cross_attn is not None:
                 x = x + self.drop_branch(self.cross_ls(cross_attn(cross_norm(x))), mask)
             return x + self.drop_branch(self.ls2(self.mlp(norm2(x))), mask)
-        x = norm1(x + self.drop_branch(self.ls1(attn(x)), mask))
+        x = norm1(add(x, self.drop_branch(self.ls1(attn(x)), mask)))
         if cross_attn is not None:
             x = cross_norm(x + self.drop_branch(self.cross_ls(cross_attn(x)), mask))
         return norm2(x + self.drop_branch(self.ls2(self.mlp(x)), mask))
@@ -88,12 +99,14 @@ class Block(nn.Module):
         causal: bool,
         rotary: Rotation | None,
         cache: LayerCache | None,
+        first: int | None,
     ) -> tuple[Branch, Branch | None, Branch, Branch | None, Branch | None]:
         """Self-attention, cross-attention and the norms `norm1`, `cross_norm` and `norm2` as functions (B,N,D) ->
         (B,N,D), with all other arguments bound; None for those that the block does not have.
         """
         self_cache, cross_cache = (None, None) if cache is None else (cache.self_attn, cache.cross_attn)
         attn = partial(self.attn, mask=mask, causal=causal, rotary=rotary, cache=self_cache)
+        attn = attn if first is None else partial(attn, first=first)
         cross_attn = self.cross_attn and partial(
             self.cross_attn, memory=memory, mask=memory_mask, cache=cross_cache)
         norms = self.norm1, self.cross_norm, self.norm2
@@ -126,10 +139,11 @@ class ResPostNormBlock(Block):
         causal: bool = False,
         rotary: Rotation | None = None,
         cache: LayerCache | None = None,
+        first: int | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D), as `Block`"""
-        attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache)
-        x = x + self.drop_branch(self.ls1(norm1(attn(x))), mask)
+        attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache, first)
+        x = add(x, self.drop_branch(self.ls1(norm1(attn(x))), mask))
         if cross_attn is not None:
             x = x + self.drop_branch(self.cross_ls(cross_norm(cross_attn(x))), mask)
         return x + self.drop_branch(self.ls2(norm2(self.mlp(x))), mask)
@@ -147,9 +161,10 @@ class NoResidualBlock(Block):
         causal: bool = False,
         rotary: Rotation | None = None,
         cache: LayerCache | None = None,
+        first: int | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D), as `Block`"""
-        attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache)
+        attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache, first)
         if self.pre_norm:
             x = self.drop_branch(self.ls1(attn(norm1(x))), mask)
             if cross_attn is not None:
@@ -184,10 +199,21 @@ class ParallelBlock(Block):
         causal: bool = False,
         rotary: Rotation | None = None,
         cache: LayerCache | None = None,
+        first: int | None = None,
     ) -> Tensor:
         """x (B,N,D) -> (B,N,D), as `Block` without a memory"""
-        attn, _, norm1, _, _ = self.bound(mask, memory, memory_mask, causal, rotary, cache)
+        attn, _, norm1, _, _ = self.bound(mask, memory, memory_mask, causal, rotary, cache, first)
         if not self.pre_norm:
-            return norm1(x + self.drop_branch(self.ls1(attn(x) + self.mlp(x)), mask))
+            return norm1(add(x, self.drop_branch(self.ls1(attn(x) + self.mlp(first_tokens(x, first))), mask)))
         y = norm1(x)
-        return x + self.drop_branch(self.ls1(attn(y) + self.mlp(y)), mask)
+        return add(x, self.drop_branch(self.ls1(attn(y) + self.mlp(first_tokens(y, first))), mask))
+
+
+def first_tokens(x: Tensor, first: int | None) -> Tensor:
+    """x (B,N,D) -> (B,first,D); all tokens by default"""
+    return x if first is None else x[:, :first]
+
+
+def add(x: Tensor, y: Tensor) -> Tensor:
+    """x (B,N,D) + y (B,N',D) -> (B,N',D): the residual connection of a branch that computes the first N' tokens"""
+    return x + y if x.shape[1] == y.shape[1] else x[:, : y.shape[1]] + y

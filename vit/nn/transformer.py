@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from vit.nn.block import Block
 from vit.nn.cache import Cache, KeyValues, LayerCache
 from vit.nn.drop import PatchDropout
-from vit.nn.norm import masked_norm
+from vit.nn.norm import BatchNorm, masked_norm
 from vit.nn.packing import Packing
 from vit.nn.rotary import MixedRotary, Rotary, Rotation
 
@@ -28,6 +28,7 @@ class Stack(nn.Module):
         self.norm = norm
         self.rotary = rotary
         self.checkpointing = self.autocast_residual = False
+        self.can_compute_first = self.blocks[-1].can_compute_first and not isinstance(norm, BatchNorm)
 
     def run(
         self,
@@ -35,6 +36,7 @@ class Stack(nn.Module):
         *others: Tensor | Packing | bool | None,
         rotary: Rotation | tuple[Rotation, ...] | None = None,
         features: list[Tensor] | None = None,
+        first: int | None = None,
     ) -> Tensor:
         """(B,N,D) -> (B,N,D) before the norm.
 
@@ -42,11 +44,14 @@ class Stack(nn.Module):
             others: mask, memory, memory mask and causal flag, passed to each block.
             rotary: rotary positions, shared by all blocks or one per block.
             features: a list to which the output of each block is appended.
+            first: number of first tokens that the last block computes, if it can; all by default.
         """
         if self.autocast_residual and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         for i, block in enumerate(self.blocks):
             inputs = (*others, rotary[i] if isinstance(rotary, tuple) else rotary)
+            if first is not None and block is self.blocks[-1] and self.can_compute_first:
+                inputs = (*inputs, None, first)
             if self.checkpointing and torch.is_grad_enabled():
                 x = checkpoint(block, x, *inputs, use_reentrant=False)
             else:
@@ -84,6 +89,7 @@ class Encoder(Stack):
         positions: Tensor | None = None,
         grid: tuple[int, int] | None = None,
         features: list[Tensor] | None = None,
+        first: int | None = None,
     ) -> Tensor:
         """x (B,N,D), mask (B,N) -> (B,N,D)
 
@@ -92,6 +98,8 @@ class Encoder(Stack):
             grid: (rows, columns) of the patches, one of the grids that the rotary positions have prepared; by default
                 the grid that they were constructed with.
             features: a list to which the output (B,N,D) of each block is appended.
+            first: number of first tokens that are needed: the last block computes only these, if it can, and returns
+                (B,first,D). All by default.
         """
         N, remaining = x.shape[1], None
         if self.patch_dropout is not None:
@@ -102,7 +110,7 @@ class Encoder(Stack):
             positions = positions if remaining is None else remaining if positions is None else positions[remaining]
             whole = positions is None and grid is None
             rotary = self.rotary.part(0, N) if whole else self.rotary(positions, grid)
-        x = self.run(x, mask, None, None, False, rotary=rotary, features=features)
+        x = self.run(x, mask, None, None, False, rotary=rotary, features=features, first=first)
         return masked_norm(self.norm, x, mask)
 
     def packed(self, x: Tensor, packing: Packing, features: list[Tensor] | None = None) -> Tensor:
