@@ -13,6 +13,7 @@ from vit.nn.cpu import (
     ALL,
     FASTER,
     LARGE,
+    LARGE_SOFTMAX,
     OTHER_THAN_CUDNN,
     PACKED_PRODUCTS,
     Packed,
@@ -20,7 +21,9 @@ from vit.nn.cpu import (
     instructions,
     is_intel,
     linear,
+    load_onednn,
     scaled_dot_product_attention,
+    softmax,
 )
 from vit.nn.prepacked import fast_call
 
@@ -123,3 +126,28 @@ def test_attention_by_products_is_for_sequences_of_medium_length(monkeypatch, gr
     with torch.set_grad_enabled(gradients):
         scaled_dot_product_attention(q, q, q)
     assert bool(calls) is (tokens == 40 and not exporting)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("shape", [(2, 3, 41, 197), (700, 197), (6000, 197), (2000, 65), (3, 5)])
+@pytest.mark.parametrize("masked", [True, False])
+def test_softmax_in_bfloat16(monkeypatch, gradients, shape, masked):
+    """Also of rows that are masked in full; oneDNN computes many scores without gradients."""
+    calls, to_mkldnn = [], torch.Tensor.to_mkldnn
+    monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda x: calls.append(1) or to_mkldnn(x))
+    scores = torch.randn(shape, generator=torch.Generator().manual_seed(0)).bfloat16()
+    if masked:
+        scores[..., 3:] = scores[..., 1:2, :] = -torch.inf
+    expected = scores.softmax(-1)
+    with torch.set_grad_enabled(gradients):
+        found = softmax(scores)
+    torch.testing.assert_close(found, expected, rtol=2**-7, atol=1e-6, equal_nan=True)
+    assert found.shape == scores.shape and found.dtype == torch.bfloat16
+    many = scores.numel() >= LARGE_SOFTMAX and shape[-1] == 197
+    assert bool(calls) is (many and not gradients and load_onednn() is not None)
+
+
+def test_softmax_in_transforms_of_torch_func_is_that_of_torch():
+    scores = torch.randn(2, 400, 197).bfloat16()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.func.vmap(softmax)(scores), scores.softmax(-1))

@@ -1,5 +1,7 @@
 """Attention masks: their forms, their combination, and the softmax of masked scores."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -40,12 +42,19 @@ def restrict(mask: Tensor, allowed: Tensor) -> Tensor:
     return mask & allowed if mask.dtype == torch.bool else mask.masked_fill(~allowed, -torch.inf)
 
 
-def masked_softmax(scores: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+def softmax(scores: Tensor) -> Tensor:
+    """(...,S) -> (...,S), over the keys"""
+    return scores.softmax(-1)
+
+
+def masked_softmax(
+    scores: Tensor, mask: Tensor | None, causal: bool, softmax: Callable[[Tensor], Tensor] = softmax
+) -> Tensor:
     """Scores (...,N,S) -> attention weights (...,N,S); mask and causal from `attention_mask`"""
     if causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is None:
-        return scores.softmax(-1)
+        return softmax(scores)
     scores, mask = (scores, mask) if mask.dtype == torch.bool else (scores + mask, mask > -torch.inf)
     scores = scores.masked_fill(~mask, -torch.inf)  # stops NaN gradients of fully masked rows
-    return scores.softmax(-1).nan_to_num()  # fully masked rows become zeros
+    return softmax(scores).nan_to_num()  # fully masked rows become zeros
