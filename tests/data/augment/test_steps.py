@@ -9,6 +9,7 @@ import torchvision.transforms.functional as tv
 from scipy import stats
 from torchvision.transforms import InterpolationMode
 
+from vit.counters import hash_counters
 from vit.data import (
     Augment,
     ColorJitter,
@@ -23,7 +24,7 @@ from vit.data import (
     uniform,
 )
 from vit.data.augment import image_ops, policies
-from vit.data.augment.steps import noise_in_pixels, noise_in_slices
+from vit.data.augment.steps import SLOTS, Draw, noise_in_pixels, noise_in_slices
 
 STEPS = [
     HorizontalFlip(),
@@ -270,14 +271,45 @@ def test_what_runs_on_a_gpu_has_the_same_pixels(channels):
     by_slices = image_ops.translate_slices(images, offsets, 77)
     assert torch.equal(image_ops.translate_pixels(images, offsets, 77), by_slices)
     boxes = torch.tensor([[1, 0, 3, 5, 7, 11], [2, 19, 15, 1, 1, 12], [9, 0, 0, 20, 16, 13]]).T
-    noisy = noise_in_slices(images, boxes)
-    assert torch.equal(noise_in_pixels(images, boxes), noisy)
+    noisy, on_a_gpu = images.clone(), images.clone()
+    noise_in_slices(noisy, boxes)
+    noise_in_pixels(on_a_gpu, boxes)
+    assert torch.equal(on_a_gpu, noisy)
     assert not torch.equal(noisy[9], images[9]) and torch.equal(noisy[3:9], images[3:9])
+
+
+@pytest.mark.parametrize("side", [20, 100])
+def test_steps_overwrite_results_of_others_without_a_difference(side):
+    images, index = batch(height=side, width=side), torch.arange(24)
+    steps = [RandomErasing(0.9), HorizontalFlip(), RandAugment(2, 9), TrivialAugment(), ThreeAugment(), VerticalFlip()]
+    expected, original, samples = images, images.clone(), hash_counters(5, 3, index)
+    for number, step in enumerate(steps):
+        before = expected.clone()
+        changed = step(expected, Draw(samples, number * SLOTS, images.device))
+        assert torch.equal(expected, before)
+        expected = changed
+    assert torch.equal(Augment(steps, seed=5)(images, index, 3), expected)
+    assert torch.equal(images, original)
+
+
+class Passing(torch.nn.Module):
+    """A step of another package, which returns its images and stores them."""
+
+    def forward(self, images, draw):
+        self.images, self.copy = images, images.clone()
+        return images
+
+
+def test_images_of_another_step_are_not_overwritten():
+    images, passing = batch(height=100, width=100), Passing()
+    changed = Augment([HorizontalFlip(), passing, RandomErasing(1.0)])(images, torch.arange(24), 0)
+    assert torch.equal(passing.images, passing.copy) and not torch.equal(changed, passing.copy)
 
 
 def test_noise_differs_between_images_and_pixels():
     boxes = torch.tensor([[0, 0, 0, 30, 30, 4], [1, 0, 0, 30, 30, 5]]).T
-    noisy = noise_in_pixels(torch.zeros(2, 3, 30, 30, dtype=torch.uint8), boxes)
+    noisy = torch.zeros(2, 3, 30, 30, dtype=torch.uint8)
+    noise_in_pixels(noisy, boxes)
     assert (noisy[0] != noisy[1]).float().mean() > 0.98 and noisy.unique().numel() == 256
     expected = uniform(0, 0, torch.tensor(5), torch.arange(2700)).mul(256).to(torch.uint8).view(3, 30, 30)
     assert torch.equal(noisy[1], expected)

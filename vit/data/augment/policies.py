@@ -13,7 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from vit.data.augment import image_ops
-from vit.data.augment.steps import Draw, are_numbers, check_fill, check_range, is_whole, one_by_one, to_device
+from vit.data.augment.steps import (
+    Draw,
+    OverwritingStep,
+    are_numbers,
+    check_fill,
+    check_range,
+    is_whole,
+    one_by_one,
+    to_device,
+)
 
 _SHEAR_X, _SHEAR_Y, _SHIFT_X, _SHIFT_Y, _ROTATE = range(1, 6)  # 0 is identity
 _BRIGHTNESS, _SATURATION, _CONTRAST, _SHARPNESS = range(6, 10)
@@ -27,7 +36,7 @@ _BINS = 30  # magnitudes are 0..30, as in torchvision and in arXiv 2103.10158
 _Operation = Callable[[Tensor, slice], Tensor]  # images (b,C,H,W), their rows in the sorted batch → changed images
 
 
-class RandAugment(nn.Module):
+class RandAugment(OverwritingStep):
     """`num_ops` random operations of `magnitude` 0..30 (arXiv 1909.13719), with torchvision's 14 operations and ranges.
 
     timm and the code of the paper count from 0 to 10: their magnitude 9 is 27. `std` is the standard deviation of the
@@ -50,15 +59,17 @@ class RandAugment(nn.Module):
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         numbers = draw.on_host(torch.arange(3 * self.num_ops)[:, None]).unflatten(0, (self.num_ops, 3))
+        overwrite = draw.overwrite
         for choice, sign, deviation in numbers:  # (B,) each, in [0, 1)
             strength = torch.full_like(choice, self.magnitude)
             if self.std > 0:
                 strength = strength + self.std * _normal(deviation)
-            images = _apply(images, choice, sign, strength.clamp(0, _BINS) / _BINS, _NARROW, self.fill)
+            images = _apply(images, choice, sign, strength.clamp(0, _BINS) / _BINS, _NARROW, self.fill, overwrite)
+            overwrite = True
         return images
 
 
-class TrivialAugment(nn.Module):
+class TrivialAugment(OverwritingStep):
     """One random operation of random magnitude (arXiv 2103.10158), in torchvision's wide ranges.
 
     Raises:
@@ -72,10 +83,11 @@ class TrivialAugment(nn.Module):
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         choice, sign, strength = draw.on_host(torch.arange(3)[:, None])  # (B,) each, in [0, 1)
-        return _apply(images, choice, sign, (strength * (_BINS + 1)).floor() / _BINS, _WIDE, self.fill)
+        strength = (strength * (_BINS + 1)).floor() / _BINS
+        return _apply(images, choice, sign, strength, _WIDE, self.fill, draw.overwrite)
 
 
-class ThreeAugment(nn.Module):
+class ThreeAugment(OverwritingStep):
     """3-Augment of DeiT III (arXiv 2204.07118): each sample is made gray, solarized or blurred; ColorJitter follows it.
 
     `sigma` is the range of the blur's standard deviation in pixels, `threshold` that of solarization.
@@ -100,7 +112,7 @@ class ThreeAugment(nn.Module):
             0: lambda group, rows: image_ops.gray(group).expand_as(group),
             1: lambda group, rows: image_ops.solarize(group, torch.full_like(sigma[rows], self.threshold)),
             2: lambda group, rows: image_ops.gaussian_blur(group, sigma[rows], self.radius),
-        })
+        }, draw.overwrite)
 
 
 class ColorJitter(nn.Module):
@@ -146,8 +158,10 @@ _NARROW = _Ranges(0.3, lambda side: side * 150 / 331, 30.0, 0.9, 4)
 _WIDE = _Ranges(0.99, lambda side: 32.0, 135.0, 0.99, 6)
 
 
-def _apply(images: Tensor, choice: Tensor, sign: Tensor, strength: Tensor, ranges: _Ranges, fill: int) -> Tensor:
-    """Apply one operation to each of the images (B,C,H,W).
+def _apply(
+    images: Tensor, choice: Tensor, sign: Tensor, strength: Tensor, ranges: _Ranges, fill: int, overwrite: bool
+) -> Tensor:
+    """Apply one operation to each of the images (B,C,H,W), which may be overwritten if `overwrite`.
 
     Args:
         choice: (B,) in [0, 1), on the host, as the others; selects the operation.
@@ -178,7 +192,7 @@ def _apply(images: Tensor, choice: Tensor, sign: Tensor, strength: Tensor, range
         _SOLARIZE: lambda group, rows: image_ops.solarize(group, threshold[rows]),
         _AUTOCONTRAST: lambda group, rows: image_ops.autocontrast(group),
         _EQUALIZE: lambda group, rows: image_ops.equalize(group),
-    })
+    }, overwrite)
 
 
 class _Groups:
@@ -199,11 +213,12 @@ class _Groups:
         """numbers (B,...) on the host, in the order of the batch → sorted by group, on the device of the images"""
         return to_device(numbers[self.order_on_host], self.images.device)
 
-    def apply(self, operations: dict[int, _Operation]) -> Tensor:
-        """The batch (B,C,H,W) after the operation of each group, which is called with images and with the slice of
-        their positions in `sorted` numbers; groups without an operation are unchanged.
+    def apply(self, operations: dict[int, _Operation], overwrite: bool) -> Tensor:
+        """The batch (B,C,H,W), the same one if `overwrite`, after the operation of each group, which is called with
+        images and with the slice of their positions in `sorted` numbers; groups without an operation are unchanged.
         """
-        result = torch.empty_like(self.images, memory_format=torch.contiguous_format)
+        result = self.images.contiguous() if overwrite else torch.empty_like(
+            self.images, memory_format=torch.contiguous_format)
         images, order, changed = self.images, self.order, result
         if result.device.type == "cpu":  # NumPy assigns to selected images several times as fast as torch
             images, order, changed = images.numpy(), order.numpy(), changed.numpy()

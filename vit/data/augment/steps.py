@@ -30,10 +30,11 @@ class Draw:
         samples: (B,) hashes of the counters of the samples, on the host or on `device`.
         first: the first of the step's slots.
         device: the device of the images.
+        overwrite: whether the step may overwrite its images.
     """
 
-    def __init__(self, samples: Tensor, first: int, device: torch.device):
-        self.samples, self.first, self.device = samples, first, device
+    def __init__(self, samples: Tensor, first: int, device: torch.device, overwrite: bool = False):
+        self.samples, self.first, self.device, self.overwrite = samples, first, device, overwrite
 
     def __call__(self, slot: int | Tensor) -> Tensor:
         return to_device(self._numbers(slot), self.device)
@@ -109,12 +110,22 @@ class Augment(nn.Module):
         if images.dtype != torch.uint8:
             raise TypeError(f"augmentation requires uint8 images, got {images.dtype}; normalize after it")
         samples = hash_counters(self.seed, epoch, index)  # (B,) hash of the counters that all numbers of a sample share
+        own = False  # whether the images are the result of a step, and not those of the caller
         for number, step in enumerate(self.steps):
-            images = step(images, Draw(samples, number * SLOTS, images.device))
+            changed = step(images, Draw(samples, number * SLOTS, images.device, overwrite=own))
+            own = isinstance(step, OverwritingStep) and (own or changed is not images)
+            images = changed
         return images
 
 
-class HorizontalFlip(nn.Module):
+class OverwritingStep(nn.Module):
+    """Base class of steps that overwrite their images if `draw.overwrite`, which saves a pass over the batch.
+
+    They return their images, overwritten or unchanged, or new ones, but no view of either.
+    """
+
+
+class HorizontalFlip(OverwritingStep):
     """Flips images horizontally with probability p; raises ValueError if it is outside 0..1."""
 
     def __init__(self, p: float = 0.5):
@@ -123,10 +134,10 @@ class HorizontalFlip(nn.Module):
         self.p = p
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        return _flipped(images, draw(0) < self.p, -1)
+        return _flipped(images, draw(0) < self.p, -1, draw.overwrite)
 
 
-class VerticalFlip(nn.Module):
+class VerticalFlip(OverwritingStep):
     """Flips images vertically with probability p; raises ValueError if it is outside 0..1."""
 
     def __init__(self, p: float = 0.5):
@@ -135,7 +146,7 @@ class VerticalFlip(nn.Module):
         self.p = p
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        return _flipped(images, draw(0) < self.p, -2)
+        return _flipped(images, draw(0) < self.p, -2, draw.overwrite)
 
 
 class PadCrop(nn.Module):
@@ -165,7 +176,7 @@ class PadCrop(nn.Module):
         return windows[torch.arange(len(images), device=images.device), :, down, right]
 
 
-class RandomErasing(nn.Module):
+class RandomErasing(OverwritingStep):
     """Overwrites a random rectangle with noise (arXiv 1708.04896): `area` is the range of its fraction of the image,
     `ratio` that of height over width.
 
@@ -197,12 +208,19 @@ class RandomErasing(nn.Module):
         h, w = (area * aspect).sqrt().round().clamp(1, height), (area / aspect).sqrt().round().clamp(1, width)
         top, left = (down * (height - h + 1)).floor(), (across * (width - w + 1)).floor()
         boxes = torch.stack([chosen, top, left, h, w, noise * 2**24]).long()  # (6,E)
-        return (noise_in_slices if one_by_one(images) else noise_in_pixels)(images, boxes)
+        images = writable(images, draw.overwrite)
+        (noise_in_slices if one_by_one(images) else noise_in_pixels)(images, boxes)
+        return images
 
 
-def noise_in_pixels(images: Tensor, boxes: Tensor) -> Tensor:
-    """(B,C,H,W) uint8 → the same with boxes (6,E) of noise: row in the batch, top, left, height, width, seed; they are
-    on the host. All pixels are written in one operation.
+def writable(images: Tensor, overwrite: bool) -> Tensor:
+    """Contiguous images that may be overwritten: the same or a copy."""
+    return images.contiguous() if overwrite else images.clone(memory_format=torch.contiguous_format)
+
+
+def noise_in_pixels(images: Tensor, boxes: Tensor) -> None:
+    """Overwrites boxes (6,E) of images (B,C,H,W) uint8, contiguous, with noise: row in the batch, top, left, height,
+    width, seed; they are on the host. All pixels are written in one operation.
     """
     channels, height, width = images.shape[1:]
     count = int((boxes[3] * boxes[4]).sum())
@@ -212,20 +230,16 @@ def noise_in_pixels(images: Tensor, boxes: Tensor) -> Tensor:
     pixel = (top[box] + offset // w[box]) * width + left[box] + offset % w[box]
     channel = torch.arange(channels, device=images.device)[:, None]
     bits = hash_counters(0, 0, seeds[box], channel * (height * width) + pixel)  # (C,P), different for each image
-    result = images.clone(memory_format=torch.contiguous_format)
-    result.flatten(2)[rows[box], :, pixel] = _highest_byte(bits).T
-    return result
+    images.flatten(2)[rows[box], :, pixel] = _highest_byte(bits).T
 
 
-def noise_in_slices(images: Tensor, boxes: Tensor) -> Tensor:
+def noise_in_slices(images: Tensor, boxes: Tensor) -> None:
     """`noise_in_pixels` box by box, which is quicker for large images on a CPU."""
     counters = np.arange(images[0].numel(), dtype=np.uint64).reshape(images.shape[1:])
-    result = images.clone(memory_format=torch.contiguous_format)
-    pixels = result.numpy()
+    pixels = images.numpy()
     for row, top, left, h, w, seed in boxes.T.tolist():
         area = (slice(None), slice(top, top + h), slice(left, left + w))
         pixels[row][area] = random_bytes(counters[area], hash_to_int(0, 0, seed))
-    return result
 
 
 def _highest_byte(bits: Tensor) -> Tensor:
@@ -256,17 +270,17 @@ def one_by_one(images: Tensor) -> bool:
     return images.device.type == "cpu" and images.shape[-2] * images.shape[-1] >= LARGE
 
 
-def _flipped(images: Tensor, chosen: Tensor, dim: int) -> Tensor:
+def _flipped(images: Tensor, chosen: Tensor, dim: int, overwrite: bool) -> Tensor:
     """uint8 (B,C,H,W) → the same with the chosen images (B,) flipped along a dimension.
 
     On a CPU bitwise operations take a fraction of the time of `torch.where`, which reads a broadcast condition value by
     value, and large images are flipped one by one.
     """
     if one_by_one(images):
-        result = images.clone()
+        images = writable(images, overwrite)
         for row in chosen.nonzero().flatten().tolist():
-            result[row] = images[row].flip(dim)
-        return result
+            images[row] = images[row].flip(dim)
+        return images
     mask = chosen.to(torch.uint8).neg_()[:, None, None, None]  # 255 or 0
     return images.flip(dim).bitwise_xor_(images).bitwise_and_(mask).bitwise_xor_(images)
 
