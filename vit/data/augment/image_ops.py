@@ -63,7 +63,7 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 def blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
     """Linear interpolation with factor (B,): 0 is `other`, 1 unchanged."""
-    return _blend(images.float(), other, factor)
+    return _blend(images.float(), other.to(torch.float32, copy=True), factor)
 
 
 def posterize(images: Tensor, dropped: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def autocontrast(images: Tensor) -> Tensor:
     low, high = images.amin(dim=(2, 3), keepdim=True), images.amax(dim=(2, 3), keepdim=True)
     flat = low == high
     scale = torch.where(flat, 1.0, 255 / (high - low))
-    return to_bytes((images - low.masked_fill(flat, 0)).float().mul_(scale))
+    return _truncated((images - low.masked_fill(flat, 0)).float().mul_(scale))
 
 
 def equalize(images: Tensor) -> Tensor:
@@ -234,14 +234,16 @@ def _smooth(pixels: Tensor, weights: Tensor, dim: int) -> Tensor:
 
 
 def _truncated(pixels: Tensor) -> Tensor:
-    """float within 0..255 → uint8, rounded down; on CPUs the cast through int16 is four times as fast."""
-    return pixels.to(torch.int16).to(torch.uint8)
+    """float within 0..255 → uint8, rounded down; on CPUs the cast of NumPy is four times as fast as that of torch."""
+    if pixels.device.type == "cpu":
+        return torch.from_numpy(pixels.numpy().astype(np.uint8))
+    return pixels.to(torch.uint8)
 
 
 def _blend(pixels: Tensor, other: Tensor, factor: Tensor) -> Tensor:
-    """`blend` of float images, which are overwritten."""
+    """`blend` of float images, both of which are overwritten."""
     factor = _per_image(factor)
-    return to_bytes(pixels.mul_(factor).add_(other * (1 - factor)))
+    return to_bytes(pixels.mul_(factor).add_(other.mul_(1 - factor)))
 
 
 def _luma(pixels: Tensor) -> Tensor:
@@ -261,7 +263,7 @@ def _softened(images: Tensor, pixels: Tensor) -> Tensor:
     rows = (whole[: -2 * width] + whole[2 * width :]).add_(middle)
     around = (rows[:-2] + rows[2:]).add_(rows[1:-1]).add_(middle[1:-1], alpha=4)  # the 3x3 kernel times 13
     soft = torch.empty_like(pixels)
-    soft.view(-1)[width + 1 : -width - 1].copy_(around).div_(13).round_()
+    soft.view(-1)[width + 1 : -width - 1].copy_(around).mul_(1 / 13).round_()  # no tie, so division is not needed
     for dim in (2, 3):
         for edge in (0, -1):
             soft.select(dim, edge).copy_(pixels.select(dim, edge))
