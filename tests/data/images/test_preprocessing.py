@@ -270,3 +270,10 @@ def test_nasty_images(real):
     with Image.open(root / "images" / "16bit.cropped.tif") as deep:
         expected = np.rint(np.array(deep) / 257)
     assert np.array_equal(Preprocessing(size=64).image(root / "images" / "16bit.cropped.tif")[0].numpy(), expected)
+
+
+def test_an_iterator_of_fewer_images_is_a_batch():
+    images, preprocessing = torch.randint(0, 256, (3, 3, 4, 5), dtype=torch.uint8), Preprocessing((4, 5))
+    for count in (0, 2, 3):
+        assert torch.equal(preprocessing.batch(iter(images[:count]), 3), images[:count])
+    assert torch.equal(preprocessing.batch(list(images)), images)

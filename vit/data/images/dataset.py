@@ -1,6 +1,6 @@
 """A split of images as batches of uint8 pixels, cached in memory or in files, or decoded on request."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -169,15 +169,21 @@ class ImageDataset(Dataset):
 
     def _one_by_one(self, epoch: Tensor, index: Tensor) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
         """Which samples (B,) are readable, the batch of their images, and (name, reason) of the others."""
-        images, good, bad = [], torch.ones(len(index), dtype=torch.bool), []
+        good, bad = torch.ones(len(index), dtype=torch.bool), []
         draws = self.sizing.draws(epoch, index).tolist() if self.sizing is not None else [None] * len(index)
-        for row, (i, numbers) in enumerate(zip(index.tolist(), draws, strict=True)):
-            try:
-                images.append(self._sample(i, numbers))
-            except BadImage as error:
-                good[row] = False
-                bad.append((error.name, error.reason))
-        return good, self.preprocessing.batch(images), bad
+
+        def readable() -> Iterator[Tensor]:
+            for row, (i, numbers) in enumerate(zip(index.tolist(), draws, strict=True)):
+                try:
+                    image = self._sample(i, numbers)
+                except BadImage as error:
+                    good[row] = False
+                    bad.append((error.name, error.reason))
+                else:
+                    yield image
+
+        images = self.preprocessing.batch(readable(), len(index))
+        return good, images, bad
 
     def _sample(self, i: int, numbers: list[float] | None) -> Tensor:
         """The image of sample i, uint8 (C,H,W); `numbers` are those of its random crop, None without one."""

@@ -1,7 +1,7 @@
 """Images that keep their aspect ratio: their preprocessing, data set and augmentation, in batches without padding."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Self
 
@@ -99,9 +99,9 @@ class PackedPreprocessing(Preprocessing):
         """Whether the pixels of images of this size stay unchanged."""
         return (height, width) == self.size_of(height, width)
 
-    def batch(self, images: list[Tensor]) -> PackedImages:
+    def batch(self, images: Iterable[Tensor], most: int | None = None) -> PackedImages:
         """uint8 (C,H,W) each → a packed batch, also of no image."""
-        if images:
+        if images := list(images):
             return PackedImages.of(images, self.patch_size)
         return PackedImages(torch.empty((0, self.channels, *self.patch_size), dtype=torch.uint8), ())
 

@@ -4,7 +4,7 @@ The mean and std of ImageNet and CLIP are in `vit.exchange.preprocessing`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Real
 from pathlib import Path
@@ -251,12 +251,17 @@ class Preprocessing(StoredPreprocessing):
             return False
         return self.resize in ("none", "pad") or self._target(width, height) == (width, height)
 
-    def batch(self, images: list[Tensor]) -> Tensor:
-        """uint8 (C,H,W) each → (B,C,H,W), also of no image"""
-        batch = torch.empty((len(images), self.channels, *self.size), dtype=torch.uint8)
-        for row, image in zip(batch.numpy(), images, strict=True):
+    def batch(self, images: Iterable[Tensor], most: int | None = None) -> Tensor:
+        """uint8 (C,H,W) each → (B,C,H,W), also of no image; an iterator has `most` images or fewer.
+
+        An image is copied before the next one is requested, while it is in the processor's cache.
+        """
+        batch = torch.empty((len(images) if most is None else most, self.channels, *self.size), dtype=torch.uint8)
+        count = 0
+        for row, image in zip(batch.numpy(), images, strict=False):
             row[...] = image.numpy()  # NumPy separates interleaved channels faster than torch
-        return batch
+            count += 1
+        return batch[:count]
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 (B,C,H,W) → float32 (B,C,H,W) with zero mean and unit standard deviation, on the same device."""
