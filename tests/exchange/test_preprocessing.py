@@ -11,6 +11,7 @@ from PIL import Image
 
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
+from vit.data.images.preprocessing import as_size
 from vit.exchange.pixel_differences import synthetic_images
 from vit.exchange.preprocessing import (
     assumed_preprocessing,
@@ -52,11 +53,10 @@ def test_pixels_equal_those_of_transformers(case, tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
     theirs, ours = hf.AutoImageProcessor.from_pretrained(tmp_path, backend="pil"), from_transformers(values)
     scale = torch.tensor(ours.std).view(-1, 1, 1) * 255
-    for image in synthetic_images((32, 32))[:8]:
-        image = image.convert("RGB").crop((0, 0, image.width // 2 * 2, image.height // 2 * 2))
-        even = image.resize((64, 32) if image.width > image.height else (32, 64))  # whose crops need no rounding
-        pixels = ours.normalize(ours.image(even)[None])
-        expected = theirs(even, return_tensors="pt")["pixel_values"]
+    for image in synthetic_images((32, 32))[:16]:
+        image = image.convert("RGB")
+        pixels = ours.normalize(ours.image(image)[None])
+        expected = theirs(image, return_tensors="pt")["pixel_values"]
         assert ((pixels - expected).abs() * scale).max() < 0.6
 
 
@@ -100,19 +100,40 @@ def test_the_resized_edge_is_exact(crop, size):
     assert int(crop / exact_crop_pct(crop, size)) == size
 
 
-@pytest.mark.parametrize("size", [(32, 32), (48, 32)])
+@pytest.mark.parametrize("size", [(32, 32), (48, 32), (31, 44)])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos", None])
-@pytest.mark.parametrize(("crop_mode", "crop_pct"), [("center", 0.8), ("squash", 0.9), ("squash", 1.0), (None, None)])
+@pytest.mark.parametrize(("crop_mode", "crop_pct"), [
+    ("center", 0.8), ("squash", 0.9), ("squash", 1.0), ("border", 1.0), (None, None)])
 def test_pixels_equal_those_of_timm(crop_mode, crop_pct, interpolation, size):
     cfg = {"input_size": (3, *size), "mean": (0.2, 0.4, 0.6), "std": (0.3, 0.2, 0.25), "crop_mode": crop_mode,
            "crop_pct": crop_pct, "interpolation": interpolation}
     cfg = {key: value for key, value in cfg.items() if value is not None}
     ours = from_timm(cfg)
     theirs = timm.data.create_transform(**timm.data.resolve_data_config(pretrained_cfg=cfg), is_training=False)
-    assert ours.background == (255, 255, 255)  # of transparent images
-    for edges in ((72, 108), (90, 60), (108, 108)):  # whose scaled edges and crops need no rounding
-        image = synthetic_images(edges)[0].resize(edges)
+    assert ours.background == ((51, 102, 153) if crop_mode == "border" else (255, 255, 255))  # of transparent images
+    assert ours == Preprocessing.from_dict(json.loads(json.dumps(ours.to_dict())))
+    images = [image.convert("RGB") for image in synthetic_images(size)[:16]]
+    for image in (*images, images[0].resize((72, 108)), images[0].resize((7, 5))):
         torch.testing.assert_close(ours.normalize(ours.image(image)[None])[0], theirs(image), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [32, (48, 32), (31, 44)])
+@pytest.mark.parametrize("resize_mode", ["shortest", "longest", "squash"])
+def test_pixels_equal_those_of_openclip(resize_mode, size):
+    values = {"size": size, "mean": (0.2, 0.4, 0.6), "std": (0.3, 0.2, 0.25), "interpolation": "bilinear",
+              "resize_mode": resize_mode}
+    ours, theirs = from_openclip(values, {}), image_transform_v2(PreprocessCfg(**values), is_train=False)
+    for image in synthetic_images(as_size(size))[:16]:
+        image = image.convert("RGB")
+        torch.testing.assert_close(ours.normalize(ours.image(image)[None])[0], theirs(image), rtol=0, atol=1e-5)
+
+
+def test_a_model_of_this_project_and_of_earlier_versions_rounds_as_torchvision():
+    ours = Preprocessing((31, 44), "shorter", 0.9)
+    assert "rounding" not in ours.to_dict() and ours.rounding == "torchvision"
+    assert from_timm({"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.5,) * 3}).rounding == "torchvision"
+    with pytest.raises(ValueError, match="rounding='up' is not one of torchvision, timm, transformers"):
+        ours.replace(rounding="up")
 
 
 @pytest.mark.parametrize("mean", [(0.2, 0.4, 0.6), (0.4,)])
@@ -139,7 +160,7 @@ def test_transformers_has_the_same_pixels_or_the_difference_is_named(changes, ga
     values, found = to_transformers(ours)
     assert gap in found and bool(gap) == bool(found)
     if not gap:
-        assert from_transformers(values) == ours
+        assert from_transformers(values).replace(rounding="torchvision") == ours
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
         image = synthetic_images((96, 96))[0].resize((128, 128))
         theirs = hf.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")(image, return_tensors="pt")

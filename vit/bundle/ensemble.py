@@ -85,7 +85,7 @@ def _check_member(bundle: Bundle, first: Bundle) -> None:
         raise BundleError(f"{bundle.path} has another architecture than {first.path}: {key} is {one[key]} and "
                           f"{other.get(key)}; the members of an ensemble need the same")
     one, other = bundle.preprocessing.to_dict(), first.preprocessing.to_dict()
-    for key in one:
-        if key not in ("mean", "std") and one[key] != other.get(key):
-            raise BundleError(f"{bundle.path} prepares images in another way than {first.path}: {key} is {one[key]} "
-                              f"and {other.get(key)}; set data.preprocessing.{key} for all members")
+    for key in {**one, **other}:
+        if key not in ("mean", "std") and one.get(key) != other.get(key):
+            raise BundleError(f"{bundle.path} prepares images in another way than {first.path}: {key} is "
+                              f"{one.get(key)} and {other.get(key)}; set data.preprocessing.{key} for all members")

@@ -8,7 +8,7 @@ from typing import Any
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.data.decoding.bit_depth import FULL, beyond_eight_bits
-from vit.data.images.preprocessing import as_size
+from vit.data.images.preprocessing import TIMM, TORCHVISION, TRANSFORMERS, as_size
 
 CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm's -> our resize rule
 OPENCLIP_RESIZE = {"shortest": "shorter", "longest": "pad", "squash": "squash"}
@@ -42,14 +42,21 @@ def from_timm(cfg: Mapping[str, Any]) -> Preprocessing:
                           "cropped, but here padded images are whole; set crop_pct to 1")
     interpolation = cfg.get("interpolation") or "bicubic"
     padded = {"background": mean_colour(cfg["mean"])} if resize == "pad" else {}
+    size = tuple(cfg["input_size"][1:])
     return Preprocessing(
-        tuple(cfg["input_size"][1:]),
+        size,
         resize,
         crop_pct,
         INTERPOLATIONS.get(interpolation, interpolation),
         **channel_values(cfg["mean"], cfg["std"], cfg["input_size"][0]),
         **padded,
+        rounding=timm_rounding(size, resize),
     )
+
+
+def timm_rounding(size: tuple[int, ...], resize: str) -> str:
+    """The rounding of timm and OpenCLIP, which is torchvision's for squares and without an aspect ratio."""
+    return TIMM if resize == "pad" or resize == "shorter" and len(set(size)) > 1 else TORCHVISION
 
 
 def mean_colour(mean: Sequence[float]) -> tuple[int, ...]:
@@ -64,9 +71,11 @@ def from_openclip(cfg: Mapping[str, Any], model: Mapping[str, Any]) -> Preproces
     size = cfg.get("size") or model["vision_cfg"]["image_size"]
     resize = OPENCLIP_RESIZE[cfg.get("resize_mode") or "shortest"]
     padded = {"background": (int(cfg.get("fill_color") or 0),) * 3} if resize == "pad" else {}
-    interpolation = cfg.get("interpolation") or "bicubic"
-    return Preprocessing(as_size(size), resize, 1.0, INTERPOLATIONS.get(interpolation, interpolation),
-                         **channel_values(cfg["mean"], cfg["std"]), **padded)
+    size = as_size(size)
+    rectangle = resize == "shorter" and len(set(size)) > 1  # which OpenCLIP resizes with "bicubic" in any case
+    interpolation = "bicubic" if rectangle else cfg.get("interpolation") or "bicubic"
+    return Preprocessing(size, resize, 1.0, INTERPOLATIONS.get(interpolation, interpolation),
+                         **channel_values(cfg["mean"], cfg["std"]), **padded, rounding=timm_rounding(size, resize))
 
 
 def channel_values(mean: Sequence[float], std: Sequence[float], channels: int | None = None) -> dict[str, Any]:
@@ -108,11 +117,13 @@ def from_transformers(values: Mapping[str, Any], model_type: str | None = None) 
     mean, std = normalization(stated)
     interpolation, shared = RESAMPLING[stated["resample"]], channel_values(mean, std)
     if len(size) == 1 and crops and len(set(crop)) == 1 and crop[0] <= size[0]:
-        return Preprocessing((crop[0], crop[0]), "shorter", exact_crop_pct(crop[0], size[0]), interpolation, **shared)
+        return Preprocessing((crop[0], crop[0]), "shorter", exact_crop_pct(crop[0], size[0]), interpolation, **shared,
+                             rounding=TRANSFORMERS)
     if len(size) == 2 and (not crops or crop == size):
         return Preprocessing(size, "squash", 1.0, interpolation, **shared)
     if len(set(size)) == len(set(crop)) == 1 and len(size) == len(crop) == 2 and crop[0] <= size[0]:
-        return Preprocessing(crop, "squash", exact_crop_pct(crop[0], size[0]), interpolation, **shared)
+        return Preprocessing(crop, "squash", exact_crop_pct(crop[0], size[0]), interpolation, **shared,
+                             rounding=TRANSFORMERS)
     raise SourceError(f"the image processor has size {values.get('size')} and crop "
                       f"{values.get('crop_size')}, which is neither a shorter edge with a square crop nor one size")
 
@@ -191,7 +202,10 @@ DEFAULT = ("shorter", 0.875, "bicubic", *IMAGENET)  # timm's, where nothing is s
 
 def published_preprocessing(format_name: str, size: tuple[int, int]) -> Preprocessing | None:
     """The preprocessing that all published models of a format share; None where they differ."""
-    return Preprocessing(size, *PUBLISHED[format_name]) if format_name in PUBLISHED else None
+    if format_name not in PUBLISHED:
+        return None
+    rounding = TRANSFORMERS if format_name == "transformers CLIP" else TORCHVISION
+    return Preprocessing(size, *PUBLISHED[format_name], rounding=rounding)
 
 
 def assumed_preprocessing(format_name: str, size: tuple[int, int], channels: int) -> Preprocessing:

@@ -16,7 +16,7 @@ from vit.data.augment.steps import Augment
 from vit.data.decoding.decode import BadImage
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.prepared import read_sample
-from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, as_size
+from vit.data.images.preprocessing import INTERPOLATIONS, TORCHVISION, ImageLike, Preprocessing, as_size
 from vit.data.images.resampling import resize_box
 from vit.data.splits.split import Split
 from vit.packed_images import Grid, PackedImages
@@ -65,7 +65,8 @@ class PackedPreprocessing(Preprocessing):
     def of(cls, other: Preprocessing, patch_size: tuple[int, int], max_patches: int | None = None) -> Self:
         """The preprocessing that keeps aspect ratios, with all other values of one of images of one size."""
         values = {field.name: getattr(other, field.name) for field in fields(Preprocessing)}
-        changes = {"resize": ASPECT, "crop_pct": 1.0, "patch_size": patch_size, "max_patches": max_patches}
+        changes = {"resize": ASPECT, "crop_pct": 1.0, "rounding": TORCHVISION, "patch_size": patch_size,
+                   "max_patches": max_patches}
         return cls(**values | changes)
 
     def of_one_size(self) -> Preprocessing:

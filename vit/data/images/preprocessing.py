@@ -33,6 +33,7 @@ from vit.files.untrusted import read_bytes
 from vit.messages import number_of
 
 RESIZES = ("shorter", "squash", "pad", "none")
+TORCHVISION, TIMM, TRANSFORMERS = ROUNDINGS = ("torchvision", "timm", "transformers")
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,
     "box": Image.Resampling.BOX,
@@ -76,7 +77,10 @@ class Preprocessing(StoredPreprocessing):
     "none" requires images of exactly `size`. `mean` and `std` are those of pixels in [0, 1], one per channel.
     Transparent images are composited on `background`. `draft` lets the JPEG decoder shrink by 2, 4 or 8 while at least
     twice the required size is left: faster, with slightly different pixels. `range` applies to images of more than 8
-    bits per sample: "full", or the stored values (low, high) that are mapped to 0 and 255, with clipping.
+    bits per sample: "full", or the stored values (low, high) that are mapped to 0 and 255, with clipping. `rounding` is
+    the library whose rounding determines the side that follows from the aspect ratio and the position of the crop:
+    "timm" rounds this side to the nearest pixel for rectangles and padding, the others round it down; "transformers"
+    rounds the position down.
 
     Raises:
         ValueError: a value is unknown or out of range.
@@ -96,6 +100,7 @@ class Preprocessing(StoredPreprocessing):
     max_pixels: int = 100_000_000
     draft: bool = False
     range: Range = FULL
+    rounding: str = TORCHVISION
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", as_size(self.size))
@@ -113,6 +118,7 @@ class Preprocessing(StoredPreprocessing):
             ("resize", self.resize, self.rules),
             ("interpolation", self.interpolation, tuple(INTERPOLATIONS)),
             ("mode", self.mode, ("RGB", "L")),
+            ("rounding", self.rounding, ROUNDINGS),
         ):
             if value not in allowed:
                 raise ValueError(f"{name}={value!r} is not one of {', '.join(allowed)}")
@@ -136,6 +142,13 @@ class Preprocessing(StoredPreprocessing):
             raise ValueError(f"background {self.background} must be three numbers in 0..255")
         if not (isinstance(self.max_pixels, Real) and 1 <= self.max_pixels <= MAX_PIXELS_LIMIT):
             raise ValueError(f"max_pixels={self.max_pixels} must be in 1..{MAX_PIXELS_LIMIT}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values as a bundle stores them; `rounding` only where it is not torchvision's, as in earlier versions."""
+        values = super().to_dict()
+        if self.rounding == TORCHVISION:
+            del values["rounding"]
+        return values
 
     @property
     def channels(self) -> int:
@@ -230,8 +243,11 @@ class Preprocessing(StoredPreprocessing):
             image = image.resize(target, INTERPOLATIONS[self.interpolation])
         if self.resize == "pad":
             return _centred(image, (width, height), self.background)
-        left, top = round((image.width - width) / 2.0), round((image.height - height) / 2.0)
-        return image if image.size == (width, height) else image.crop((left, top, left + width, top + height))
+        if image.size == (width, height):
+            return image
+        left, top = ((image.width - width) / 2.0, (image.height - height) / 2.0)
+        left, top = (math.floor(each) if self.rounding == TRANSFORMERS else round(each) for each in (left, top))
+        return image.crop((left, top, left + width, top + height))
 
     def preview(self, raw: ImageLike, name: str = "", side: int = 480) -> np.ndarray:
         """The region of the model's input for display: (H,W,C) at the image's resolution up to `side` pixels, but at
@@ -279,6 +295,9 @@ class Preprocessing(StoredPreprocessing):
         rows, columns = (math.floor(s / self.crop_pct) for s in self.size)
         if self.resize == "squash":
             return columns, rows
+        if self.rounding == TIMM and (self.resize == "pad" or rows != columns):  # operations in timm's order
+            ratio = (min if self.resize == "shorter" else max)(height / rows, width / columns)
+            return max(1, round(width / ratio)), max(1, round(height / ratio))
         # the height of a wide image determines the scale if it is cropped, its width if it is padded
         wide = rows * width >= columns * height
         if wide == (self.resize == "shorter"):
