@@ -77,7 +77,7 @@ def class_relevance(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor
         blocks = [calls[-1] for name, calls in recorded.items() if name.startswith("encoder.blocks.") and calls]
         layers = [*blocks, *recorded.get("pool.attn", [])]
         chosen = logits.gather(1, classes[:, None]).sum()
-        gradients = torch.autograd.grad(chosen, [change for _, change in layers], allow_unused=True)
+        gradients = torch.autograd.grad(chosen, [change for _, change in layers])
     weighted = [weight_by_gradient(weights, gradient) for (weights, _), gradient in zip(layers, gradients, strict=True)]
     relevance = torch.eye(blocks[0][0].shape[-1], device=inputs.device).expand(len(inputs), -1, -1)
     residual = not any(isinstance(block, NoResidualBlock) for block in model.encoder.blocks)
@@ -86,12 +86,8 @@ def class_relevance(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor
     return patch_relevance(model, relevance, weighted[len(blocks):]).unflatten(1, model.embed.size(inputs))
 
 
-def weight_by_gradient(weights: Tensor, gradient: Tensor | None) -> Tensor:
-    """weights, gradient (B,H,N,S) -> the mean over heads of the positive part of their product (B,N,S); zeros where
-    the class does not depend on the weights
-    """
-    if gradient is None:
-        return torch.zeros_like(weights).mean(dim=1)
+def weight_by_gradient(weights: Tensor, gradient: Tensor) -> Tensor:
+    """weights, gradient (B,H,N,S) -> the mean over heads of the positive part of their product (B,N,S)"""
     return (weights * gradient).clamp(min=0).mean(dim=1).float()
 
 
