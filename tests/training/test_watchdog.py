@@ -5,7 +5,7 @@ import json
 import pytest
 from torch.distributed import HashStore
 
-from vit.training.fault_tolerance.watchdog import Watch
+from vit.training.fault_tolerance.watchdog import GRACE, NOTICE, FirstRank, Heartbeat, Watch, connect
 
 TIMEOUT = 10.0
 
@@ -13,9 +13,9 @@ TIMEOUT = 10.0
 class Ranks:
     """Two ranks that beat once a second."""
 
-    def __init__(self):
-        self.store, self.now, self.number = HashStore(), 0.0, 0
-        self.watch = Watch(self.store, 2, TIMEOUT, clock=lambda: self.now)
+    def __init__(self, timeout: float = TIMEOUT):
+        self.store, self.now, self.number, self.notices = HashStore(), 0.0, 0, []
+        self.watch = Watch(self.store, 2, timeout, clock=lambda: self.now, notify=self.notices.append)
 
     def second(self, *beats: tuple[int, bool] | None) -> list[int]:
         """(steps, waiting) of each rank, None for one without a beat -> the ranks that are lost."""
@@ -72,4 +72,45 @@ def test_a_rank_that_was_never_started_is_named_with_the_reason():
     """`sbatch` without `srun` starts the first rank only."""
     made = Ranks()
     assert not any(made.seconds(10, (1, True), None)) and made.second((1, True), None) == [1]
-    assert "it was not started (SLURM starts the ranks by srun" in made.watch.lost()[1]
+    text = made.watch.lost()[1]
+    assert "it ended with an error of its own, it was not started (SLURM starts the ranks by srun" in text
+
+
+def test_a_rank_that_ended_with_an_error_is_named_with_it(ranks):
+    ranks.store.set("1", json.dumps({"number": 9, "steps": 1, "waiting": False, "position": "", "host": "here",
+                                     "pid": 7, "done": True, "failure": "the folder /bad does not exist"}))
+    *earlier, last = [ranks.second((1, True), None) for _ in range(int(GRACE) + 1)]  # torchrun ends the others first
+    assert not any(earlier) and last == [1]
+    assert ranks.watch.lost() == {1: "rank 1 (here, process 7) failed: the folder /bad does not exist"}
+
+
+def test_the_wait_for_ranks_that_have_not_joined_is_shown_more_and_more_rarely():
+    made = Ranks(timeout=1000)
+    made.seconds(int(8 * NOTICE), (1, True), None)
+    assert made.notices == [f"waiting for rank 1 of 2, {at:.0f} s so far; trainer.timeout=1000 ends the wait"
+                            for at in (NOTICE + 1, 2 * NOTICE + 1, 4 * NOTICE + 1)]
+
+
+def test_the_wait_for_the_first_rank_is_shown_and_ends(monkeypatch, capsys):
+    monkeypatch.setenv("MASTER_ADDR", "node0")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    now = 0.0
+    first = FirstRank(100.0, clock=lambda: now)
+    assert not first.missing(waiting=False)
+    now = 200.0  # spent on reading data
+    assert not first.missing(waiting=True) and not capsys.readouterr().err
+    now = 261.0
+    assert not first.missing(waiting=True)
+    assert "waiting for rank 0 at node0:29500 (MASTER_ADDR, MASTER_PORT), 61 s so far" in capsys.readouterr().err
+    now = 301.0
+    assert "rank 0 has not joined within 101 s (trainer.timeout=100)" in first.missing(waiting=True)
+
+
+@pytest.mark.parametrize(("elsewhere", "failure"), [(False, "no such folder"), (True, "")])
+def test_the_last_heartbeat_has_the_error_unless_another_rank_caused_it(elsewhere, failure):
+    store = HashStore()
+    heartbeat = Heartbeat(lambda: store, 0, 1, TIMEOUT, caused_elsewhere=lambda error: elsewhere)
+    with pytest.raises(ValueError, match="no such folder"), heartbeat:
+        raise ValueError("no such folder")
+    beat = json.loads(connect(store).get("0"))
+    assert beat["done"] and beat["failure"] == failure

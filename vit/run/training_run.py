@@ -153,11 +153,13 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
 
 def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManager[Heartbeat | None]:
     """The heartbeat of this rank; None without `trainer.timeout`."""
+    from vit.run.processes.rank import lost_peer  # the main module of a rank
+
     timeout = check_timeout(config["trainer"])
     if timeout is None:
         return contextlib.nullcontext()
     launcher = int(os.environ[LAUNCHER]) if LAUNCHER in os.environ else None
-    return Heartbeat(lambda: store_of_environment(timeout), devices.rank, devices.world, timeout, launcher)
+    return Heartbeat(lambda: store_of_environment(timeout), devices.rank, devices.world, timeout, launcher, lost_peer)
 
 
 def write_records(job: Job, folder: RunFolder, record: DataRecord | None = None) -> None:
