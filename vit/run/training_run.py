@@ -25,6 +25,7 @@ from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.launched import check_number, is_single, own_run
 from vit.run.processes.launcher import LAUNCHER, RankError, first_node, is_launched, run_ranks
+from vit.run.processes.master_port import check_master_port
 from vit.run.processes.rank import lost_peer
 from vit.run.records.folder import RunFolder, environment, read_metrics
 from vit.run.records.reading import read_config
@@ -97,6 +98,8 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run | Non
     folder = RunFolder(plan.path, main=False)
     check_job(plan.config, devices)
     choose_strategy(plan.config, devices)
+    if devices.nodes > 1:
+        check_master_port(first_node(devices.nodes))
     if not plan.config["resumed"]:
         for remark in plan.remarks:
             log.info(remark)
@@ -110,6 +113,8 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run | Non
 def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: StopSignals) -> Run | None:
     """The whole run, or one rank of it, in this process."""
     main, config, checkpoint = is_main_process(), plan.config, plan.checkpoint
+    if devices.world > 1:
+        check_master_port(devices.rank == 0)
     beats = contextlib.nullcontext() if devices.world == 1 else heartbeat(config, devices)
     with RunFolder(plan.path, main) as folder, explain_errors(config, folder, overrides), beats as beat:
         if main:
