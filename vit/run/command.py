@@ -65,6 +65,8 @@ def main(argv: list[str] | None = None) -> int:
 def train(overrides: list[str] | None = None) -> "Run | None":
     """Train as `python train.py OVERRIDES` does. None in all processes of a distributed run but the first.
 
+    Random states, filters of warnings, and the loggers of `vit` and Lightning are afterwards those of before.
+
     Raises:
         ConfigError, DataError: before training starts, with the key or file, and the fix; a wrong override before
             torch is loaded.
@@ -75,9 +77,11 @@ def train(overrides: list[str] | None = None) -> "Run | None":
     overrides = as_list(overrides)
     config = compose(with_recorded(overrides))
     with quick_imports():
+        from vit.run.process_state import restored_process_state
         from vit.run.training_run import train_composed
 
-    return train_composed(config, overrides)
+    with restored_process_state():
+        return train_composed(config, overrides)
 
 
 def run_command(argv: list[str], debug: bool) -> int:

@@ -109,6 +109,7 @@ def deterministic_algorithms() -> Iterator[None]:
 
     Lightning's Trainer would leave the setting on after the run.
     """
+    is_set = "CUBLAS_WORKSPACE_CONFIG" in os.environ
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses matrix products without it
     before = torch.are_deterministic_algorithms_enabled()
     only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -117,6 +118,8 @@ def deterministic_algorithms() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=only_warned)
+        if not is_set:
+            del os.environ["CUBLAS_WORKSPACE_CONFIG"]
 
 
 @contextlib.contextmanager

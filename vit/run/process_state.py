@@ -1,0 +1,35 @@
+"""The global state of a process that a run changes, restored for the program that called it, such as a notebook."""
+
+import contextlib
+import logging
+import random
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+LOGGERS = ("vit", "pytorch_lightning", "lightning_fabric", "lightning", "lightning.pytorch", "lightning.fabric")
+
+
+@contextlib.contextmanager
+def restored_process_state() -> Iterator[None]:
+    """After this context the random numbers of Python, NumPy and torch continue as if there had been no run, and the
+    filters of warnings and the loggers of `vit` and Lightning are those of before.
+
+    Otherwise a search that draws a value before each run would draw the same one after every run of one seed.
+    """
+    python, numbers, cuda = random.getstate(), np.random.get_state(), torch.cuda.is_initialized()
+    devices = torch.cuda.get_rng_state_all() if cuda else []
+    loggers = {each: (each.level, each.propagate, list(each.handlers)) for each in map(logging.getLogger, LOGGERS)}
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numbers)
+            if cuda:
+                torch.cuda.set_rng_state_all(devices)
+            for each, (level, each.propagate, handlers) in loggers.items():
+                each.setLevel(level)
+                each.handlers[:] = handlers
