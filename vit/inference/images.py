@@ -18,6 +18,7 @@ from vit.data import BadImage, PackedPreprocessing, Preprocessing
 from vit.data.image_sources.files import LeftOut
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, Networks, choose_mode
+from vit.inference.forks import allow_forks
 from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
 from vit.inference.tta import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow
@@ -178,6 +179,7 @@ class Predictor:
         if top_k is not None:
             top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
+        allow_forks()
         if tta != 1:
             check_tta(tta)
         calibrator = Calibrator(self.bundle, set, abstain)

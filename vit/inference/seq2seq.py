@@ -19,6 +19,7 @@ from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import EOS, PAD, UNK
 from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
 from vit.inference.fast_generation import FastGeneration
+from vit.inference.forks import allow_forks
 from vit.inference.generated_text import GeneratedText, RecordedSearch
 from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device
@@ -104,6 +105,7 @@ class Seq2SeqPredictor:
             ValueError: `batch_size` is below 1.
         """
         check_batch_size(batch_size)
+        allow_forks()
         named = iter(named_images(sources) if self.is_image_to_text else named_texts(sources))
         size, done, truncated, squeezed = WINDOW * batch_size if batch_size > 1 else 1, 0, [], []
         while window := list(islice(named, size)):

@@ -12,6 +12,7 @@ from vit.bundle import Bundle
 from vit.data import TextInputs
 from vit.data.formats.lines import BadText, Line
 from vit.inference.calibrated import CalibratedOutputs, Calibrator
+from vit.inference.forks import allow_forks
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import Prediction, autocast, best_device, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of
@@ -61,6 +62,7 @@ class TextPredictor:
         if top_k is not None:
             top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
+        allow_forks()
         calibrator = Calibrator(self.bundle, set, abstain)
         named, done, truncated = iter(named_texts(texts)), 0, []
         while batch := list(islice(named, batch_size)):

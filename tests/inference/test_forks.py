@@ -1,0 +1,69 @@
+"""Predictions from several threads of a process, and in its forks."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import vit
+from tests.inference.tiny_models import save_translator
+from vit.bundle import save_bundle
+from vit.data import Preprocessing
+
+FORK = """
+import multiprocessing, sys
+import numpy as np
+import torch
+import vit
+
+torch.set_num_threads(2)
+model, images = vit.load(sys.argv[1]), np.random.default_rng(0).integers(0, 255, (32, 32, 32, 3), np.uint8)
+expected = [each.probabilities for each in model.predict(list(images))]
+
+def predict(queue):
+    found = [each.probabilities for each in model.predict(list(images))]
+    queue.put((np.allclose(found, expected, atol=1e-5), torch.get_num_threads()))
+
+context = multiprocessing.get_context("fork")
+queue = context.Queue()
+worker = context.Process(target=predict, args=(queue,), daemon=True)
+worker.start()
+print(*queue.get(timeout=60), torch.get_num_threads())
+"""
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "model"
+    model = vit.create_model("vit_tiny", image_size=32, patch_size=4, num_classes=3, dim=192, depth=2, num_heads=3)
+    save_bundle(folder, model, ["a", "b", "c"], Preprocessing((32, 32), "squash"))
+    return folder
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX has forks")
+def test_a_fork_of_a_process_that_has_predicted_predicts_the_same(classifier):
+    """As a worker of `gunicorn --preload`; with the threads of GNU OpenMP it waited forever."""
+    result = subprocess.run([sys.executable, "-c", FORK, str(classifier)], capture_output=True, text=True, timeout=200,
+                            env={**os.environ, "OMP_NUM_THREADS": "2"})
+    assert result.stdout.split() == ["True", "1", "2"], result.stderr
+
+
+def test_several_threads_predict_the_same_as_one(classifier, tmp_path):
+    save_translator(tmp_path / "translator")
+    images = list(np.random.default_rng(0).integers(0, 255, (12, 20, 30, 3), np.uint8))
+    for path, inputs in ((classifier, images), (tmp_path / "translator", ["ab", "ba", "aab"])):
+        model, found = vit.load(path), []
+
+        def predict(model=model, inputs=inputs, found=found):
+            found.extend(str(model.predict(inputs)) for _ in range(4))
+
+        expected = str(model.predict(inputs))
+        threads = [threading.Thread(target=predict) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert found == [expected] * 16
