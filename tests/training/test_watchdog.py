@@ -1,6 +1,8 @@
 """Which ranks a watch considers lost, by their heartbeats in a store and a simulated clock."""
 
 import json
+import os
+import time
 
 import pytest
 from torch.distributed import HashStore
@@ -114,3 +116,16 @@ def test_the_last_heartbeat_has_the_error_unless_another_rank_caused_it(elsewher
         raise ValueError("no such folder")
     beat = json.loads(connect(store).get("0"))
     assert beat["done"] and beat["failure"] == failure
+
+
+def test_the_thread_ends_with_its_context_also_where_the_store_is_slow(monkeypatch):
+    """A thread that is in a store while Python ends aborts the process."""
+    class SlowStore:
+        def set(self, key, value):
+            time.sleep(0.2)
+
+    monkeypatch.setattr("vit.training.fault_tolerance.watchdog.INTERVAL", 0.01)  # which limited the wait
+    monkeypatch.setattr("vit.training.fault_tolerance.watchdog.connect", lambda store: store)
+    with Heartbeat(SlowStore, 0, 1, TIMEOUT, launcher=os.getppid()) as heartbeat:
+        time.sleep(0.1)
+    assert not heartbeat.is_alive()

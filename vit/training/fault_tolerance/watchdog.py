@@ -27,6 +27,8 @@ from vit.messages import error_message, list_names
 INTERVAL = 1.0  # seconds between two heartbeats
 FROZEN = 5.0  # seconds without a heartbeat after which a rank without progress counts as frozen
 NOTICE = 60.0  # seconds after which the first wait for ranks that have not joined is printed; then twice as many
+# seconds for the last heartbeat: Python 3.13 and earlier abort (SIGABRT) if a thread returns from a store at their end
+LAST_BEAT = 30.0
 GRACE = 5.0  # seconds after the failure of a rank in which torchrun or SLURM may end the others first
 TORCH = str(Path(torch.__file__).parent)
 NOT_JOINED = ("it ended with an error of its own, it was not started (SLURM starts the ranks by srun, not by sbatch "
@@ -66,7 +68,7 @@ class Heartbeat(threading.Thread):
         if isinstance(error, Exception) and not self._caused_elsewhere(error):
             self._failure = error_message(error)
         self._over.set()
-        self.join(2 * INTERVAL)
+        self.join(LAST_BEAT)
 
     def run(self) -> None:
         """Report the progress of this rank until the run is over, and end the process when another rank is lost."""
