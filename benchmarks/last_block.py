@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from vit.files.processes import keep_freed_memory
+from vit.files.machine import keep_freed_memory
 from vit.inference import autocast
 from vit.low_precision import DTYPES
 from vit.models import VisionTransformer, VisionTransformerConfig

@@ -11,7 +11,7 @@ import torch
 from pairs import in_turns, report, times_as_fast
 
 from vit.benchmarking.timing import CLOCKS
-from vit.files.processes import keep_freed_memory
+from vit.files.machine import keep_freed_memory
 from vit.nn.cpu import softmax
 
 SHAPES = {  # batch, heads, tokens
