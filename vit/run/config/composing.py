@@ -19,15 +19,12 @@ from omegaconf.errors import (
 from vit.exchange.private_paths import PATH_KEYS
 from vit.files.strict_json import json_text
 from vit.messages import one_line, override_for_shell
-from vit.other_names import RUN
-from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name, options
+from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name, options_with
 from vit.run.config.hydra_interface import (
     PRIMARY,
     SEARCH_PATH,
     compose_with,
-    config_folder,
     detach_hydra,
-    hydra_over,
     is_hydra_key,
     search_folders,
     value_of,
@@ -290,7 +287,7 @@ def _check_keys(found: Groups, parsed: list[Override], search: tuple[str, ...]) 
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
         if why := without_key(key):
             raise ConfigError(f"unknown key {key}, which has no counterpart here: {why}")
-        if having := _options_with(key, known, search)[1]:
+        if having := options_with(key, known, search)[1]:
             group, _, name = key.partition(".")
             listed = ", ".join(f"{group}={option}" for option in having)
             raise ConfigError(f"{group}={found.choices.get(group)} has no key {name}; add one that has it to the "
@@ -307,7 +304,7 @@ def _hint_of_data(override: Override, known: dict, search: tuple[str, ...]) -> s
     """The hint for a key without its node, such as `root=photos`, that other data than the chosen one has."""
     key, value = override.key_or_group, override.value()
     leaves = {name.rpartition(".")[2] for name in known}
-    name, having = _options_with(f"data.{key}", known, search)
+    name, having = options_with(f"data.{key}", known, search)
     if key in leaves or not having:
         return None
     if isinstance(value, str) and (fix := overrides_of_path(value)):
@@ -315,17 +312,3 @@ def _hint_of_data(override: Override, known: dict, search: tuple[str, ...]) -> s
     shown_value = override_for_shell(f"data.{name}", value) if isinstance(value, str) else f"data.{name}=VALUE"
     listed = ", ".join(f"data={option}" for option in having)
     return f"did you mean {shown_value}, with {'one of ' if len(having) > 1 else ''}{listed}?"
-
-
-def _options_with(key: str, known: dict, search: tuple[str, ...]) -> tuple[str, list[str]]:
-    """(The name of a dotted key, such as `data.root`, in its group; the options of the group whose files have it). The
-    name is its own, or the one that `RUN` translates it to. No options if that key is known.
-    """
-    group, _, name = key.partition(".")
-    if not name or not is_group(group, search) or RUN.get(name) in known:
-        return name, []
-    repository = hydra_over(config_folder()).config_loader.repository
-    keys = {option: loaded.config.keys() for option in options(group, search)
-            if (loaded := repository.load_config(f"{group}/{option}")) is not None}
-    called = name if any(name in each for each in keys.values()) else RUN.get(name, "").removeprefix(f"{group}.")
-    return called, [option for option, each in keys.items() if called in each]

@@ -9,6 +9,7 @@ import pathlib
 from hydra.core.override_parser.types import Override, ValueType
 
 from vit.messages import one_line
+from vit.other_names import RUN
 from vit.run.config.hydra_interface import CONFIG_ERRORS, SEARCH_PATH, config_folder, hydra_over, is_hydra_key
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, overrides_of_path, parse
@@ -109,3 +110,17 @@ def _check_option(group: str, chosen: str, known: list[str], search: tuple[str, 
         raise ConfigError(f"data={chosen}: is a path, but data selects how data is read; write {fix}")
     own = "" if near else "; --config-dir FOLDER adds groups of your own"
     raise ConfigError(f"{group}={chosen}: no such {group}{near} ({group} may be {', '.join(known)}{own})")
+
+
+def options_with(key: str, known: dict, search: tuple[str, ...]) -> tuple[str, list[str]]:
+    """(The name of a dotted key, such as `data.root`, in its group; the options of the group whose files have it). The
+    name is its own, or the one that `RUN` translates it to. No options if that key is known.
+    """
+    group, _, name = key.partition(".")
+    if not name or not is_group(group, search) or RUN.get(name) in known:
+        return name, []
+    repository = hydra_over(config_folder()).config_loader.repository
+    keys = {option: loaded.config.keys() for option in options(group, search)
+            if (loaded := repository.load_config(f"{group}/{option}")) is not None}
+    called = name if any(name in each for each in keys.values()) else RUN.get(name, "").removeprefix(f"{group}.")
+    return called, [option for option, each in keys.items() if called in each]

@@ -89,7 +89,11 @@ class GracefulStop(Checkpoint):
         self._stop_if_requested(trainer, now=True)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """The end of a resumed run that had no steps left, for which Lightning does not call `on_train_end`."""
+        """The end of a resumed run that had no steps left, for which Lightning does not call `on_train_end`.
+
+        Raises:
+            Interrupted: a stop signal has been received.
+        """
         if self.signals.deferred:
             self.signals.deferred = False
             if self.signals.requested:
