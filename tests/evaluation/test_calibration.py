@@ -292,8 +292,8 @@ def test_every_part_of_a_calibration_is_computed_by_its_definition():
 def test_choices_and_absent_classes(caplog):
     few = Outputs(*(each[:6] for each in (simulated(50)[0], torch.zeros(50, dtype=torch.int64), draws_of(50))))
     assert fit_calibration(CLASSES, few, choice="none") is None
-    with caplog.at_level("WARNING", "vit"):
-        found = fit_calibration(CLASSES, few, choice="temperature")
+    caplog.set_level("WARNING", "vit")
+    found = fit_calibration(CLASSES, few, choice="temperature")
     assert found.sets == {} and found.unknown is None and found.absent == ("b", "c", "d", "e")
     assert "too few for prediction sets at 90 %, which need 9" in caplog.text
     assert "has the class 'b', 'c', 'd' and 1 more: the calibration" in caplog.text
