@@ -171,6 +171,7 @@ def test_predict_gives_at_most_as_many_predictions_as_there_are_classes(model, p
     (["predict", "{model}", "{photos}", "--top-k", "0"], 2, "top-k"),
     (["predict", "{model}"], 2, "images"),
     (["pedict"], 2, "Did you mean"),
+    (["predict", "model", "photos", "--topk", "3"], 2, "No such option: --topk; did you mean --top-k? (vit predict"),
     (["models", "vit_colossal*"], 1, "no model name matches 'vit_colossal*'"),
     (["evaluate", "{model}", "data=digitz"], 2, "digits"),
     (["evaluate", "{model}", "--split", "tset"], 1, "--split tset: digits has no such split, but train, val, test"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vit.messages import error_message, number_of
+from vit.messages import did_you_mean, error_message, nearest_names, number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -278,6 +278,8 @@ def error_text(error: Exception) -> str:
     if not hasattr(error, "format_message"):
         return error_message(error)
     text = error.format_message() if getattr(error, "param", None) or not error.message else error.message
+    if near := getattr(error, "possibilities", None):  # of an unknown option; click names none in `message`
+        text += did_you_mean(nearest_names(error.option_name, near))
     context = getattr(error, "ctx", None)  # None where a command itself rejects a value
     command = context.command_path if context else "vit"
     return f"{' '.join(text.split())} ({command} --help shows the usage)"
