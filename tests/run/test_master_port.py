@@ -32,6 +32,9 @@ def test_the_first_rank_needs_a_free_port(monkeypatch, listener):
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")  # the store of torchrun
     check_master_port(first=True)
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
+    with monkeypatch.context() as second:
+        second.setattr("torch.distributed.is_initialized", lambda: True)  # the store of an earlier run of this process
+        check_master_port(first=True)
     listener.close()
     check_master_port(first=True)
     TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)  # the check leaves the port free

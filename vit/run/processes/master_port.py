@@ -4,6 +4,8 @@ import os
 import socket
 import struct
 
+import torch.distributed as dist
+
 from vit.run.config.composing import ConfigError
 from vit.run.processes.launcher import LAUNCHER
 
@@ -23,6 +25,7 @@ def check_master_port(first: bool) -> None:
         ConfigError: another program uses the port.
     """
     is_member = LAUNCHER in os.environ or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    is_member = is_member or dist.is_initialized()  # by an earlier run of this process, whose store is used again
     address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
     if is_member or not address or not port.isdecimal():
         return
@@ -50,9 +53,7 @@ def is_other_service(address: str, port: int) -> bool:
     """Whether what listens there answers or closes the connection, as torch's store does not. False if nothing listens:
     the first rank may start later.
     """
-    from torch.distributed import TCPStore
-
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     return not answers("127.0.0.1", store.port) and answers(address, port)  # unless the store of this torch does too
 
 
