@@ -10,6 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 
 import vit
+from vit.run.changes_on_resuming import change_loggers
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError
 from vit.run.parts.loggers import LoggerErrors, flat
@@ -209,6 +210,15 @@ def test_a_resumed_run_has_the_loggers_of_its_command(tmp_path, monkeypatch):
     vit.train([f"resume={tmp_path}", tracker, "logger.tensorboard=null", "++logger.mlflow=null"])
     log = (tmp_path / "log.txt").read_text()
     assert "changed on resuming: logger from tensorboard, mlflow to none" in log
+
+
+@pytest.mark.parametrize("composed", [{"id": None}, {"_target_": "Wandb", "project": "vit", "id": None}])
+def test_an_option_of_a_logger_leaves_its_other_options(composed):
+    """Also those of an earlier command that resumed the run, which the command and its recorded overrides lack."""
+    stored = {"_target_": "Wandb", "project": "mine", "id": "a"}
+    config = {"logger": {"wandb": stored}}
+    changes = change_loggers(config, ["++logger.wandb.id=null"], {"logger": {"wandb": composed}})
+    assert config["logger"] == {"wandb": {**stored, "id": None}} and changes == {"logger.wandb.id": ("a", None)}
 
 
 def test_each_training_of_a_process_has_its_own_run_of_wandb(tmp_path, monkeypatch):

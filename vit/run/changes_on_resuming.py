@@ -7,6 +7,7 @@ from hydra.core.override_parser.types import Override
 
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.overrides import ConfigError, parse, yaml_text
+from vit.run.config.targets import TARGET
 from vit.run.parts.data_source import LOADING
 
 CONTROL = ("resume", "run_dir", "runs", "allow_change")  # keys of one command, never recorded
@@ -63,13 +64,16 @@ def change_loggers(config: dict, overrides: list[str], composed: Mapping[str, An
     """
     stored, before = config["logger"], names_of_loggers(config)
     keys = [override.key_or_group for override in parse(list(filter(is_of_loggers, overrides)))]
-    names = {key.split(".")[1] for key in keys if "." in key}
     config["logger"] = {} if "logger" in keys else {**stored}
     for name, new in composed["logger"].items():
-        if name in names or "logger" in keys:
-            old = stored.get(name)
-            same = isinstance(new, dict) and isinstance(old, dict) and new.get("_target_") == old.get("_target_")
-            config["logger"][name] = {**old, **new} if same else new  # the same one continues its run in the tracker
+        whole, old = "logger" in keys or f"logger.{name}" in keys, stored.get(name)
+        options = {key.split(".")[2] for key in keys if key.startswith(f"logger.{name}.")}
+        if not whole and not options:
+            continue
+        if isinstance(new, dict) and isinstance(old, dict) and new.get(TARGET, old.get(TARGET)) == old.get(TARGET):
+            # the same logger: it continues its run in the tracker, and keeps options that earlier commands changed
+            new = {**old, **(new if whole else {option: new[option] for option in options})}
+        config["logger"][name] = new
     changes = {key: (value_of({"logger": stored}, key, None), value_of(config, key, None)) for key in keys
                if key.count(".") > 1 and isinstance(stored.get(key.split(".")[1]), dict)}
     after = names_of_loggers(config)
