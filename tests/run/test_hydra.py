@@ -533,7 +533,8 @@ def test_a_stopped_sweep_has_a_table_of_the_runs_before(apart, tmp_path, monkeyp
 def test_a_search_continues_in_its_folder(own, capfd):
     """Its runs have further numbers, those before are in its table, and equal ones are not repeated."""
     search = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", *SEARCH[:1], "hydra.sweeper.n_trials=1",
-              "hydra.sweeper.n_jobs=1", "hydra.sweep.dir=out", "recipe.optimizer.lr=interval(0.001,0.01)"]
+              "hydra.sweeper.n_jobs=1", "hydra.sweep.dir=out", "recipe.optimizer.lr=interval(0.001,0.01)",
+              "+callbacks.own._target_=pytorch_lightning.callbacks.LambdaCallback"]
     assert main([*search, "hydra.sweeper.sampler.seed=0"]) == 0
     assert main([*search, "hydra.sweeper.sampler.seed=1", "resume=auto"]) == 0
     runs = swept(Path("out"))

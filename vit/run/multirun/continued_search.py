@@ -6,13 +6,17 @@ Its sweeper chooses other values than before, so that the runs of its own have f
 import pathlib
 
 
-def earlier_records(folder: pathlib.Path) -> list[dict]:
-    """The records of the finished runs in the folder, as `write_record` writes them."""
+def earlier_records(folder: pathlib.Path, overrides: list[str]) -> list[dict]:
+    """The records of the finished runs in the folder, as `write_record` writes them.
+
+    Args:
+        overrides: those of this command; the targets that they name are trusted in the configs too.
+    """
     from vit.run.records.folder import RunFolder, read_metrics
     from vit.run.records.reading import read_config
 
     finished = (path for path in numbered(folder) if RunFolder(path, main=False).finished)
-    return [{"folder": str(path), "overrides": read_config(path)["overrides"], "exit_code": 0,
+    return [{"folder": str(path), "overrides": read_config(path, overrides)["overrides"], "exit_code": 0,
              "metrics": read_metrics(path)} for path in finished]
 
 

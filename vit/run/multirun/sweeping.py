@@ -52,7 +52,7 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     together = StopTogether(folder.absolute()) if starts_processes(hydra.launcher) else None
 
     continued = searching and inside and config["resume"] == "auto" and is_numbered(hydra)
-    begin, earlier = (next_number(folder), earlier_records(folder)) if continued else (0, [])
+    begin, earlier = (next_number(folder), earlier_records(folder, jobs[0])) if continued else (0, [])
 
     def run_one(_: DictConfig) -> float:
         return run_one_of_sweep(folder, inside, carried, total, searching, together, begin)
