@@ -158,8 +158,6 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
 
 def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManager[Heartbeat | None]:
     """The heartbeat of this rank; None without `trainer.timeout`."""
-    from vit.run.processes.rank import lost_peer  # the main module of a rank
-
     timeout = check_timeout(config["trainer"])
     if timeout is None:
         return contextlib.nullcontext()
