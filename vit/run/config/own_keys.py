@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from vit.run.config.hydra_interface import config_folder
-from vit.run.config.name_hints import nearest
+from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.overrides import FORMER_KEYS, ConfigError, yaml_text
 from vit.run.config.valid_values import VALID_VALUES, nodes
 
@@ -69,13 +69,13 @@ def check_own_keys(found: Mapping[str, Any], files: OwnFiles, free: Collection[s
     for key in unknown_keys(found, known, free):
         if re.search(rf"(?<!\w){re.escape(key.rpartition('.')[2])}(?!\w)", used):
             continue
-        near = nearest(key, sorted(known), ALIKE)
+        near, why = nearest(key, sorted(known), ALIKE), without_key(key)
         if key in PACKAGES:
             text = (f"the keys of this file are below {key}, where nothing reads them; begin it with the line "
                     f"'# @package {PACKAGES[key]}'")
         else:
             value = "" if isinstance(found[key], dict | list) else f"={yaml_text(found[key])}"
-            text = f"{key}{value} has no effect, because there is no such key{near}"
+            text = f"{key}{value} has no effect, because there is no such key{f'; {why}' if why else near}"
         if strict and (near or key in PACKAGES):
             raise ConfigError(f"{files.naming(key)}: {text}")
         if "LOCAL_RANK" not in os.environ:  # the process that starts the ranks logs it
