@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vit.files import resources
+from vit.files import machine
 from vit.files.machine import busy_cores, cpu_limit, memory_limit, threads_per_process
 
 
@@ -53,10 +53,10 @@ def test_systems_without_control_groups_have_no_limit(tmp_path):
 
 
 def test_cores_are_rounded_up_and_never_more_than_those_of_the_process(monkeypatch):
-    monkeypatch.setattr(resources, "bound_cores", lambda: 8)
+    monkeypatch.setattr(machine, "bound_cores", lambda: 8)
     for limit, cores in ((None, 8), (0.5, 1), (1.5, 2), (4.0, 4), (64.0, 8)):
-        monkeypatch.setattr(resources, "cpu_limit", lambda limit=limit: limit)
-        assert resources.available_cores() == cores
+        monkeypatch.setattr(machine, "cpu_limit", lambda limit=limit: limit)
+        assert machine.available_cores() == cores
 
 
 @pytest.mark.parametrize(("stated", "limit", "expected"), [
@@ -64,8 +64,8 @@ def test_cores_are_rounded_up_and_never_more_than_those_of_the_process(monkeypat
     ("3", 4.0, None), ("8", None, None),  # by the user
 ])
 def test_the_processes_of_a_run_share_the_cores(monkeypatch, stated, limit, expected):
-    monkeypatch.setattr(resources, "bound_cores", lambda: 8)
-    monkeypatch.setattr(resources, "cpu_limit", lambda: limit)
+    monkeypatch.setattr(machine, "bound_cores", lambda: 8)
+    monkeypatch.setattr(machine, "cpu_limit", lambda: limit)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if stated is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", stated)
@@ -73,8 +73,8 @@ def test_the_processes_of_a_run_share_the_cores(monkeypatch, stated, limit, expe
 
 
 def test_torch_starts_as_many_threads_as_the_container_has_cores():
-    code = ("from vit.files import resources; resources.cpu_limit = lambda: 0.5; resources.bound_cores = lambda: 8;"
-            "resources.limit_threads(); import torch; from torch._inductor.config import compile_threads;"
+    code = ("from vit.files import machine; machine.cpu_limit = lambda: 0.5; machine.bound_cores = lambda: 8;"
+            "machine.limit_threads(); import torch; from torch._inductor.config import compile_threads;"
             "print(torch.get_num_threads(), compile_threads)")
     environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
     for variable, expected in (({}, "1 1"), ({"OMP_NUM_THREADS": "2"}, f"{min(2, os.cpu_count())} 1")):
