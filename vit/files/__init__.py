@@ -1,1 +1,3 @@
-"""Safe reading of untrusted files, and JSON for other programs; imports neither torch nor other packages of vit."""
+"""Safe reading of untrusted files, atomic writing, JSON for other programs, and the machine with its processes; imports
+neither torch nor other packages of vit.
+"""

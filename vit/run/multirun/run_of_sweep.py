@@ -27,7 +27,7 @@ def run_one_of_sweep(
         total: number of runs of the sweep, if it is known.
         searching: whether a sweeper searches by the metric.
         together: the stop of all runs, if the launcher starts several at the same time.
-        begin: the number of the first new folder, of a search that continues an earlier one.
+        begin: number of the first new folder of a search that continues an earlier one; 0 for other sweeps.
 
     Raises:
         SystemExit: the run was stopped by a signal, with its exit code.

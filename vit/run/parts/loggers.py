@@ -110,8 +110,8 @@ def begin(logger: Logger, key: str, option: str | None, former: str | None) -> N
 
 
 def ended_in_wandb() -> bool:
-    """End the W&B run of an earlier training in this process, which the logger would continue; whether there is no
-    other run, which the program has begun itself and the logger continues.
+    """End the W&B run of an earlier training in this process, which the logger would continue. False if the program
+    has begun a run itself, which the logger does continue.
     """
     run = getattr(sys.modules.get("wandb"), "run", None)
     if run is None or run.id not in begun_in_wandb:
