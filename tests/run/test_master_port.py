@@ -1,5 +1,6 @@
 """The port of a run whose ranks are started by hand: an error of one sentence where another program uses it."""
 
+import errno
 import socket
 import threading
 
@@ -8,7 +9,7 @@ from torch.distributed import TCPStore
 
 from vit.run.config.composing import ConfigError
 from vit.run.processes.launcher import LAUNCHER
-from vit.run.processes.master_port import check_master_port
+from vit.run.processes.master_port import check_master_port, is_in_use
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +39,21 @@ def test_the_first_rank_needs_a_free_port(monkeypatch, listener):
     listener.close()
     check_master_port(first=True)
     TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)  # the check leaves the port free
+
+
+def test_the_check_of_the_first_rank_accepts_no_connection(monkeypatch, listener):
+    """Another rank that connected at that moment would take it for another program, which closes the connection."""
+    port, plain, answers = listener.getsockname()[1], socket.socket(), []
+
+    class Checked(socket.socket):
+        def close(self):
+            answers.append(plain.connect_ex(("127.0.0.1", port)))
+            super().close()
+
+    listener.close()
+    monkeypatch.setattr(socket, "socket", Checked)
+    assert not is_in_use(port) and answers == [errno.ECONNREFUSED]
+    plain.close()
 
 
 def test_another_rank_needs_a_store_at_the_port_or_nothing_yet(monkeypatch, listener):

@@ -42,8 +42,7 @@ def is_in_use(port: int) -> bool:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("", port))
-            listener.listen()
+            listener.bind(("", port))  # without listening: another rank might connect
         except OSError:
             return True
     return False
