@@ -8,6 +8,7 @@ import yaml
 import vit
 from tests.run.conftest import QUICK, start, table
 from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.console import command
 from vit.run.parts.devices import Devices
 from vit.run.processes.launched import check_number, own_run
 from vit.run.processes.launcher import LAUNCHER, RankError, is_launched, run_ranks
@@ -112,5 +113,5 @@ def test_a_lost_connection_is_explained_where_no_launcher_of_this_project_does(t
           explain_errors(resolve(compose([])), RunFolder(tmp_path, main=False), [])):
         raise RuntimeError(gloo)
     expected = (f"the connection to another rank broke ({gloo.partition('. ')[0]}); its own output says why it ended. "
-                f"Resume with:\n  python -m vit train resume={tmp_path}")
+                f"Resume with:\n  {command('train', f'resume={tmp_path}')}")
     assert str(caught.value) == (expected if kind is RankError else gloo)
