@@ -1,5 +1,7 @@
 """The last block computes only the tokens that are pooled, in training and in copies for inference."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,7 +11,18 @@ from tests.models.test_text import small as small_text
 from tests.models.test_text import texts
 from vit.models import Classifier, ClassifierEnsemble, EnsembleConfig
 from vit.models.inference_copy import inference_copy
-from vit.nn import NoResidualBlock, ParallelBlock, ResPostNormBlock, attention_maps
+from vit.nn import (
+    Attention,
+    Block,
+    ClassToken,
+    Encoder,
+    LayerNorm,
+    Mlp,
+    NoResidualBlock,
+    ParallelBlock,
+    ResPostNormBlock,
+    attention_maps,
+)
 
 POOLED = {
     "plain": {},
@@ -97,6 +110,59 @@ def test_all_tokens_are_computed_where_they_are_needed(variant: str) -> None:
     model = small(**ALL_TOKENS[variant]).train()
     assert computed(model, pixels()) > 2
     assert computed(inference_copy(model.eval()), pixels()) > 2
+
+
+class OwnBlock(Block):
+    """A block with the arguments that `vit.nn.Block` requires."""
+
+    def forward(self, x: Tensor, mask=None, memory=None, memory_mask=None, causal=False, rotary=None, cache=None):
+        return super().forward(x, mask, memory, memory_mask, causal, rotary, cache)
+
+
+class OwnAttention(Attention):
+    """Attention that needs all tokens."""
+
+    def forward(self, x: Tensor, memory=None, mask=None, causal=False, rotary=None, cache=None):
+        return super().forward(x, memory, mask, causal, rotary, cache) + x.mean(1, keepdim=True)
+
+
+class Mixing(nn.Module):
+    """A layer of both tokens and channels in place of a block, or of its MLP."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(24, 24)
+
+    def forward(self, x: Tensor, *others: object) -> Tensor:
+        return self.linear(x).cumsum(1).flip(1)
+
+
+def classifier(*blocks: nn.Module) -> Classifier:
+    base = made()
+    return Classifier(base.embed, Encoder(blocks, LayerNorm(24)), ClassToken(), base.head).double().train()
+
+
+@pytest.mark.parametrize("block", [
+    Mixing, lambda: OwnBlock(24, Attention(24, 3), Mlp(24, 48)), lambda: Block(24, OwnAttention(24, 3), Mlp(24, 48)),
+    lambda: Block(24, Attention(24, 3), Mixing())])
+def test_all_tokens_are_computed_by_blocks_and_layers_of_others(block: Callable[[], nn.Module]) -> None:
+    model = classifier(block())
+    assert computed(model, pixels().double()) == 13
+    close_to_all_tokens(model, pixels().double())
+
+
+def test_all_tokens_are_computed_after_a_layer_was_replaced() -> None:
+    model = made()
+    model.encoder.blocks[-1].attn = OwnAttention(24, 3).double()
+    close_to_all_tokens(model, pixels().double())
+    model = made()
+    model.encoder.blocks = model.encoder.blocks[:1]
+    assert computed(model, pixels().double()) == 1
+
+
+def test_a_shared_block_computes_all_tokens_until_its_last_call() -> None:
+    model = classifier(*[Block(24, Attention(24, 3), Mlp(24, 48))] * 3)
+    close_to_all_tokens(model, pixels().double())
 
 
 def test_features_and_encoding_have_all_tokens_in_training_too() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from vit.nn.cache import LayerCache
 from vit.nn.drop import Dropout, DropPath, LayerScale
 from vit.nn.local import Local
 from vit.nn.mixers import Mixer
+from vit.nn.mlp import Mlp, SwiGLU
 from vit.nn.norm import BatchNorm, LayerNorm, Norm, identity
 from vit.nn.packing import Packing
 from vit.nn.rotary import Rotation
@@ -30,9 +32,6 @@ class Block(nn.Module):
         layer_scale: initial value of `LayerScale` on each branch; None for none.
         dropout: rate on the output of each branch.
         drop_path: stochastic depth rate of each branch.
-
-    Attributes:
-        can_compute_first: whether the output of the first tokens can be computed without that of the others.
     """
 
     def __init__(
@@ -61,8 +60,16 @@ class Block(nn.Module):
         drops = dropout or drop_path
         self.drop = nn.Sequential(Dropout(dropout), DropPath(drop_path)) if drops else None
         self.pre_norm = pre_norm
-        attends = isinstance(attn, Attention) and not isinstance(attn.score, Local)
-        self.can_compute_first = attends and not any(isinstance(part, BatchNorm) for part in self.modules())
+        self.accepts_first = "first" in signature(self.forward).parameters
+
+    @property
+    def can_compute_first(self) -> bool:
+        """Whether the output of the first tokens can be computed without that of the others. It is False with other
+        classes of attention or MLP than those of `vit.nn`, and where `forward` has no argument `first`.
+        """
+        attends = type(self.attn) is Attention and not isinstance(self.attn.score, Local)
+        known = attends and type(self.mlp) in (Mlp, SwiGLU) and self.accepts_first
+        return known and not any(isinstance(part, BatchNorm) for part in self.modules())
 
     def forward(
         self,
@@ -82,11 +89,11 @@ class Block(nn.Module):
         """
         attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache, first)
         if self.pre_norm:
-            x = add(x, self.drop_branch(self.ls1(attn(norm1(x))), mask))
+            x = first_tokens(x, first) + self.drop_branch(self.ls1(attn(norm1(x))), mask)
             if cross_attn is not None:
                 x = x + self.drop_branch(self.cross_ls(cross_attn(cross_norm(x))), mask)
             return x + self.drop_branch(self.ls2(self.mlp(norm2(x))), mask)
-        x = norm1(add(x, self.drop_branch(self.ls1(attn(x)), mask)))
+        x = norm1(first_tokens(x, first) + self.drop_branch(self.ls1(attn(x)), mask))
         if cross_attn is not None:
             x = cross_norm(x + self.drop_branch(self.cross_ls(cross_attn(x)), mask))
         return norm2(x + self.drop_branch(self.ls2(self.mlp(x)), mask))
@@ -143,7 +150,7 @@ class ResPostNormBlock(Block):
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D), as `Block`"""
         attn, cross_attn, norm1, cross_norm, norm2 = self.bound(mask, memory, memory_mask, causal, rotary, cache, first)
-        x = add(x, self.drop_branch(self.ls1(norm1(attn(x))), mask))
+        x = first_tokens(x, first) + self.drop_branch(self.ls1(norm1(attn(x))), mask)
         if cross_attn is not None:
             x = x + self.drop_branch(self.cross_ls(cross_norm(cross_attn(x))), mask)
         return x + self.drop_branch(self.ls2(norm2(self.mlp(x))), mask)
@@ -203,17 +210,13 @@ class ParallelBlock(Block):
     ) -> Tensor:
         """x (B,N,D) -> (B,N,D), as `Block` without a memory"""
         attn, _, norm1, _, _ = self.bound(mask, memory, memory_mask, causal, rotary, cache, first)
+        kept = first_tokens(x, first)
         if not self.pre_norm:
-            return norm1(add(x, self.drop_branch(self.ls1(attn(x) + self.mlp(first_tokens(x, first))), mask)))
+            return norm1(kept + self.drop_branch(self.ls1(attn(x) + self.mlp(kept)), mask))
         y = norm1(x)
-        return add(x, self.drop_branch(self.ls1(attn(y) + self.mlp(first_tokens(y, first))), mask))
+        return kept + self.drop_branch(self.ls1(attn(y) + self.mlp(first_tokens(y, first))), mask)
 
 
 def first_tokens(x: Tensor, first: int | None) -> Tensor:
     """x (B,N,D) -> (B,first,D); all tokens by default"""
     return x if first is None else x[:, :first]
-
-
-def add(x: Tensor, y: Tensor) -> Tensor:
-    """x (B,N,D) + y (B,N',D) -> (B,N',D): the residual connection of a branch that computes the first N' tokens"""
-    return x + y if x.shape[1] == y.shape[1] else x[:, : y.shape[1]] + y

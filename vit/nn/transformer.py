@@ -28,7 +28,6 @@ class Stack(nn.Module):
         self.norm = norm
         self.rotary = rotary
         self.checkpointing = self.autocast_residual = False
-        self.can_compute_first = self.blocks[-1].can_compute_first and not isinstance(norm, BatchNorm)
 
     def run(
         self,
@@ -50,7 +49,7 @@ class Stack(nn.Module):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         for i, block in enumerate(self.blocks):
             inputs = (*others, rotary[i] if isinstance(rotary, tuple) else rotary)
-            if first is not None and block is self.blocks[-1] and self.can_compute_first:
+            if first is not None and i == len(self.blocks) - 1 and self.can_compute_first(block):
                 inputs = (*inputs, None, first)
             if self.checkpointing and torch.is_grad_enabled():
                 x = checkpoint(block, x, *inputs, use_reentrant=False)
@@ -59,6 +58,10 @@ class Stack(nn.Module):
             if features is not None:
                 features.append(x)
         return x
+
+    def can_compute_first(self, block: nn.Module) -> bool:
+        """Whether this block, as the last one, can compute the first tokens without the others."""
+        return getattr(block, "can_compute_first", False) and not isinstance(self.norm, BatchNorm)
 
 
 class Encoder(Stack):
