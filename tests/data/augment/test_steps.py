@@ -306,6 +306,21 @@ def test_images_of_another_step_are_not_overwritten():
     assert torch.equal(passing.images, passing.copy) and not torch.equal(changed, passing.copy)
 
 
+class Kept(HorizontalFlip):
+    """A step of another package that keeps the images before and after its flips."""
+
+    def forward(self, images, draw):
+        self.kept = [images, super().forward(images, draw)]
+        self.copies = [each.clone() for each in self.kept]
+        return self.kept[1]
+
+
+def test_images_of_a_class_that_is_derived_from_a_step_are_not_overwritten():
+    images, kept = batch(height=100, width=100), Kept()
+    Augment([RandomErasing(1.0), kept, RandomErasing(1.0)])(images, torch.arange(24), 0)
+    assert all(torch.equal(each, copy) for each, copy in zip(kept.kept, kept.copies, strict=True))
+
+
 def test_noise_differs_between_images_and_pixels():
     boxes = torch.tensor([[0, 0, 0, 30, 30, 4], [1, 0, 0, 30, 30, 5]]).T
     noisy = torch.zeros(2, 3, 30, 30, dtype=torch.uint8)

@@ -112,14 +112,16 @@ class Augment(nn.Module):
         samples = hash_counters(self.seed, epoch, index)  # (B,) hash of the counters that all numbers of a sample share
         own = False  # whether the images are the result of a step, and not those of the caller
         for number, step in enumerate(self.steps):
-            changed = step(images, Draw(samples, number * SLOTS, images.device, overwrite=own))
-            own = isinstance(step, OverwritingStep) and (own or changed is not images)
+            overwrites = OverwritingStep in type(step).__bases__  # a subclass of such a step may keep its images
+            changed = step(images, Draw(samples, number * SLOTS, images.device, overwrite=own and overwrites))
+            own = overwrites and (own or changed is not images)
             images = changed
         return images
 
 
 class OverwritingStep(nn.Module):
-    """Base class of steps that overwrite their images if `draw.overwrite`, which saves a pass over the batch.
+    """Base class of steps that overwrite their images if `draw.overwrite`, which saves a pass over the batch. A class
+    that is derived from such a step gets False.
 
     They return their images, overwritten or unchanged, or new ones, but no view of either.
     """
