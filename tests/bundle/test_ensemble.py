@@ -16,6 +16,8 @@ OTHER = {  # what differs -> the message
     "depth": (CLASSES, PREPROCESSING, "has another architecture than .*: depth is 1 and 2; the members"),
     "crop": (CLASSES, PREPROCESSING.replace(crop_pct=0.5),
              "prepares images in another way than .*: crop_pct is 0.5 and 1.0; set data.preprocessing.crop_pct"),
+    "rounding": (CLASSES, PREPROCESSING.replace(rounding="timm"),
+                 "prepares images in another way than .*: rounding is timm and torchvision; set data.pre"),
 }
 
 

@@ -187,6 +187,7 @@ def test_a_text_encoder_without_a_tokenizer_is_named(tmp_path, capsys):
     (["data=text_table"], 1, "holds labelled texts, but the model reads images"),
     (["data.image_size=16"], 2, "data.image_size=16x16 changes nothing here: the model applies its own"),
     (["data.preprocessing.mode=L"], 2, "data.preprocessing.mode=L changes nothing here"),
+    (["+data.preprocessing.rounding=timm"], 2, "data.preprocessing.rounding=timm changes nothing here"),
 ])
 def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, arguments, code, message):
     model, photos = saved(tmp_path), write_photos(tmp_path / "photos", {"a": 1})

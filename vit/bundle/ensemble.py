@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,8 @@ def _check_member(bundle: Bundle, first: Bundle) -> None:
         key = different[0]
         raise BundleError(f"{bundle.path} has another architecture than {first.path}: {key} is {one[key]} and "
                           f"{other.get(key)}; the members of an ensemble need the same")
-    one, other = bundle.preprocessing.to_dict(), first.preprocessing.to_dict()
-    for key in {**one, **other}:
-        if key not in ("mean", "std") and one.get(key) != other.get(key):
-            raise BundleError(f"{bundle.path} prepares images in another way than {first.path}: {key} is "
-                              f"{one.get(key)} and {other.get(key)}; set data.preprocessing.{key} for all members")
+    one, other = asdict(bundle.preprocessing), asdict(first.preprocessing)
+    for key in one:
+        if key not in ("mean", "std") and one[key] != other[key]:
+            raise BundleError(f"{bundle.path} prepares images in another way than {first.path}: {key} is {one[key]} "
+                              f"and {other[key]}; set data.preprocessing.{key} for all members")

@@ -80,7 +80,7 @@ def check_preprocessing(data: dict, keys: list[str], bundle: "Bundle") -> None:
 
     if not isinstance(bundle.preprocessing, Preprocessing):
         return
-    own = bundle.preprocessing.to_dict()
+    own = {"rounding": bundle.preprocessing.rounding, **bundle.preprocessing.to_dict()}
     for key in keys:
         name = key.removeprefix("data.preprocessing.")
         if key == "data.image_size" and data["image_size"] is not None:
