@@ -155,6 +155,9 @@ def test_all_tokens_are_computed_after_a_layer_was_replaced() -> None:
     model = made()
     model.encoder.blocks[-1].attn = OwnAttention(24, 3).double()
     close_to_all_tokens(model, pixels().double())
+    model, other = made(), OwnAttention(24, 3).double()
+    model.encoder.blocks[-1].attn.forward = other.forward
+    assert model(pixels().double()).shape == (2, 5)
     model = made()
     model.encoder.blocks = model.encoder.blocks[:1]
     assert computed(model, pixels().double()) == 1
@@ -163,6 +166,11 @@ def test_all_tokens_are_computed_after_a_layer_was_replaced() -> None:
 def test_a_shared_block_computes_all_tokens_until_its_last_call() -> None:
     model = classifier(*[Block(24, Attention(24, 3), Mlp(24, 48))] * 3)
     close_to_all_tokens(model, pixels().double())
+
+
+def test_a_compiled_training_step_computes_the_pooled_tokens_too() -> None:
+    model, images = made(), pixels().double()
+    assert torch.equal(torch.compile(model, backend="eager", fullgraph=True)(images), model(images))
 
 
 def test_features_and_encoding_have_all_tokens_in_training_too() -> None:

@@ -64,12 +64,13 @@ class Block(nn.Module):
 
     @property
     def can_compute_first(self) -> bool:
-        """Whether the output of the first tokens can be computed without that of the others. It is False with other
-        classes of attention or MLP than those of `vit.nn`, and where `forward` has no argument `first`.
+        """Whether the output of the first tokens can be computed without that of the others. It is False with an own
+        `forward` of the attention, an own class of MLP, and where the block's `forward` has no argument `first`.
         """
-        attends = type(self.attn) is Attention and not isinstance(self.attn.score, Local)
-        known = attends and type(self.mlp) in (Mlp, SwiGLU) and self.accepts_first
-        return known and not any(isinstance(part, BatchNorm) for part in self.modules())
+        own_forward = type(self.attn).forward is not Attention.forward or "forward" in self.attn.__dict__
+        if own_forward or isinstance(self.attn.score, Local) or type(self.mlp) not in (Mlp, SwiGLU):
+            return False
+        return self.accepts_first and not any(isinstance(part, BatchNorm) for part in self.modules())
 
     def forward(
         self,
