@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tests.models.test_classifier import pixels, small
 from tests.models.test_text import small as small_text
 from tests.models.test_text import texts
+from vit.evaluation.attribution.relevance import class_relevance
 from vit.models import Classifier, ClassifierEnsemble, EnsembleConfig
 from vit.models.inference_copy import inference_copy
 from vit.nn import (
@@ -183,6 +184,14 @@ def test_attention_maps_have_all_queries_in_training_too() -> None:
     with attention_maps(model) as maps:
         model(pixels())
     assert maps["encoder.blocks.1.attn"][0].shape == (2, 3, 13, 13)
+
+
+@pytest.mark.parametrize("options", [{}, {"attention": "local", "window": 1}])
+def test_maps_of_a_class_are_the_same_in_training_and_in_copies(options: dict) -> None:
+    model, images, classes = made(**options), pixels().double(), torch.tensor([0, 1])
+    expected = class_relevance(model.eval(), images, classes)
+    for other in (inference_copy(model), model.train()):
+        torch.testing.assert_close(class_relevance(other, images, classes), expected, rtol=0, atol=1e-6)
 
 
 def test_a_model_in_evaluation_computes_all_tokens_and_its_copy_for_inference_does_not() -> None:

@@ -16,6 +16,7 @@ from vit.nn.mlp import Mlp, SwiGLU
 from vit.nn.norm import BatchNorm, LayerNorm, Norm, identity
 from vit.nn.packing import Packing
 from vit.nn.rotary import Rotation
+from vit.nn.scores import ScaledDotProduct
 
 Branch = Callable[[Tensor], Tensor]  # (B,N,D) -> (B,N,D)
 
@@ -64,11 +65,15 @@ class Block(nn.Module):
 
     @property
     def can_compute_first(self) -> bool:
-        """Whether the output of the first tokens can be computed without that of the others. It is False with an own
-        `forward` of the attention, an own class of MLP, and where the block's `forward` has no argument `first`.
+        """Whether the output of the first tokens can be computed without that of the others.
+
+        It is False with another `forward` than that of `Attention`, a score that is no `ScaledDotProduct`, another
+        class of MLP than those of `vit.nn`, and where the block's own `forward` has no argument `first`.
         """
         own_forward = type(self.attn).forward is not Attention.forward or "forward" in self.attn.__dict__
-        if own_forward or isinstance(self.attn.score, Local) or type(self.mlp) not in (Mlp, SwiGLU):
+        if own_forward or type(self.mlp) not in (Mlp, SwiGLU):
+            return False
+        if not isinstance(self.attn.score, ScaledDotProduct) or isinstance(self.attn.score, Local):
             return False
         return self.accepts_first and not any(isinstance(part, BatchNorm) for part in self.modules())
 
