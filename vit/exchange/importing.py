@@ -1,4 +1,6 @@
-"""`import_weights`: foreign weights as one of our models, with a report of every tensor."""
+"""`import_weights`: foreign weights as one of our models, with a report of every tensor; and the positions of models
+whose files state two sizes of images.
+"""
 
 import math
 import warnings
@@ -26,8 +28,8 @@ HEADS = ("head.", "head_dist.")
 IMAGE_KINDS = ("vit", "mae")
 COUNTERS = ("num_batches_tracked",)  # integer buffers of BatchNorm
 PARTS = ("embed.", "encoder.", "decoder.", "pool.", "head")  # first parts of our own names
-ANTIALIAS = {"dinov2": False, "dinov2_with_registers": True}  # model types that resample, and how
-TABLE = "embeddings.position_embeddings"
+ANTIALIAS = {"dinov2": False, "dinov2_with_registers": True}  # model types that resample positions, and how
+TABLE = "embeddings.position_embeddings"  # end of the name of their position table
 
 
 def import_weights(

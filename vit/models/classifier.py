@@ -40,7 +40,8 @@ class Classifier(nn.Module):
     `encode` and `features` compute all tokens.
 
     Attributes:
-        pooled_only: whether it does so in evaluation too.
+        pooled_tokens: number of first tokens on which the logits depend with a pooling of the first token.
+        pooled_only: whether the last block computes only these in evaluation too.
     """
 
     def __init__(self, embed: nn.Module, encoder: Encoder, pool: nn.Module, head: nn.Module) -> None:

@@ -30,7 +30,7 @@ class Draw:
         samples: (B,) hashes of the counters of the samples, on the host or on `device`.
         first: the first of the step's slots.
         device: the device of the images.
-        overwrite: whether the step may overwrite its images.
+        overwrite: whether an `OverwritingStep` may overwrite its images.
     """
 
     def __init__(self, samples: Tensor, first: int, device: torch.device, overwrite: bool = False):
