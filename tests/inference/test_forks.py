@@ -7,11 +7,13 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 import vit
 from tests.inference.tiny_models import save_translator
 from vit.bundle import save_bundle
 from vit.data import Preprocessing
+from vit.inference.calibrated import captured_features
 
 FORK = """
 import multiprocessing, sys
@@ -67,3 +69,13 @@ def test_several_threads_predict_the_same_as_one(classifier, tmp_path):
         for each in threads:
             each.join()
         assert found == [expected] * 16
+
+
+def test_what_a_thread_captures_is_of_its_own_forward_passes(classifier):
+    model, pixels = vit.load(classifier).model, torch.rand(2, 3, 32, 32)
+    with torch.inference_mode(), captured_features(model) as captured:
+        other = threading.Thread(target=model, args=(pixels[:1],))
+        other.start()
+        other.join()
+        model(pixels)
+    assert [each.shape for each in captured] == [(2, 192)]

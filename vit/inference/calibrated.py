@@ -4,6 +4,7 @@ need besides the logits, the input of the head.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import get_ident
 from typing import NamedTuple
 
 import torch
@@ -147,15 +148,17 @@ def image_contents(images: Tensor) -> Iterator[bytes]:
 
 @contextmanager
 def captured_features(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Within the context, each forward pass appends the input of the head, float32 (B,D), to the list.
+    """Within the context, each forward pass of this thread appends the input of the head, float32 (B,D), to the list.
 
     The logits are those of a forward pass without it. For a timm model whose head is not one linear layer the list
     stays empty.
     """
     features: list[Tensor] = []
+    thread = get_ident()
 
     def append(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None) -> None:
-        features.append((inputs[0] if output is None else output).detach().float().cpu())
+        if get_ident() == thread:  # several threads may predict with one model
+            features.append((inputs[0] if output is None else output).detach().float().cpu())
 
     if isinstance(model, Classifier):
         handle = model.pool.register_forward_hook(append)
