@@ -132,7 +132,7 @@ def test_a_data_set_of_the_conf_folder_resumes_as_it_is(flowers, tmp_path, monke
     conf = tmp_path / "conf"
     shutil.copytree(config_folder(), conf)
     (conf / "data" / "flowers.yaml").write_text("defaults: [digits, _self_]\n_target_: flowers_of_mine.flowers\n")
-    for module in ("composing", "groups", "hydra_interface", "targets"):
+    for module in ("groups", "hydra_interface", "own_keys", "targets"):
         monkeypatch.setattr(f"vit.run.config.{module}.config_folder", lambda: conf)
     vit.train([*TINY, "data=flowers", "run_dir=run"])
     (tmp_path / "run" / "metrics.json").unlink()
