@@ -163,6 +163,25 @@ def unblock_stop_signals() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
+@cache
+def allow_forks() -> None:
+    """Make forks of this process, such as the workers of a server that loads the model first, use one thread of torch
+    from now on.
+
+    A fork does not have the threads that GNU OpenMP has started in this process, and waits for them forever.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=use_one_thread)
+
+
+def use_one_thread() -> None:
+    """Let torch use one thread."""
+    import torch
+
+    if torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
 def discard_output() -> None:
     """Discard further standard output, whose other end has closed, as `head` does."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from vit.bundle import Bundle
 from vit.data import BadImage, PackedPreprocessing, Preprocessing
 from vit.data.image_sources.files import LeftOut
+from vit.files.machine import allow_forks
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, Networks, choose_mode
-from vit.inference.forks import allow_forks
 from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
 from vit.inference.tta import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow

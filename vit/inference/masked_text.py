@@ -13,7 +13,7 @@ from vit.bundle import Bundle
 from vit.data.formats.lines import BadText
 from vit.data.text.token_ids import Tokens
 from vit.data.text.tokenizers import BOS, EOS, MASK, SPECIALS
-from vit.inference.forks import allow_forks
+from vit.files.machine import allow_forks
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import autocast, best_device, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of

@@ -17,9 +17,9 @@ from vit.data import BadImage
 from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import EOS, PAD, UNK
+from vit.files.machine import allow_forks
 from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
 from vit.inference.fast_generation import FastGeneration
-from vit.inference.forks import allow_forks
 from vit.inference.generated_text import GeneratedText, RecordedSearch
 from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device

@@ -11,8 +11,8 @@ from torch import Tensor
 from vit.bundle import Bundle
 from vit.data import TextInputs
 from vit.data.formats.lines import BadText, Line
+from vit.files.machine import allow_forks
 from vit.inference.calibrated import CalibratedOutputs, Calibrator
-from vit.inference.forks import allow_forks
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import Prediction, autocast, best_device, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of
