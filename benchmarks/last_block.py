@@ -6,14 +6,16 @@ by processor time.
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
-import torch.nn.functional as F
+from pairs import in_turns, report
 
+from vit.benchmarking import paired_ratio
+from vit.benchmarking.steps import infer, train_step
+from vit.benchmarking.timing import CLOCKS
 from vit.files.machine import keep_freed_memory
-from vit.inference import autocast
 from vit.low_precision import DTYPES
 from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.models.inference_copy import inference_copy
@@ -32,12 +34,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     keep_freed_memory()
+    rows = []
     for name, (shape, batch) in SHAPES.items():
-        for program, size in ((training_step, batch), (inference, 64)):
-            pair = [program(model(*shape, pooled_only), size, options.precision) for pooled_only in (False, True)]
-            ratios = in_turns(pair, options.rounds)
-            print(f"{name}, {program.__name__}, batch {size}: {statistics.median(ratios):.3f} "
-                  f"({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+        for program, size in ((training, batch), (inference, 64)):
+            ways = {way: program(model(*shape, way == "pooled"), size, options.precision) for way in ("all", "pooled")}
+            seconds = in_turns(ways, options.rounds, CLOCKS["processor"])
+            rows.append(
+                {"model": name, "pass": program.__name__, "batch": size}
+                | {f"{way} ms": 1000 * statistics.median(each) for way, each in seconds.items()}
+                | {"times as fast": str(paired_ratio(seconds["pooled"], seconds["all"]))}
+            )
+    report("the last block: pooled tokens only against all tokens", rows, precision=options.precision)
 
 
 def model(pixels: int, patch: int, depth: int, dim: int, classes: int, pooled_only: bool) -> VisionTransformer:
@@ -49,44 +56,15 @@ def model(pixels: int, patch: int, depth: int, dim: int, classes: int, pooled_on
     return made
 
 
-def training_step(network: VisionTransformer, batch: int, precision: str) -> Callable[[], None]:
+def training(network: VisionTransformer, batch: int, precision: str) -> Callable[[], None]:
     images, labels = torch.randn(batch, 3, *network.config.image_size), torch.zeros(batch, dtype=torch.long)
     optimizer = build_optimizer(network.train(), lr=1e-4)
-
-    def run() -> None:
-        with autocast(images.device, precision):
-            logits = network(images)
-        F.cross_entropy(logits.float(), labels).backward()
-        clip_gradients(network.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return run
+    return partial(train_step, network, optimizer, clip_gradients, images, labels, precision)
 
 
 def inference(network: VisionTransformer, batch: int, precision: str) -> Callable[[], None]:
-    images = torch.randn(batch, 3, *network.config.image_size)
     copy = inference_copy(network.eval(), DTYPES.get(precision))
-
-    @torch.inference_mode()
-    def run() -> None:
-        with autocast(images.device, precision):
-            copy(images)
-
-    return run
-
-
-def in_turns(programs: list[Callable[[], None]], rounds: int) -> list[float]:
-    """The time of the first program over that of the second one, of each round but the first."""
-    ratios = []
-    for _ in range(rounds + 1):
-        seconds = []
-        for run in programs:
-            start = time.process_time()
-            run()
-            seconds.append(time.process_time() - start)
-        ratios.append(seconds[0] / seconds[1])
-    return ratios[1:]
+    return partial(infer, copy, torch.randn(batch, 3, *network.config.image_size), precision)
 
 
 if __name__ == "__main__":
