@@ -11,7 +11,7 @@ from PIL import Image
 
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
-from vit.data.images.preprocessing import as_size
+from vit.data.images.preprocessing_values import as_size
 from vit.exchange.pixel_differences import synthetic_images
 from vit.exchange.preprocessing import (
     assumed_preprocessing,

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.data import Preprocessing
-from vit.data.images.preprocessing import as_size
+from vit.data.images.preprocessing_values import as_size
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.options import Changes, Hints, Size, current_activation
 from vit.exchange.read import read_checkpoint

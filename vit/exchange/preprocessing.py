@@ -8,7 +8,8 @@ from typing import Any
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.data.decoding.bit_depth import FULL, beyond_eight_bits
-from vit.data.images.preprocessing import TIMM, TORCHVISION, TRANSFORMERS, as_size
+from vit.data.images.preprocessing import TIMM, TORCHVISION, TRANSFORMERS
+from vit.data.images.preprocessing_values import as_size
 
 CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm's -> our resize rule
 OPENCLIP_RESIZE = {"shortest": "shorter", "longest": "pad", "squash": "squash"}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from omegaconf import DictConfig
 
 from vit.data import BadImage, DataError
-from vit.data.images.preprocessing import as_size
+from vit.data.images.preprocessing_values import as_size
 from vit.data.system_limits import SystemLimitError, explain_limit
 from vit.run.config.composing import resolve
 from vit.run.config.overrides import override_text

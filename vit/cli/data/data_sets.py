@@ -75,7 +75,7 @@ def check_preprocessing(data: dict, keys: list[str], bundle: "Bundle") -> None:
         ConfigError: a key of the preprocessing has another value than the model.
     """
     from vit.data import Preprocessing
-    from vit.data.images.preprocessing import as_size
+    from vit.data.images.preprocessing_values import as_size
     from vit.run.config.composing import ConfigError
 
     if not isinstance(bundle.preprocessing, Preprocessing):

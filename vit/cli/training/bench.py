@@ -267,13 +267,9 @@ def model_builder(config: dict[str, Any]) -> "Callable[[], VisionTransformer]":
     import torch
 
     from vit.data import Preprocessing
+    from vit.data.images.preprocessing_values import as_size
     from vit.run.parts.networks import build_model
-    from vit.run.parts.preprocessing import (
-        DEFAULT_SIZE,
-        as_size,
-        stated_preprocessing,
-        with_default_statistics,
-    )
+    from vit.run.parts.preprocessing import DEFAULT_SIZE, stated_preprocessing, with_default_statistics
 
     data, model = config["data"], config["model"]
     if data.get("pack"):

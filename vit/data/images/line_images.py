@@ -10,14 +10,8 @@ import torch
 from torch import Tensor
 
 from vit.data.decoding.bit_depth import FULL, Range, check_range
-from vit.data.images.preprocessing import (
-    INTERPOLATIONS,
-    ImageLike,
-    Preprocessing,
-    StoredPreprocessing,
-    as_size,
-    to_tensor,
-)
+from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, to_tensor
+from vit.data.images.preprocessing_values import StoredPreprocessing, as_size
 
 
 @dataclass(frozen=True)

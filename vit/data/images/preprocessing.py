@@ -4,11 +4,11 @@ The mean and std of ImageNet and CLIP are in `vit.exchange.preprocessing`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from vit.data.decoding.decode import (
     upright_size,
 )
 from vit.data.formats.zip_archives import ArchivedFile
+from vit.data.images.preprocessing_values import StoredPreprocessing, as_numbers, as_size
 from vit.files.untrusted import read_bytes
 from vit.messages import number_of
 
@@ -43,29 +44,6 @@ INTERPOLATIONS = {
 }
 MinScale = Callable[[int, int], float]  # upright (width, height) → the smallest scale with all required pixels
 ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tensor
-
-
-class StoredPreprocessing:
-    """Base class of the frozen dataclasses of preprocessing, which a bundle stores as plain values."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The preprocessing that `to_dict` saved.
-
-        Raises:
-            ValueError: a key is unknown or a value is invalid.
-        """
-        known = [field.name for field in fields(cls)]
-        if unknown := sorted(set(values) - set(known)):
-            raise ValueError(f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(known)}")
-        return cls(**values)
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with other values for the named fields."""
-        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -105,7 +83,7 @@ class Preprocessing(StoredPreprocessing):
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", as_size(self.size))
         for name, number in (("mean", float), ("std", float), ("background", int)):
-            object.__setattr__(self, name, _numbers(name, getattr(self, name), number))
+            object.__setattr__(self, name, as_numbers(name, getattr(self, name), number))
         if self.range != FULL:
             object.__setattr__(self, "range", check_range(self.range))
         self._check()
@@ -334,16 +312,3 @@ def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, i
     canvas = Image.new(image.mode, size, fill)
     canvas.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
     return canvas
-
-
-def as_size(size: int | Sequence[int], name: str = "size") -> tuple[int, ...]:
-    """`32` or `[32, 48]` -> (height, width); raises ValueError for anything but numbers"""
-    return (size, size) if isinstance(size, int) else _numbers(name, size, int)
-
-
-def _numbers(name: str, values: Sequence[float], number: type) -> tuple[float, ...]:
-    """The values as ints or floats; raises ValueError, with the `name` of the field, for anything but numbers."""
-    try:
-        return tuple(number(value) for value in values)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}={values!r} must be a list of numbers") from None

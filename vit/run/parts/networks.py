@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vit.data import LinePreprocessing, Preprocessing, read_vectors
-from vit.data.images.preprocessing import as_size
+from vit.data.images.preprocessing_values import as_size
 from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
 from vit.models.checks import CHOICES, RATES, current_names

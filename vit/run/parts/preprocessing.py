@@ -16,7 +16,7 @@ from vit.data import (
     estimate,
 )
 from vit.data.decoding.bit_depth import FULL, RULES, has_unknown_depth
-from vit.data.images.preprocessing import as_size
+from vit.data.images.preprocessing_values import as_size
 from vit.data.pairs.line_widths import fitting_width
 from vit.data.statistics import array_type, resolve_range
 from vit.messages import override_for_shell
