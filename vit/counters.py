@@ -80,6 +80,7 @@ def random_bytes(counters: np.ndarray, state: int) -> np.ndarray:
 
 
 def _absorb(state: Counter, counter: Counter) -> Counter:
+    """The hash state after one more counter: a tensor if either is one, with the same bits as for numbers."""
     if isinstance(state, Tensor) or isinstance(counter, Tensor):
         state = state if isinstance(state, Tensor) else _signed(state)
         counter = counter.to(torch.int64) if isinstance(counter, Tensor) else _signed(counter)
@@ -88,6 +89,7 @@ def _absorb(state: Counter, counter: Counter) -> Counter:
 
 
 def _mix_tensor(x: Tensor) -> Tensor:
+    """The shifts and products of `splitmix64`, after its addition, on int64."""
     x = _shift(x, 30).bitwise_xor_(x).mul_(_signed(_MIX1))
     x = _shift(x, 27).bitwise_xor_(x).mul_(_signed(_MIX2))
     return _shift(x, 31).bitwise_xor_(x)
@@ -99,6 +101,7 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 def _signed(x: int) -> int:
+    """The int64 with the lowest 64 bits of a number."""
     x &= _MASK
     return x - (1 << 64) if x >> 63 else x
 

@@ -47,8 +47,7 @@ def bench_training_run(
     overrides_of_run = [*overrides, *as_bare_step(overrides, settings.device)]
     case = step = None
     for number in range(settings.rounds):
-        progress(f"train, round {number + 1} of {settings.rounds}: vit train "
-                 f"{' '.join(overrides_of_run)}")
+        progress(f"train, round {number + 1} of {settings.rounds}: vit train {' '.join(overrides_of_run)}")
         with tempfile.TemporaryDirectory() as folder:
             metrics = run_command(overrides_of_run, Path(folder, "run"))
             if case is None:

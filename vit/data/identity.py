@@ -32,11 +32,11 @@ def fingerprint(content: bytes | np.ndarray | Path | str) -> str:
 
 
 def pixel_fingerprint(content: bytes | np.ndarray | Path) -> str:
-    """The fingerprint of an image for caches of its pixels: of all bytes, except of JPEG and PNG files.
+    """The fingerprint of an image for caches of its pixels: a hash of all bytes, but `fingerprint` for JPEG and PNG.
 
-    An edit in the middle of a pixel array, or of an image in another format, may leave the length and both ends as they
-    are, also in lossless WebP. A PNG file has a checksum of all pixels behind them. In a JPEG file an edit shifts what
-    follows it, unless it needs exactly as many bits as before; these two formats have the `fingerprint`.
+    An edit in the middle of a pixel array, or of an image in another format (lossless WebP included), may leave the
+    length and both ends unchanged, which `fingerprint` would miss. A PNG file ends with a checksum of its pixels. In a
+    JPEG file an edit shifts all bytes that follow it, unless it needs exactly as many bits as before.
     """
     if isinstance(content, Path):
         try:

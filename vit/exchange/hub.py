@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vit.bundle import CONFIG, WEIGHTS
 from vit.bundle.files import INDEX, SourceError, read_json
@@ -14,6 +15,9 @@ from vit.bundle.record import text_with_checksum
 from vit.exchange.private_paths import overrides_without_folders, without_folders
 from vit.exchange.sources import CONFIG_FILES, HUB, PROCESSOR_FILE, PROCESSORS_FILE, README, WEIGHT_FILES
 from vit.messages import with_cause
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 log = logging.getLogger("vit")
 
@@ -72,8 +76,8 @@ def select_files(name: str, files: list[str]) -> list[str]:
     """
     weights = next((file for file in WEIGHT_FILES if file in files), None)
     if weights is None:
-        there = ", ".join(sorted(files)[:6]) or "nothing"
-        raise SourceError(f"the model has no known file of weights: none of {', '.join(WEIGHT_FILES)}, but {there}",
+        found = ", ".join(sorted(files)[:6]) or "nothing"
+        raise SourceError(f"the model has no known file of weights: none of {', '.join(WEIGHT_FILES)}, but {found}",
                           name)
     stem, _, ending = weights.removesuffix(INDEX).rpartition(".")
     pieces = [file for file in files if weights.endswith(INDEX) and fnmatch(file, f"{stem}-*.{ending}")]
@@ -189,7 +193,7 @@ def push(folder: Path, repo: str, card: str, private: bool = False, message: str
     return f"{constants.ENDPOINT}/{repo}", commit.oid
 
 
-def create_repository(api, repo: str, private: bool) -> None:
+def create_repository(api: "HfApi", repo: str, private: bool) -> None:
     """Create the repository unless it exists.
 
     Raises:

@@ -21,11 +21,11 @@ Prepare = Callable[[Image.Image], Tensor]  # an image as another library prepare
 SHAPES = tuple((1.3, 1.3 + 0.09 * i) if i % 2 else (1.3 + 0.09 * i, 1.3) for i in range(32))
 ODD_SHAPES = ((0.6, 0.8), (0.8, 0.6), (0.3, 1.1), (4.1, 1.2), (1.2, 4.1), (3.3, 2.2))
 MORE_PIXELS = 5  # of the longer side from one image to the next, so that remainders differ for every input size
-GREY = 4  # every fourth image
-BLOCKS = (6, 12, 24)  # a side, in turn
+GREY = 4  # every fourth image is grey
+BLOCKS = (6, 12, 24)  # blocks along a side: 6 in the first image, 12 in the second, and so on
 MEASURED = 12  # images with the largest pixel differences, for which the model's outputs are computed
-MARGIN = 2
-SAME = 0.5  # levels of 255
+MARGIN = 2  # factor on the measured change of the logits, since photos may differ more than these images
+SAME = 0.5  # levels of 255 up to which pixels count as equal
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class ProbabilityShift:
         """Upper bound of the change of a probability between two versions of an image, (1,C,H,W) each.
 
         It is computed from the change of the logits for an undecided image, because most models are certain of a
-        synthetic one: a logit difference of d between classes moves a probability by at most tanh(d / 4). A few images
-        do not show the largest difference that photos may have, hence MARGIN.
+        synthetic one: a logit difference of d between classes moves a probability by at most tanh(d / 4).
         """
         change = self.model.eval()(others) - self.model(ours)
         logits = float(change.abs().max() if self.multi_label else change.max() - change.min())

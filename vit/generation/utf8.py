@@ -8,7 +8,7 @@ from torch import Tensor
 State = tuple[tuple[int, int], ...]  # ranges of the bytes that complete a character; () between characters
 Texts = Sequence[Sequence[Sequence[int]]]  # ids of every beam of every row
 
-ANY = (0x80, 0xBF)
+ANY = (0x80, 0xBF)  # first and last continuation byte
 LEADS: tuple[tuple[int, int, State], ...] = (  # first and last lead byte -> the bytes that follow (RFC 3629, section 4)
     (0x00, 0x7F, ()), (0xC2, 0xDF, (ANY,)), (0xE0, 0xE0, ((0xA0, 0xBF), ANY)), (0xE1, 0xEC, (ANY, ANY)),
     (0xED, 0xED, ((0x80, 0x9F), ANY)), (0xEE, 0xEF, (ANY, ANY)), (0xF0, 0xF0, ((0x90, 0xBF), ANY, ANY)),
@@ -27,6 +27,7 @@ class Utf8:
 
     def __init__(self, pieces: Sequence[bytes], eos: int = 2) -> None:
         self.pieces, self.eos = pieces, eos
+        # ids of one or more whole characters
         self.whole = frozenset(i for i, piece in enumerate(pieces) if piece and following((), piece) == ())
         self._forbidden: dict[tuple[State, torch.device], Tensor] = {}
 

@@ -1,6 +1,6 @@
 """Options of classes of torch and timm, checked against the signatures of these classes before they are built.
 
-The classes take any text for true, and fail on a text in place of a number only at the first step.
+The classes treat any string as true, and fail on a string in place of a number only at the first step.
 """
 
 import inspect
@@ -33,7 +33,7 @@ def check_option(key: str, value: Any, parameter: inspect.Parameter, owner: str)
 
 
 def expected_kind(value: Any, parameter: inspect.Parameter) -> str:
-    """What a value that does not fit its parameter must be: `true or false`; empty if it fits."""
+    """The kind that the parameter needs, such as `true or false`, for a value of another kind; empty if it fits."""
     default, stated = parameter.default, stated_type(parameter)
     nullable = default is None or NULLABLE.match(stated)
     if UNCHECKED.search(stated) or value is None and nullable:

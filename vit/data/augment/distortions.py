@@ -55,8 +55,8 @@ class RandomAffine(FilledStep):
         fill: int | Sequence[int] = 0,
     ):
         super().__init__(fill)
-        each = (degrees, scale, shear, shift)
-        if not (are_numbers(*each) and all(0 <= amount < math.inf for amount in each)):
+        amounts = (degrees, scale, shear, shift)
+        if not (are_numbers(*amounts) and all(0 <= amount < math.inf for amount in amounts)):
             raise ValueError(f"degrees={degrees}, scale={scale}, shear={shear}, shift={shift} must be at least 0")
         self.degrees, self.scale, self.shear, self.shift = degrees, scale, shear, shift
 
@@ -181,11 +181,11 @@ class RandomElastic(FilledStep):
     def field(self, draw: Draw, height: int, width: int) -> Tensor:
         """(B,2,H,W): offset in pixels, to the right and downwards, of the position that each output pixel samples."""
         rows, columns = math.ceil(height / self.cell), math.ceil(width / self.cell)  # cells
-        sheet = (draw(0) * 2**24).long()[:, None]  # one sheet of displacements for each image
-        slots = torch.arange(2 * (rows + 1) * (columns + 1), device=sheet.device)
-        pulled = (2 * uniform(0, 0, sheet, slots) - 1).view(-1, 2, rows + 1, columns + 1)
+        image = (draw(0) * 2**24).long()[:, None]  # (B,1) a counter for each image, of the 24 bits of its draw
+        slots = torch.arange(2 * (rows + 1) * (columns + 1), device=image.device)
+        offsets = (2 * uniform(0, 0, image, slots) - 1).view(-1, 2, rows + 1, columns + 1)  # of the nodes, -1..1
         size = (rows * self.cell + 1, columns * self.cell + 1)  # from the first node to the last
-        field = F.interpolate(pulled * (self.amount * self.cell), size, mode="bilinear", align_corners=True)
+        field = F.interpolate(offsets * (self.amount * self.cell), size, mode="bilinear", align_corners=True)
         return field[:, :, :height, :width]
 
 

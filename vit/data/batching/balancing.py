@@ -20,14 +20,14 @@ def balance_classes(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     classes, members = _groups(labels)
     sizes = np.array([len(rows) for rows in members])
     quotas = np.full(len(classes), len(labels) // len(classes))
-    lucky = permutation(seed, epoch, len(classes)).numpy()[: len(labels) - quotas.sum()]
-    quotas[lucky] += 1
+    enlarged = permutation(seed, epoch, len(classes)).numpy()[: len(labels) - quotas.sum()]
+    quotas[enlarged] += 1  # the remainder of the division, one sample per class
     rounds = -(-quotas // sizes)  # how often each class is used, the last time perhaps in part
     group = np.repeat(np.arange(len(classes)), rounds)  # index of the class in each round
-    again = np.arange(len(group)) - np.repeat(np.cumsum(rounds) - rounds, rounds)
-    counters = epoch + REPEAT * again
+    repetition = np.arange(len(group)) - np.repeat(np.cumsum(rounds) - rounds, rounds)  # from 0 in each class
+    counters = epoch + REPEAT * repetition
     drawn, rows = draw_from_each([members[g] for g in group], seed + classes[group], counters,
-                                 quotas[group] - again * sizes[group])
+                                 quotas[group] - repetition * sizes[group])
     keys = np.stack([counters[drawn], rows], axis=1)
     return keys if labels.ndim == 1 else _count_repeats(keys, epoch)
 
@@ -39,9 +39,9 @@ def _groups(labels: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         return rows_by_class(labels)
     images, owners = np.nonzero(labels)
     classes, entries = rows_by_class(owners)
-    bare = np.flatnonzero(~labels.any(axis=1))
+    unlabelled = np.flatnonzero(~labels.any(axis=1))
     members = [images[rows] for rows in entries]
-    return (np.append(classes, -1), [*members, bare]) if len(bare) else (classes, members)
+    return (np.append(classes, -1), [*members, unlabelled]) if len(unlabelled) else (classes, members)
 
 
 def _count_repeats(keys: np.ndarray, epoch: int) -> np.ndarray:

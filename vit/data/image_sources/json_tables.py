@@ -42,8 +42,12 @@ def read_json_columns(path: Path, unit: str = "image") -> dict[str, list[Any]]:
 
 
 def _columns(content: dict[str, Any]) -> dict[str, list[Any]]:
-    """The columns of an object of lists of the same length, of objects with the same keys, as pandas writes them by
-    default, of labels by the name of the image, or of lists of files by class, as in Food-101; {} for any other.
+    """The columns of a JSON object in one of four forms; {} for any other object.
+
+    - file name -> label
+    - class -> list of files, as in Food-101
+    - column -> list of cells, all of one length
+    - column -> {row: cell}, all with the same rows, as pandas writes tables by default
     """
     if content and all(map(is_image_name, content)) and all(isinstance(v, str | int | list) for v in content.values()):
         return {"image": list(content), "label": list(content.values())}

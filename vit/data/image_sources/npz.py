@@ -12,7 +12,7 @@ from vit.data.image_sources.table_labels import only_label, warn_about_one_hot
 from vit.data.sample_names import RowNames
 from vit.data.source import Source
 from vit.data.splits.names import SPLIT_NAMES
-from vit.data.splits.split import ReadArray, Split, array_split
+from vit.data.splits.split import ReadArray, Split, array_split, typed_labels
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.machine import total_memory
 from vit.files.untrusted import open_zip, read_arrays
@@ -48,12 +48,12 @@ def npz(
     for key, (images, labels) in chosen.items():
         names, splits[key] = _split(path, key, arrays[images], arrays[labels], stated, names)
     if splits["train"].labels.ndim == 2:
-        every = np.concatenate([split.labels for split in splits.values() if split.labels.ndim == 2])
+        all_labels = np.concatenate([split.labels for split in splits.values() if split.labels.ndim == 2])
         if one_hot:
             splits = {key: replace(split, labels=only_label(f"{path} {key}", split.labels))
                       for key, split in splits.items()}
         else:
-            warn_about_one_hot(path, every, "data.one_hot=true")
+            warn_about_one_hot(path, all_labels, "data.one_hot=true")
     elif one_hot:
         raise DataError(f"{path}: data.one_hot=true needs labels (N,classes) of 0 and 1, not (N,)")
     used = {name for pair in chosen.values() for name in pair}
@@ -138,5 +138,4 @@ def _samples(path: Path, key: str, images: np.ndarray, labels: np.ndarray) -> Sp
     prefix = f"{path.name} {key}"
     if images.dtype == np.uint8:
         return array_split(images, labels, prefix)
-    labels = labels.astype(bool if labels.ndim == 2 else np.int64)
-    return Split(labels, RowNames(prefix, np.arange(len(labels))), ReadArray(images))
+    return Split(typed_labels(labels), RowNames(prefix, np.arange(len(labels))), ReadArray(images))

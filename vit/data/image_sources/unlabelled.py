@@ -47,7 +47,7 @@ def unlabelled_images(
     """All images below `root`, at any depth; the folders root/train, root/val and root/test are splits if they exist.
 
     Without them the images are split by `fractions` (train, val, test); with train but no val, val is split off train.
-    What is beside the split folders is in `left_out` of the source.
+    Files beside the split folders are listed in `left_out` of the source.
     """
     root = open_folder(root, "expected a folder of images")
     directories = match_splits(root, sorted(directory.name for directory in root.iterdir() if directory.is_dir()))

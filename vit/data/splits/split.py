@@ -118,16 +118,17 @@ class ReadConcat:
 
 def array_split(pixels: np.ndarray, labels: np.ndarray, prefix: str) -> Split:
     """Images in one uint8 array (N,H,W[,C]) as samples, named `prefix` and their row."""
-    return Split(_typed(labels), RowNames(prefix, np.arange(len(labels))), ReadArray(pixels), pixels)
+    return Split(typed_labels(labels), RowNames(prefix, np.arange(len(labels))), ReadArray(pixels), pixels)
 
 
 def file_split(root: Path, names: Sequence[str], labels: np.ndarray) -> Split:
     """Image files below `root` as samples, named by their paths relative to it."""
     packed = PackedStrings(names)
-    return Split(_typed(labels), packed, ReadFile(root, packed))
+    return Split(typed_labels(labels), packed, ReadFile(root, packed))
 
 
-def _typed(labels: np.ndarray) -> np.ndarray:
+def typed_labels(labels: np.ndarray) -> np.ndarray:
+    """labels (N,) as int64, or multi-label (N,classes) as bool"""
     return labels.astype(bool if labels.ndim == 2 else np.int64)
 
 

@@ -159,10 +159,10 @@ class _Rebalancer:
 
 
 def hold_out(labels: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(remaining, held-out) indices, sorted: `count` samples are held out, stratified, but never the last of a class:
-    fewer, if `count` is above the number of samples less that of classes.
+    """labels (N,) -> sorted indices of the remaining and of the `count` held-out samples, stratified by class.
 
-    The selection depends on the order of the samples. labels (N,).
+    Each class keeps a sample, so that at most N - classes samples are held out. The selection depends on the order of
+    the samples.
     """
     _, members = rows_by_class(labels)
     quotas = _quotas(np.array([len(m) for m in members], dtype=np.int64), count, seed)

@@ -34,8 +34,8 @@ def most_uncertain(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def residuals(probabilities: np.ndarray, thresholds: np.ndarray | None = None) -> np.ndarray:
-    """probabilities (N,classes) -> their difference (N,classes) from the predicted labels, the gradient of the loss by
-    the logits.
+    """probabilities (N,classes) -> their difference (N,classes) from the predicted labels: the gradient of the loss
+    with respect to the logits.
     """
     if thresholds is not None:
         return probabilities - (probabilities >= thresholds)

@@ -25,7 +25,7 @@ CHECKED = ("task", "recipe", "finetune", "distill")  # groups whose nodes have n
 PACKAGES = {"experiment": "_global_", "augment": "recipe.augment"}  # group -> where the keys of its files belong
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 INTERPOLATION = re.compile(r"\$\{[^}]*\}?")
-ALIKE = 0.8  # similarity to a known key from which on a key is an error and not a warning
+ALIKE = 0.8  # an unknown key at least this similar to a known one is an error; others are logged
 
 log = logging.getLogger("vit")
 
