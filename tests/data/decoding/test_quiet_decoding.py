@@ -1,6 +1,7 @@
 """Warnings while images are decoded in threads."""
 
 import io
+import logging
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -65,3 +66,8 @@ def test_warnings_about_the_call_of_pillow_are_ignored():
         warnings.simplefilter("always", append=True)
         exec(warn, {"__name__": load_image.__module__})
     assert not shown
+
+
+def test_the_log_of_pillow_is_not_printed(capsys):
+    logging.getLogger("PIL.TiffImagePlugin").error("More samples per pixel than can be decoded: 13")
+    assert capsys.readouterr().err == ""

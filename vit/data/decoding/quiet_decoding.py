@@ -1,5 +1,8 @@
-"""The warnings of Pillow, which are ignored while images are decoded, in any number of threads."""
+"""The warnings of Pillow, which are ignored while images are decoded, in any number of threads. Its log, with which it
+precedes some errors, is printed only where the program has set up logging.
+"""
 
+import logging
 import re
 import threading
 import warnings
@@ -7,6 +10,8 @@ from contextlib import suppress
 
 MODULES = r"(PIL|pillow_heif|vit\.data\.decoding)\b"  # in which an image can lead to a warning
 FILTER = ("ignore", None, Warning, re.compile(MODULES), 0)
+
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # instead of Python's, which prints to stderr
 
 
 class QuietDecoding:
