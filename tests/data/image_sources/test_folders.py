@@ -178,3 +178,33 @@ def test_folders_in_the_class_folders_are_reported_or_the_classes(class_folders,
     folder(root)
     assert not caplog.text
     assert ("outside any class folder" in {reason for _, reason in folder(root, class_depth=2).left_out})
+
+
+def test_folders_of_the_same_classes_beside_train_are_reported(class_folders, caplog):
+    root = class_folders({f"{split}/{name}": 2 for split in ("train", "eval", "test") for name in ("cat", "dog")})
+    assert sorted(folder(root).splits) == ["test", "train", "val"]
+    assert "eval beside train has folders of the same classes and is not read; rename a folder to val" in caplog.text
+    caplog.clear()
+    shutil.rmtree(root / "eval")
+    (root / "notes").mkdir()
+    shutil.copy(next((root / "train/cat").iterdir()), root / "notes/1.png")
+    folder(root)
+    assert "beside train" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["train_32x32.mat", "train.h5", "mnist-train.tfrecord-00000-of-00001"])
+def test_files_of_many_images_are_named(tmp_path, name):
+    (tmp_path / name).write_bytes(bytes(9))
+    (tmp_path / "dataset_info.json").write_text("{}")
+    with pytest.raises(DataError, match=r"; \.(mat|h5|tfrecord) files are not read: save the images to a folder per"):
+        folder(tmp_path)
+
+
+def test_backslashes_in_an_archive_are_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("cat", "dog"):
+            member = zipfile.ZipInfo("x")
+            member.filename = f"photos\\{name}\\1.png"
+            archive.writestr(member, b"")
+    with pytest.raises(DataError, match="left out: 2 a name with backslashes as separators"):
+        folder(tmp_path / "a.zip")

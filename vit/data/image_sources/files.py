@@ -60,7 +60,9 @@ def _archived_files(root: Archive, tops: Sequence[str]) -> ImageFiles:
         if tops and not any(name == top or name.startswith(f"{top}/") for top in tops):
             continue
         *above, last = name.split("/")
-        if not is_safe(name):
+        if "\\" in name and is_safe(name.replace("\\", "/")):
+            found.left_out.append((name, "a name with backslashes as separators (extract and pack the archive again)"))
+        elif not is_safe(name):
             found.left_out.append((name, "a path outside the archive"))
         elif any(map(is_hidden, [*above, last])):
             found.left_out.append((name, "hidden"))

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Container, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,12 +13,13 @@ from vit.data.formats.split_tables import split_tables
 from vit.data.formats.zip_archives import Archive
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import ImageFiles, is_image_name
-from vit.messages import list_names, number_of, override_for_shell
+from vit.messages import agree, list_names, number_of, override_for_shell
 
 KINDS = (".csv", ".tsv", ".json", ".jsonl")  # of tables of splits
 LARGEST = 2**25  # bytes of a table that is read for a hint
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".npz")
 ANNOTATIONS = (".mat", ".xml", ".txt")
+PACKED = re.compile(r"\.(tfrecords?|h5|hdf5|mat|npy|pkl|pickle|mdb)(?=$|-\d)")  # files of many images
 NOT_LABELS = re.compile("readme|license|sample|submission|test|description", re.IGNORECASE)  # in names of other files
 LABELS = re.compile("label|annot|class|train|metadata", re.IGNORECASE)
 MNIST = re.compile("train-images[-.]idx3-ubyte")
@@ -58,6 +60,10 @@ def other_source(root: Path | Archive, files: ImageFiles) -> str:
         return f"; files of MNIST are read by {data('mnist', 'data.root', root)}"
     if any(os.path.basename(name) == "data_batch_1" for name in names):
         return f"; batches of CIFAR-10 are read by {data('cifar10', 'data.root', root)}"
+    packed = next((found[0] for name in names if (found := PACKED.search(name.lower()))), None)
+    if packed and not files.images:
+        return (f"; {packed} files are not read: save the images to a folder per class, or the images (N,H,W,C) and "
+                "the labels (N,) with numpy.savez as the arrays images and labels of an .npz file for data=table")
     if table := next((name for name in names if name.lower().endswith(TABLES)), None):
         found = f", with its {printable(table)}" if archive else ""
         hub = re.fullmatch(r"metadata\.(csv|jsonl)", os.path.basename(table))
@@ -121,6 +127,21 @@ def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> 
     each = "each with the same" if len({frozenset(found) for found in inside.values()}) == 1 else "with the"
     return (f"the classes are the folders {list_names(map(printable, classes), 5)}, {each} folders "
             f"{list_names(map(printable, inner), 5)}; if those are the classes, set data.class_depth=2")
+
+
+def other_splits(classes: Sequence[str], left_out: Sequence[tuple[str, str]]) -> str:
+    """A warning about folders beside those of the splits with folders of the same classes; "" if there are none."""
+    inside = defaultdict(set)
+    for name, _ in left_out:
+        parts = to_nfc(name).split(os.sep)
+        if len(parts) > 2 and is_image_name(name):
+            inside[parts[0]].add(parts[1])
+    found = sorted(folder for folder, names in inside.items() if names <= {*classes})
+    if not found:
+        return ""
+    return (f"{list_names(map(printable, found), 5)} beside train {agree(len(found), 'has', 'have')} folders of the "
+            f"same classes and {agree(len(found), 'is', 'are')} not read; rename a folder to val or test to use it as "
+            "this split")
 
 
 def unread_table(root: Path | Archive, directory: str, files: ImageFiles) -> str:

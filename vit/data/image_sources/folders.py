@@ -21,6 +21,7 @@ from vit.data.image_sources.folder_hints import (
     inner_classes,
     inner_folders,
     other_source,
+    other_splits,
     unread_table,
 )
 from vit.data.image_sources.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
@@ -63,6 +64,8 @@ def folder(
         directories = {key: name for key, name in directories.items() if name not in (stated.val, stated.unlabelled)}
     files = files_and_rest(root, [*directories.values(), *([stated.val] if stated is not None else [])])
     classes, splits = _read_splits(root, directories, files, class_depth)
+    if message := other_splits(classes, files.left_out):
+        log.warning("%s: %s", root, message)
     if stated is not None:
         names, labels, left_out = stated.select(files.below(stated.folder), classes)
         splits["val"] = file_samples(root, names, labels)
