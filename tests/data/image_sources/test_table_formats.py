@@ -128,6 +128,66 @@ def test_a_column_of_splits_that_is_not_used_is_reported(root, caplog):
     assert len(table(root / "t.csv", split="set").splits["test"]) == 3 and not caplog.text
 
 
+def test_a_column_of_names_like_those_of_splits_is_reported(root, caplog):
+    rows = [[*row, ("Training", "PublicTest", "PrivateTest")[i % 3], f"train_{i}", ("train set", "bus")[i % 2]]
+            for i, row in enumerate(ROWS)]
+    (root / "t.csv").write_text(text(rows, header=("path", "label", "Usage", "key", "vehicle")))
+    table(root / "t.csv")
+    assert "column 'Usage' seems to state splits (Training, PublicTest, PrivateTest) and is not used" in caplog.text
+    assert "key" not in caplog.text and "vehicle" not in caplog.text
+
+
+def test_a_column_with_the_names_of_numeric_labels_is_reported(root, caplog):
+    rows = [[name, i % 3, ("bird", "cat", "dog")[i % 3], f"text {i}"] for i, (name, _) in enumerate(ROWS)]
+    lines = [",".join(map(str, row)) for row in [("path", "label", "label_name", "note"), *rows]]
+    (root / "t.csv").write_text("\n".join(lines))
+    assert table(root / "t.csv", **ALL).classes == ["0", "1", "2"]
+    assert "column 'label_name', which has a name for each, such as 'bird', is not read; data.label=label_name" in (
+        caplog.text)
+    caplog.clear()
+    assert table(root / "t.csv", label="label_name", **ALL).classes == ["bird", "cat", "dog"]
+    table(root / "t.csv", classes=["a", "b", "c"], **ALL)
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("form", ["rows", "names"])
+def test_json_objects_of_rows(root, form):
+    rows = {str(i): {"path": name, "label": label} for i, (name, label) in enumerate(ROWS)}
+    named = {name: {"label": label, "note": "x"} for name, label in ROWS}
+    (root / "t.json").write_text(json.dumps(rows if form == "rows" else named))
+    assert table(root / "t.json", **ALL).classes == ["cat, big", "dog"]
+    assert len(labels(table(root / "t.json", **ALL))) == 10
+
+
+def test_addresses_of_images_are_refused_as_such(root):
+    (root / "t.csv").write_text("image,label\n" + "".join(f"https://a.org/{i}.png?w=1,{i % 2}\n" for i in range(4)))
+    with pytest.raises(DataError, match=r"the image is 'https://a.org/0.png\?w=1', and images are not downloaded"):
+        table(root / "t.csv")
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    ("path|label\n1.png|cat\n", r"one column name, 'path\|label'; separate the columns by commas"),
+    ("sep=;\npath;label\n1.png;cat\n", "first line is 'sep=', which only Excel reads; remove this line"),
+])
+def test_other_separators_are_named(tmp_path, content, message):
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(DataError, match=message):
+        table(tmp_path / "t.csv")
+
+
+def test_arrays_in_a_folder_are_named(tmp_path):
+    (tmp_path / "set.npz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"arrays are read by data.path=.*set.npz"):
+        table(tmp_path)
+
+
+def test_shards_that_no_data_set_reads_are_not_recommended(tmp_path, caplog):
+    (tmp_path / "train-00000-of-00002.tfrecord").write_bytes(bytes(9))
+    with pytest.raises(DataError, match="is not a table"):
+        table(tmp_path / "train-00000-of-00002.tfrecord")
+    assert "data=hub" not in caplog.text
+
+
 @pytest.mark.parametrize(("name", "others"), [
     ("train.csv", ["test.csv", "val.csv"]), ("train/_classes.csv", ["test/_classes.csv", "valid/_classes.csv"]),
     ("instances_train2017.csv", ["instances_val2017.csv"]), ("Training_set.csv", ["Testing_set.csv"])])

@@ -109,6 +109,8 @@ def _with_train(folder: Path, kinds: Sequence[str], patterns: Mapping[str, Table
     elif tables:
         fix = (f"its tables are {list_names(map(printable, tables), 5)}; set data.path to one of them, or name those "
                "of the splits, such as data.train=FILE data.test=FILE")
+    elif arrays := sorted(folder.glob("*.npz")):
+        fix = f"arrays are read by {override_for_shell('data.path', arrays[0])}"
     else:
         fix = f"it has no tables ({', '.join(kinds)}) at all"
     raise DataError(f"data.path: the folder {folder} has no table of the split train, such as train{kinds[0]}; {fix}")

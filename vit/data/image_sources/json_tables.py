@@ -42,12 +42,14 @@ def read_json_columns(path: Path, unit: str = "image") -> dict[str, list[Any]]:
 
 
 def _columns(content: dict[str, Any]) -> dict[str, list[Any]]:
-    """The columns of a JSON object in one of four forms; {} for any other object.
+    """The columns of a JSON object in one of six forms; {} for any other object.
 
     - file name -> label
+    - file name -> row, all rows with the same keys
     - class -> list of files, as in Food-101
     - column -> list of cells, all of one length
     - column -> {row: cell}, all with the same rows, as pandas writes tables by default
+    - name of a row -> row, which has a key of images
     """
     if content and all(map(is_image_name, content)) and all(isinstance(v, str | int | list) for v in content.values()):
         return {"image": list(content), "label": list(content.values())}
@@ -60,8 +62,16 @@ def _columns(content: dict[str, Any]) -> dict[str, list[Any]]:
                      for each in values):
         return content
     if len(values) > 1 and all(isinstance(value, dict) and value.keys() == values[0].keys() for value in values):
+        if all(map(is_image_name, content)) and not IMAGE_KEYS & values[0].keys():
+            return {"image": list(content)} | _rows_as_columns(values)
+        if IMAGE_KEYS & values[0].keys() and not IMAGE_KEYS & content.keys():
+            return _rows_as_columns(values)
         return {name: [value[key] for key in values[0]] for name, value in content.items()}
     return {}
+
+
+def _rows_as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {key: [row[key] for row in rows] for key in rows[0]}
 
 
 def _is_file(cell: Any) -> bool:

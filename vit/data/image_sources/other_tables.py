@@ -34,7 +34,7 @@ def warn_about_other_tables(path: Path, labels: Sequence[Column]) -> None:
 def warn_about_shards(path: Path) -> None:
     """A warning about a table that is one of several shards, such as train-00000-of-00002.parquet."""
     shard = SHARD.search(path.stem)
-    if shard and int(shard[1]) > 1:
+    if shard and int(shard[1]) > 1 and path.suffix.lower() in (".parquet", *DELIMITED, ".json", ".jsonl"):
         folder = path.parent.parent if path.parent.name == "data" else path.parent
         log.warning("%s: is one of %d shards, and the others are not read; %s reads all", path, int(shard[1]),
                     f"data=hub {override_for_shell('data.root', folder)}")

@@ -85,6 +85,11 @@ def _header(path: Path, rows: list[list[str]], listed: bool) -> list[str]:
     if header[0].count("/") and len(header) == 1:
         raise DataError(f"{path}: its first line contains {header[0]!r} instead of a column name; add a header line, "
                         "or, if the folders in the names are the classes, set data.image=0")
+    if header[0].lower().startswith("sep=") and not any(cell.strip() for cell in header[1:]):
+        raise DataError(f"{path}: its first line is {header[0]!r}, which only Excel reads; remove this line")
+    if len(header) == 1 and "|" in header[0]:
+        raise DataError(f"{path}: its first line is one column name, {header[0]!r}; separate the columns by commas, "
+                        "semicolons or tabs instead of |")
     if image is not None:
         others = [i for i in range(len(header)) if i != image]
         splits = [i for i in others if all(i < len(row) and split_of(row[i]) for row in rows)]

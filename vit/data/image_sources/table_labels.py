@@ -78,7 +78,10 @@ def table_labels(
     values = to_list(columns[label])
     _warn_about_more_words(path, columns, label)
     if train is None:
+        cells = values
         stated, (classes, values) = _classes_and_labels(path, values, names.get(label), classes, separator)
+        if stated is None and separator is None:
+            _warn_about_a_column_of_names(path, columns, label, cells)
     else:
         stated = names.get(label) or train.stated
         whole = _whole_numbers(values) if stated else values
@@ -94,6 +97,24 @@ def _warn_about_more_words(path: Path, columns: dict[Column, Any], label: Column
     if word is not None and path.suffix.lower() != ".csv":
         log.warning("%s: the fields behind column %d, such as %r, are not read; if they belong to the names of the "
                     "classes, write the table with commas", path, label, word)
+
+
+def _warn_about_a_column_of_names(path: Path, columns: dict[Column, Any], label: Column, values: list[Any]) -> None:
+    """A warning if the labels are numbers, and another column has a name for each of them."""
+    numbers = [clean_label(value) for value in values]
+    if not all(map(str.isdecimal, numbers)) or not 2 <= len({*numbers}) < len(numbers):
+        return
+    for column, cells in columns.items():
+        if column == label or not (isinstance(cells, list) or str(cells.type) in ("string", "large_string")):
+            continue
+        name_of: dict[str, str] = {}
+        if all(isinstance(cell, str) and cell and not is_number(cell) and name_of.setdefault(number, cell) == cell
+               for number, cell in zip(numbers, to_list(cells), strict=True)) and (
+                len({*name_of.values()}) == len(name_of)):
+            log.warning("%s: its labels are numbers, and the column %r, which has a name for each, such as %r, is not "
+                        "read; %s makes these names the classes", path, column, name_of[numbers[0]],
+                        override_for_shell("data.label", column))
+            return
 
 
 def _folders_in_names(names: Any) -> list[str]:

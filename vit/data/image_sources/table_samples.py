@@ -20,6 +20,7 @@ from vit.messages import agree, number_of, quoted
 
 log = logging.getLogger("vit")
 
+ADDRESS = re.compile(r"\s*https?://", re.IGNORECASE)
 VALUES = re.compile(r"\s*(\d{1,3}[ ,;]+){16}")  # of pixels
 
 
@@ -83,6 +84,9 @@ def _existing_files(path: Path, root: Path, names: list[Any], on_bad_sample: str
         raise DataError(f"{path}: the image is {quoted(names[missing[0]])}; {ARRAYS}")
     if missing and (on_bad_sample != "skip" or len(missing) == len(names)):
         first = quoted(names[missing[0]], 200)
+        if ADDRESS.match(names[missing[0]]):
+            raise DataError(f"{path}: the image is {first}, and images are not downloaded; download them, and set "
+                            "data.root to their folder, with the names of the files in the column of images")
         raise FileNotFoundError(
             f"{path}: {len(missing)} of {number_of(len(names), 'file')} {agree(len(missing), 'does', 'do')} not exist "
             f"under {root}, first {first}; set data.root to their folder, or leave these rows out with "

@@ -14,6 +14,7 @@ SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validati
 
 
 MARK = re.compile(r"is[_ ]?([a-z]+)")
+WORDS, MOST = re.compile(r"[A-Za-z]+([ _-]?[A-Za-z]+)?"), 6  # names that may be those of splits, and how many of them
 TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
 
 
@@ -74,10 +75,13 @@ def similar_splits(names: Iterable[str]) -> dict[str, str]:
 
 
 class UnusedSplits:
-    """Columns that are not used as the column of splits, although they hold nothing but the names of splits."""
+    """Columns that are not used as the column of splits, although they hold nothing but the names of splits, or a few
+    names with such a word in them, such as PublicTest.
+    """
 
     def __init__(self, columns: Iterable[object]) -> None:
-        self.found: dict[object, dict[str, str]] = {column: {} for column in columns}  # column → split → its name
+        self.found: dict[object, dict[str, str]] = {column: {} for column in columns}  # column → name → its split
+        self.similar: set[object] = set()  # columns with other names than those of splits
 
     def add(self, column: object, values: Iterable[object]) -> None:
         """Adds values of a column until one is not the name of a split."""
@@ -85,15 +89,26 @@ class UnusedSplits:
             return
         for value in values:
             name = str(value).strip()
+            if name in found:
+                continue
             key = split_of(name, column)
             if key is None:
+                key = next(iter(similar_splits([name])), None) if WORDS.fullmatch(name) else None
+                self.similar.add(column)
+            if key is None or column in self.similar and len(found) == MOST:
                 del self.found[column]
                 return
-            found.setdefault(key, name)
+            found[name] = key
 
     def warn(self, path: object) -> None:
         """Warns about columns that distinguish at least two splits."""
         for column, found in self.found.items():
-            if len(found) > 1:
+            if len({*found.values()}) < 2:
+                continue
+            override = override_for_shell("data.split", column)
+            if column in self.similar:
+                log.warning("%s: the column %r seems to state splits (%s) and is not used; if it does, write train, "
+                            "val or test in its cells and set %s", path, column, ", ".join(found), override)
+            else:
                 log.warning("%s: the column %r states splits (%s) and is not used; %s uses it", path, column,
-                            ", ".join(found.values()), override_for_shell("data.split", column))
+                            ", ".join(found), override)
