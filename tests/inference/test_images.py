@@ -273,6 +273,9 @@ def test_arrays_are_named_as_such(predictor, tmp_path):
     np.savez(tmp_path / "x.npz", images=np.zeros((2, 8, 8), np.uint8))
     with pytest.raises(BadImage, match="x.npz: holds NumPy arrays, not one image; .* data=table data.path=FILE"):
         predictor.predict(tmp_path / "x.npz")
+    (tmp_path / "train.csv").write_text("image,label\n")
+    with pytest.raises(BadImage, match="train.csv: is a table or archive of images, not one image; give the images or"):
+        predictor.predict(tmp_path / "train.csv")
 
 
 def pictures(count):

@@ -67,19 +67,23 @@ def estimate(
             histogram.add(part)
         return histogram.mean_std()
 
-    def load(i: int) -> Tensor | None:
+    def load(i: int) -> Tensor | Exception:
         try:
             return preprocessing.image(split.location(i), split.names[i])
-        except (BadImage, OSError):  # OSError of sources without files, such as a damaged member of an archive
-            return None
+        except (BadImage, OSError) as error:  # OSError of sources without files, such as a damaged member of an archive
+            return error
 
+    reason = None
     for image in map_in_threads(load, permutation(0, 0, len(split))[:limit].tolist()):
-        if image is not None:
+        if isinstance(image, Exception):
+            reason = reason or image
+        else:
             histogram.add(image)
     if histogram.pixels == 0:
+        stated = f", such as {reason}" if reason else ""
         raise DataError(
-            f"{split.names[0]}: none of {number_of(min(limit, len(split)), 'image')} can be read, so mean and std are "
-            "unknown; repair the files, or set data.preprocessing.mean and std"
+            f"none of {number_of(min(limit, len(split)), 'training image')} can be read, so mean and std are unknown"
+            f"{stated}"
         )
     return histogram.mean_std()
 

@@ -41,6 +41,7 @@ ORIENTATION = 0x0112  # the EXIF tag
 PILLOW_LIMIT = 178_956_970  # pixels above which Pillow refuses to open an image
 MAX_PIXELS_LIMIT = 2**32  # the largest max_pixels: 12 GB of RGB
 ARRAYS = "holds NumPy arrays, not one image; train, evaluate and audit read it with data=table data.path=FILE"
+NOT_ONE_IMAGE = (".csv", ".tsv", ".parquet", ".arrow", ".json", ".jsonl", ".xlsx", ".tar", ".tgz", ".tar.gz")
 RAISE_LIMIT = "shrink the file, or raise the limit (predict --max-pixels, data.preprocessing.max_pixels)"
 
 
@@ -184,6 +185,8 @@ def _explain_unsupported(raw: bytes | Path, name: str) -> str | None:
     """Why a file that Pillow cannot identify is not supported; None if unknown."""
     if name.lower().endswith(".npz"):
         return ARRAYS
+    if name.lower().endswith(NOT_ONE_IMAGE):
+        return "is a table or archive of images, not one image; give the images or their folder"
     with io.BytesIO(raw) if isinstance(raw, bytes) else raw.open("rb") as file:
         return explain_unsupported_tiff(file)
 
