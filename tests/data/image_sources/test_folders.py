@@ -208,3 +208,22 @@ def test_backslashes_in_an_archive_are_named(tmp_path):
             archive.writestr(member, b"")
     with pytest.raises(DataError, match="left out: 2 a name with backslashes as separators"):
         folder(tmp_path / "a.zip")
+
+
+def test_the_tables_of_splits_are_recommended_before_others(class_folders, caplog):
+    root = class_folders({"Train/0": 2, "Train/1": 2, "Test": 2, "Meta": 1})
+    for name in ("Train", "Test", "Meta"):
+        listed = sorted(str(file.relative_to(root)) for file in (root / name).rglob("*.png"))
+        (root / f"{name}.csv").write_text("ClassId,Path\n" + "".join(f"0,{each}\n" for each in listed))
+    folder(root)
+    assert caplog.messages[-1].endswith(f"data=table data.path={root}")
+
+
+@pytest.mark.parametrize(("name", "hint"), [
+    ("photos.tar.gz", "; if photos.tar.gz holds the images: extract it$"),
+    ("photos.zip", "; if photos.zip holds the images: data.root=.*/photos.zip$"),
+])
+def test_an_archive_in_a_folder_without_images_is_named(tmp_path, name, hint):
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(DataError, match=hint):
+        folder(tmp_path)

@@ -742,3 +742,29 @@ def test_numbers_among_the_stated_classes_are_names_in_npz_too(tmp_path):
     assert sorted(np.concatenate([split.labels for split in source.splits.values()]).tolist()) == sorted(labels - 1)
     np.savez(tmp_path / "b.npz", images=np.zeros((30, 4, 4), np.uint8), labels=labels - 1)
     assert table(tmp_path / "b.npz", classes=["x", "y", "z"]).classes == ["x", "y", "z"]
+
+
+def test_folders_of_splits_in_the_names_of_a_table_are_reported(class_folders, caplog):
+    root = class_folders({f"{split}/{name}": 2 for split in ("train", "test") for name in ("cat", "dog")})
+    names = [str(file.relative_to(root)) for file in sorted(root.rglob("*.png"))]
+    rows = [[name, name.split("/")[1]] for name in names]
+    (root / "all.csv").write_text(text(rows))
+    table(root / "all.csv", **ALL)
+    assert "the images are in folders of splits (test, train), which are not used" in caplog.text
+    caplog.clear()
+    stated = [[*row, row[0].split("/")[0]] for row in rows]
+    (root / "all.csv").write_text(text(stated, header=("path", "label", "split")))
+    assert len(table(root / "all.csv").splits["test"]) == 4
+    assert "folders of splits" not in caplog.text
+
+
+@pytest.mark.parametrize(("columns", "hint"), [
+    (["age", "race"], "data.label=COLUMN"),
+    (["age", "ClassId"], "data.label=ClassId"),
+    (["lable"], "data.label=lable"),
+])
+def test_the_hint_for_the_label_column(root, columns, hint):
+    rows = [[name, *(["x"] * len(columns))] for name, _ in ROWS]
+    (root / "t.csv").write_text(text(rows, header=("path", *columns)))
+    with pytest.raises(DataError, match=f"name it with {hint}$"):
+        table(root / "t.csv")

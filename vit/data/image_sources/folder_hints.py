@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vit.data.errors import DataError, printable
 from vit.data.formats.delimited import numbered_rows
-from vit.data.formats.split_tables import split_tables
+from vit.data.formats.split_tables import split_in_name, split_tables
 from vit.data.formats.zip_archives import Archive
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import ImageFiles, is_image_name
@@ -20,6 +20,7 @@ LARGEST = 2**25  # bytes of a table that is read for a hint
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".npz")
 ANNOTATIONS = (".mat", ".xml", ".txt")
 PACKED = re.compile(r"\.(tfrecords?|h5|hdf5|mat|npy|pkl|pickle|mdb)(?=$|-\d)")  # files of many images
+ARCHIVE = re.compile(r"\.(zip|tgz|tar\.\w+|7z|rar)$", re.IGNORECASE)
 NOT_LABELS = re.compile("readme|license|sample|submission|test|description", re.IGNORECASE)  # in names of other files
 LABELS = re.compile("label|annot|class|train|metadata", re.IGNORECASE)
 MNIST = re.compile("train-images[-.]idx3-ubyte")
@@ -60,6 +61,10 @@ def other_source(root: Path | Archive, files: ImageFiles) -> str:
         return f"; files of MNIST are read by {data('mnist', 'data.root', root)}"
     if any(os.path.basename(name) == "data_batch_1" for name in names):
         return f"; batches of CIFAR-10 are read by {data('cifar10', 'data.root', root)}"
+    if not files.images and not archive and (other := next(filter(ARCHIVE.search, names), None)):
+        zipped = other.lower().endswith(".zip")
+        return (f"; if {printable(other)} holds the images: "
+                f"{override_for_shell('data.root', root / other) if zipped else 'extract it'}")
     packed = next((found[0] for name in names if (found := PACKED.search(name.lower()))), None)
     if packed and not files.images:
         return (f"; {packed} files are not read: save the images to a folder per class, or the images (N,H,W,C) and "
@@ -158,7 +163,7 @@ def unread_table(root: Path | Archive, directory: str, files: ImageFiles) -> str
     cells = {cell for each in rows.values() for row in each for cell in map(_without_extension, row)}
     read = {end: set(above) for name in files.images for end, above in _ends(name) if end in cells}
     others = {end for name, _ in files.left_out if is_image_name(name) for end, _ in _ends(name) if end in cells}
-    for name in tables:
+    for name in sorted(tables, key=lambda name: not split_in_name(Path(name).stem)[1]):  # those of splits first
         named = [(image, row) for row in rows[name] if (image := _named_image(row, read, others)) is not None]
         agree = all(image in read and read[image] & {part for cell in row for part in cell.split("/")}
                     for image, row in named)

@@ -41,7 +41,10 @@ def select_column(
     found = next((c for name in names if (c := find_column(path, columns, name, what)) is not None), None)
     if found is None:
         plain = {str(name).strip().lower(): name for name in reversed(columns)}
-        similar = [plain[close] for name in names for close in nearest_names(name, plain, cutoff=0.65)]
+        cutoff = 0.8 if what == "label" else 0.65  # age is not like tags
+        inside = [column for key, column in plain.items() if any(len(name) > 3 and name in key for name in names)]
+        similar = [plain[close] for name in names for close in nearest_names(name, plain, cutoff=cutoff)]
+        similar = inside + similar if what == "label" else similar
         near = next(iter(similar), plain.get("id", "COLUMN") if what == "image" else "COLUMN")
         pixels = what == "image" and sum(map(_is_pixel, columns)) >= PIXELS
         fix = ARRAYS if pixels else f"name it with {_option(what, near)}"

@@ -23,7 +23,7 @@ from vit.data.image_sources.table_samples import table_samples
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
-from vit.data.splits.names import SPLIT_NAMES, UnusedSplits, similar_splits, split_of
+from vit.data.splits.names import MOST, SPLIT_NAMES, UnusedSplits, similar_splits, split_of
 from vit.data.splits.split import Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.messages import override_for_shell
@@ -122,6 +122,7 @@ def _one_table(path: Path, options: _Options) -> Source:
         used = read.labels.columns
         _warn_about_unused_splits(path, {name: read.columns[name] for name in read.columns if name not in used})
         warn_about_other_tables(path, used)
+        _warn_about_folders_of_splits(path, read.samples.names)
         splits = three_ways(read.samples, options.fractions, options.split_seed)
     else:
         splits = _by_column(path, read.samples, column, to_list(read.columns[column]), read.rows)
@@ -210,6 +211,18 @@ def _warn_about_unused_splits(path: Path, columns: dict[Column, Any]) -> None:
     for name, values in columns.items():
         unused.add(name, distinct(values))
     unused.warn(path)
+
+
+def _warn_about_folders_of_splits(path: Path, names: Sequence[str]) -> None:
+    """A warning if one of the folders in the name of each image is called like a split, and not always the same one."""
+    paths = [name.split("/")[:-1] for name in names]
+    for level in range(min(map(len, paths), default=0)):
+        found = {parts[level] for parts in paths}
+        if len(found) <= MOST and None not in (splits := {split_of(name) for name in found}) and len(splits) > 1:
+            log.warning("%s: the images are in folders of splits (%s), which are not used, since the table has no "
+                        "column split; to use them, add one with train, val or test in each row", path,
+                        ", ".join(sorted(found)))
+            return
 
 
 def _split_column(path: Path, columns: dict[Column, Any], split: Column | None) -> Column | None:
