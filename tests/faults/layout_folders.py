@@ -408,7 +408,7 @@ def _(root: Path) -> None:
     with zipfile.ZipFile(root / "a.zip", "w") as archive:
         for label in ("cat", "dog"):
             archive.writestr(f"{label}\\1.png", png(label))
-    refused(lambda: folder(root / "a.zip"), "a.zip", "no class folders", "2 a path outside the archive")
+    refused(lambda: folder(root / "a.zip"), "a.zip", "no class folders", "2 a name with backslashes as separators")
 
 
 @layout("a file instead of a folder")
