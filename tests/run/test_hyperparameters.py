@@ -1,6 +1,8 @@
 """The config of a run in the loggers, and resumed runs of their trackers."""
 
+import logging
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +15,7 @@ import vit
 from vit.run.changes_on_resuming import change_loggers
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError
-from vit.run.parts.loggers import LoggerErrors, flat
+from vit.run.parts.loggers import LoggerErrors, flat, without_scheme
 from vit.run.resume import read_overrides, with_recorded
 from vit.training import Interrupted
 
@@ -235,6 +237,43 @@ def test_each_training_of_a_process_has_its_own_run_of_wandb(tmp_path, monkeypat
     assert ids("a", "b") == wandb.begun == ["run0", "run1"] and wandb.run.id == "run1"
     wandb.run = own = SimpleNamespace(id="own", finish=None)
     assert ids("c", "d") == ["own", "own"] and wandb.run is own
+
+
+def test_a_stopped_run_is_not_finished_in_wandb(monkeypatch):
+    codes = []
+    logger = WandbLogger("ours")
+    run = SimpleNamespace(id="ours", finish=lambda exit_code: codes.append(exit_code))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=run))
+    monkeypatch.setattr("vit.run.parts.loggers.begun_in_wandb", {"ours"})
+    LoggerErrors("logger.wandb").guard(logger)
+    logger.finalize("success")
+    assert codes == []
+    logger.finalize("failed")
+    assert codes == [1]
+    logger.version = "of the program"
+    logger.finalize("failed")
+    assert codes == [1]
+
+
+def test_a_tracker_without_an_answer_is_named_while_the_run_waits(monkeypatch, caplog):
+    def log_metrics(metrics, step=None):
+        deadline = time.monotonic() + 30
+        while "no answer" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    logger = Recorder()
+    logger.log_metrics = log_metrics
+    monkeypatch.setattr("vit.run.parts.loggers.SILENCE", 0.02)
+    monkeypatch.setattr(logging.getLogger("vit"), "propagate", True)
+    LoggerErrors("logger.far").guard(logger).log_metrics({})
+    assert "logger.far: no answer from the tracker for 0.02 s; the run waits until it answers" in caplog.text
+
+
+@pytest.mark.parametrize(("uri", "hint"), [
+    ("localhost:5000", "; MLflow takes the address localhost:5000 for a folder: write http://localhost:5000"),
+    ("http://localhost:5000", ""), ("runs", ""), (None, "")])
+def test_an_address_without_a_scheme_has_a_hint(uri, hint):
+    assert without_scheme(uri) == hint
 
 
 def test_values_are_those_of_overrides():

@@ -5,7 +5,9 @@ the training, such as those of a tracker that cannot be reached, which do not en
 import contextlib
 import functools
 import logging
+import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ begun_in_wandb: set[str] = set()  # ids of the W&B runs that trainings of this p
 LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "overrides", "resume", "resumed", "run_dir",
             "runs")  # not settings of the training
 CALLS = ("log_metrics", "save", "finalize")  # of Lightning's training loop
+SILENCE = 10  # seconds without an answer of a tracker, after which a warning names it
 PAUSE = 20  # times the seconds of a failed call: waiting for a tracker takes at most 5 % of the time
 
 
@@ -45,11 +48,14 @@ def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
         if not isinstance(settings, dict) or not isinstance(target := settings.get("_target_"), str):
             raise ConfigError(f"logger.{key}={yaml_text(settings)}: must be null, or a node with the _target_ of a "
                               "logger, such as pytorch_lightning.loggers.CSVLogger")
+        options = {**logger_defaults(target, settings, folder), **settings}
         try:
-            logger = instantiate({**logger_defaults(target, settings, folder), **settings})
+            with reported_silence(f"logger.{key}"):  # Comet is reached here
+                logger = instantiate(options)
         except (HydraException, ModuleNotFoundError) as error:
             cause = error.__cause__ or error
-            raise ConfigError(f"logger {target} cannot be used: {' '.join(str(cause).split())}") from None
+            raise ConfigError(f"logger.{key}: {target} cannot be used: {' '.join(str(cause).split())}"
+                              f"{without_scheme(options.get('tracking_uri'))}") from None
         loggers.append(LoggerErrors(f"logger.{key}").guard(logger))
     return loggers
 
@@ -66,6 +72,13 @@ def logger_defaults(target: str, settings: dict, folder: RunFolder) -> dict[str,
 
             return {"tracking_uri": get_tracking_uri()}
     return {}
+
+
+def without_scheme(uri: object) -> str:
+    """A hint at an address such as localhost:5000, which MLflow takes for a folder."""
+    if not isinstance(uri, str) or not re.fullmatch(r"[\w.-]+:\d+/?", uri):
+        return ""
+    return f"; MLflow takes the address {uri} for a folder: write http://{uri}"
 
 
 def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
@@ -99,7 +112,8 @@ def begin(logger: Logger, key: str, option: str | None, former: str | None) -> N
     """
     ours = type(logger).__name__ == WANDB and ended_in_wandb()
     try:
-        getattr(logger, "experiment", None)
+        with reported_silence(key):
+            getattr(logger, "experiment", None)
     except Exception as error:
         if former is None:
             raise ConfigError(f"{key} cannot be used ({one_line(error)}); {key}=null leaves it out") from error
@@ -107,6 +121,19 @@ def begin(logger: Logger, key: str, option: str | None, former: str | None) -> N
                           f"++{key}.{option}=null begins another one") from None
     if ours:
         begun_in_wandb.add(logger.version)
+
+
+@contextlib.contextmanager
+def reported_silence(key: str) -> Iterator[None]:
+    """A warning after `SILENCE` seconds: some trackers repeat a call for minutes before it is an error."""
+    text = "%s: no answer from the tracker for %g s; the run waits until it answers or gives up (%s=null leaves it out)"
+    timer = threading.Timer(SILENCE, log.warning, (text, key, SILENCE, key))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def ended_in_wandb() -> bool:
@@ -118,6 +145,14 @@ def ended_in_wandb() -> bool:
         return run is None
     run.finish()
     return True
+
+
+def end_failed_run(logger: Logger, status: str) -> None:
+    """W&B shows a run that stopped or failed as finished unless it is ended with another exit code than 0. A run that
+    the program has begun itself goes on.
+    """
+    if status != "success" and type(logger).__name__ == WANDB and logger.version in begun_in_wandb:
+        logger.experiment.finish(exit_code=1)
 
 
 def log_values(logger: Logger, values: dict, monitor: str) -> None:
@@ -159,8 +194,14 @@ class LoggerErrors:
 
     def guard(self, logger: Logger) -> Logger:
         """The same logger; its methods no longer raise errors."""
-        for name in CALLS:
-            setattr(logger, name, self._guarded(name, getattr(logger, name)))
+        finalize = logger.finalize
+
+        def finalize_run(status: str) -> None:
+            finalize(status)
+            end_failed_run(logger, status)
+
+        for name, call in {**{name: getattr(logger, name) for name in CALLS}, "finalize": finalize_run}.items():
+            setattr(logger, name, self._guarded(name, call))
         return logger
 
     def _guarded(self, name: str, call: Callable) -> Callable:
@@ -170,7 +211,8 @@ class LoggerErrors:
             if started < self.paused_until and name != "finalize":
                 return
             try:
-                call(*arguments, **options)
+                with reported_silence(self.key) if not self.failed else contextlib.nullcontext():
+                    call(*arguments, **options)
             except Exception as error:
                 if find_stop(error):
                     raise
