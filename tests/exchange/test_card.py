@@ -20,7 +20,7 @@ from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
 from vit.exchange.card import base_model, escaped, hardware, model_card, recipe_section, title
 from vit.exchange.hub import public_config
-from vit.exchange.private_paths import overrides_without_folders
+from vit.exchange.private_paths import overrides_without_folders, without_folders
 from vit.exchange.run_records import RunRecords
 from vit.models import model_from_config
 
@@ -180,7 +180,18 @@ SHORTENED = {
     "recipe.epochs=3": "recipe.epochs=3",
     "data.label_separator='/'": "data.label_separator='/'",
     "~data.split": "~data.split",
+    "+logger.comet.api_key=4f2a": "+logger.comet.api_key='***'",
+    "++logger.n.api_token='a b'": "++logger.n.api_token='***'",
+    "+logger.m.tracking_uri=http://bob:pw@host:5000": "+logger.m.tracking_uri=http://host:5000",
+    "model.class_token=false": "model.class_token=false",
+    "logger.comet.api_key=null": "logger.comet.api_key=null",
 }
+
+
+def test_credentials_are_not_published():
+    recorded = {"logger": {"a": {"api_key": "4f2a", "project": "b"}, "c": [{"uri": "https://u:p@h/x"}]}, "token": "t"}
+    published = {"logger": {"a": {"api_key": "***", "project": "b"}, "c": [{"uri": "https://h/x"}]}, "token": "t"}
+    assert without_folders(recorded) == published
 
 
 def test_paths_in_overrides_are_left_out():

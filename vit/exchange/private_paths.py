@@ -1,4 +1,4 @@
-"""What a run recorded, with every path reduced to its last part, before it is published."""
+"""What a run recorded, with every path reduced to its last part and without credentials, before it is published."""
 
 import re
 from pathlib import Path
@@ -12,15 +12,24 @@ PATH_KEYS = ("data.root", "data.path", "data.corrections", "data.leave_out", "da
 # the folders in front of a file name anywhere in a text; a single '/' is not a path, and of URLs only local ones are
 FOLDERS = re.compile(r"(?<![\w./-])(?:file://|sqlite:/{2,3}|~|\.{1,2}|[A-Za-z]:)?"
                      r"[/\\](?:[^/\\,\]}'\"]+[/\\])*(?=[^/\\,\]}'\"\s])")
+# names of keys that hold a credential; model.class_token is none
+SECRET = re.compile(r"(?:^|[._])(?:\w*api_?key|(?:api|access|auth|hf)_token|password|secret(?:_key)?)$", re.IGNORECASE)
+USER = re.compile(r"(?<=://)[^/@\s'\"]+@")  # the user and password in a URL
+HIDDEN = "***"
 
 
 def without_folders(value: Any) -> Any:
-    """The values with every path in a text reduced to its last part."""
+    """The values with every path in a text reduced to its last part, and without credentials."""
     if isinstance(value, dict):
-        return {key: without_folders(inner) for key, inner in value.items()}
+        return {key: HIDDEN if is_secret(key, inner) else without_folders(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [without_folders(inner) for inner in value]
-    return FOLDERS.sub("", value) if isinstance(value, str) else value
+    return FOLDERS.sub("", USER.sub("", value)) if isinstance(value, str) else value
+
+
+def is_secret(key: object, value: Any) -> bool:
+    """Whether a key such as `api_key` has a text, which is then a credential."""
+    return isinstance(key, str) and isinstance(value, str) and bool(value) and SECRET.search(key) is not None
 
 
 def overrides_without_folders(overrides: list[str]) -> list[str]:
@@ -30,9 +39,11 @@ def overrides_without_folders(overrides: list[str]) -> list[str]:
 
 def override_without_folders(override: str) -> str:
     key, equals, value = override.partition("=")
+    if is_secret(key, value) and value != "null":
+        return f"{key}='{HIDDEN}'"
     quotes = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
     bare = quotes[2].replace("\\'", "'") if quotes else value
     if key.lstrip("+~") in PATH_KEYS and not bare.startswith(("hub:", "timm:", "timm/")):
         name = Path(bare).name or bare  # the folder "." has no name
         return f"{key}={name}" if re.fullmatch(r"[\w.@-]*", name) else f"{key}={in_hydra_quotes(name)}"
-    return f"{key}{equals}{FOLDERS.sub('', value)}"
+    return f"{key}{equals}{FOLDERS.sub('', USER.sub('', value))}"
