@@ -33,6 +33,15 @@ def test_missing_keys(tmp_path, overrides, texts):
         assert text in str(error.value)
 
 
+def test_comet_without_a_connection_is_named():
+    """Lightning disables its experiment."""
+    overrides = ["++logger.comet._target_=pytorch_lightning.loggers.CometLogger", "++logger.comet.online=false"]
+    assert without_effect(resolve(compose(overrides)), overrides) == (
+        "logger.comet.online=false: Lightning's CometLogger then records nothing",)
+    overrides[1] = "++logger.comet.online=true"
+    assert without_effect(resolve(compose(overrides)), overrides) == ()
+
+
 @pytest.mark.parametrize("resume", [[], ["resume=auto"]])
 def test_a_trainer_without_its_keys_is_an_error_of_a_new_run(tmp_path, resume):
     (tmp_path / "trainer").mkdir()

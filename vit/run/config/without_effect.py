@@ -253,11 +253,15 @@ def unknown_options(config: dict) -> Iterator[str]:
 
 
 def models_of_trackers(config: dict) -> Iterator[str]:
-    """A sentence for each logger that would copy the checkpoints of Lightning's own callback, which no run has."""
+    """A sentence for each logger that would copy the checkpoints of Lightning's own callback, which no run has, or that
+    would record nothing.
+    """
     for key, node in config["logger"].items():
         if isinstance(node, dict) and (value := node.get("log_model")):
             yield (f"logger.{key}.log_model={yaml_text(value)} has no effect: checkpoints and model stay in the run "
                    "folder")
+        if isinstance(node, dict) and node.get("online") is False and str(node.get("_target_")).endswith("CometLogger"):
+            yield f"logger.{key}.online=false: Lightning's CometLogger then records nothing"
 
 
 def sentence(key: str, values: Values) -> str:
