@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from vit.files import machine
-from vit.files.machine import busy_cores, cpu_limit, memory_limit, threads_per_process
+from vit.files.machine import busy_cores, cpu_limit, limit_spinning, memory_limit, threads_per_process
 
 
 def container(tmp_path, groups, files):
@@ -80,6 +80,18 @@ def test_torch_starts_as_many_threads_as_the_container_has_cores():
     for variable, expected in (({}, "1 1"), ({"OMP_NUM_THREADS": "2"}, f"{min(2, os.cpu_count())} 1")):
         run = subprocess.run([sys.executable, "-c", code], env=environment | variable, capture_output=True, text=True)
         assert run.stdout.strip() == expected, run.stderr
+
+
+@pytest.mark.parametrize(("stated", "expected"), [
+    ({}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000"}),
+    ({"GOMP_SPINCOUNT": "5"}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5"}),
+    ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "ACTIVE"}),
+    ({"OMP_WAIT_POLICY": "PASSIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"}),
+])
+def test_how_long_threads_spin_is_the_choice_of_the_user(monkeypatch, stated, expected):
+    monkeypatch.setattr(os, "environ", dict(stated))
+    limit_spinning()
+    assert os.environ == expected
 
 
 def test_running_threads_are_counted():

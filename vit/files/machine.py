@@ -22,6 +22,7 @@ THREADS = "OMP_NUM_THREADS"  # the environment variable that torch reads when it
 OTHER_THREADS = ("TORCHINDUCTOR_COMPILE_THREADS", "RAYON_NUM_THREADS")  # of torch.compile (processes) and tokenizers
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
+WAITING, SPINS = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"  # environment variables of OpenMP, read when torch is imported
 UNUSED_BYTES, ALLOCATION_BYTES = 2**29, 2**30  # freed memory that stays with the process; the largest such allocation
 
 
@@ -50,6 +51,18 @@ def limit_threads() -> None:
     if (cores := available_cores()) < bound_cores():
         for variable in (THREADS, *OTHER_THREADS):
             os.environ.setdefault(variable, str(cores))
+
+
+def limit_spinning() -> None:
+    """Let threads of torch that wait for others spin for some 0.05 ms before they sleep, unless the user has chosen
+    OMP_WAIT_POLICY. Call it before torch is imported.
+
+    By default they spin for milliseconds, in which a core that another process uses is not free for its thread. Without
+    spinning they are woken up for each operation, which takes longer than many operations of a small model.
+    """
+    if WAITING not in os.environ:
+        os.environ[WAITING] = "PASSIVE"  # read by libomp too, which does not have the other variable
+        os.environ.setdefault(SPINS, "2000")
 
 
 def threads_per_process(processes: int) -> dict[str, str]:

@@ -18,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from vit.files.machine import discard_output, limit_threads, unblock_stop_signals
+from vit.files.machine import discard_output, limit_spinning, limit_threads, unblock_stop_signals
 from vit.messages import error_message
 from vit.run.config.composing import MODE, RUN_FOLDER, ConfigError, compose, prepare_overrides, with_paths
 from vit.run.config.groups import options, with_names_of_globs
@@ -245,7 +245,7 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
 
 def run_here(config: DictConfig, overrides: list[str]) -> int:
     """Train in this process; returns the exit code. Errors are printed, because Hydra would wrap them in its own."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads of torch sleep instead of spinning
+    limit_spinning()
     with quick_imports():
         from vit.run.training_run import train_composed
 
