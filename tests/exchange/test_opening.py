@@ -14,6 +14,8 @@ from vit.bundle import Calibration, load_bundle, save_bundle, save_ensemble
 from vit.exchange import SourceError
 from vit.exchange.convert import convert
 from vit.exchange.opening import is_foreign, open_foreign, open_model
+from vit.exchange.options import Hints
+from vit.models import create_model
 from vit.models.masked import Bert, MaskedTextConfig
 
 
@@ -52,6 +54,36 @@ def test_a_hint_that_contradicts_a_model_of_the_hub_is_an_error(tmp_path, monkey
     assert vit.load("hub:me/pets", num_heads=heads).classes == CLASSES
     with pytest.raises(SourceError, match=f"hub:me/pets: num_heads=1 was given, but the saved model has {heads}"):
         vit.load("hub:me/pets", num_heads=1)
+
+
+@pytest.mark.parametrize("save", [save_calibrated, save_two, save_classifier, save_translator, save_image_to_text,
+                                  save_masked])
+def test_a_hint_that_contradicts_a_bundle_is_an_error(tmp_path, save):
+    """It was ignored."""
+    bundle = save(tmp_path / "run" / "model")
+    config = load_bundle(bundle).model.config.to_dict()
+    config = config.get("member", config)
+    for source in (bundle, bundle.parent, bundle / "config.json"):
+        assert vit.load(source, num_heads=config["num_heads"], activation=config["activation"])
+        for hint in ({"num_heads": 7}, {"activation": "gelu_tanh"}):
+            (key, value), = hint.items()
+            text = f"{source}: {key}={value} was given, but the saved model has {config[key]}; leave it out"
+            with pytest.raises(SourceError) as error:
+                vit.load(source, **hint)
+            assert str(error.value) == text
+            with pytest.raises(SourceError, match="but the saved model has"):
+                open_model(source, Hints(**hint))
+    with pytest.raises(SourceError, match="activation=tanh is unknown"):
+        vit.load(bundle, activation="tanh")
+
+
+def test_a_hint_about_a_network_of_timm_gives_a_warning(tmp_path):
+    """It was ignored."""
+    model = create_model("timm:cait_xxs24_224", num_classes=2)
+    source = save_bundle(tmp_path / "model", model, ["a", "b"], PREPROCESSING)
+    for each in (source, model):
+        with pytest.warns(UserWarning, match="num_heads=3 has no effect on a model of kind timm; leave it out"):
+            open_model(each, Hints(num_heads=3))
 
 
 def test_what_is_neither_a_bundle_nor_a_run_folder_is_foreign(tmp_path, monkeypatch):

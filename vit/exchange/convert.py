@@ -89,7 +89,7 @@ def convert(
     changes = Changes(image_size, patch_size, in_chans, num_classes)
     checkpoint = read_checkpoint(source, hints)
     if to in AS_SAVED and checkpoint.bundle is not None and changes == Changes():
-        check_saved_values(checkpoint, checkpoint.model_config)
+        check_saved_values(checkpoint.hints, checkpoint.model_config, checkpoint.name)
         return AS_SAVED[to](dest, checkpoint.bundle)
     if image_size is None:
         checkpoint = at_stated_size(checkpoint)

@@ -28,9 +28,22 @@ def open_model(source: WeightSource, hints: Hints | None = None, *, features_onl
     """A bundle of this project as it is; anything else by `open_foreign`.
 
     Raises:
-        SourceError, BundleError, FileNotFoundError: as `load_bundle` and `open_foreign`.
+        SourceError, BundleError, FileNotFoundError: as `load_bundle` and `open_foreign`; or a hint contradicts the
+            bundle.
     """
-    return open_foreign(source, hints, features_only=features_only) if is_foreign(source) else load_bundle(source)
+    return open_foreign(source, hints, features_only=features_only) if is_foreign(source) else open_own(source, hints)
+
+
+def open_own(source: str | PathLike[str], hints: Hints | None = None) -> Bundle:
+    """`load_bundle`, with a check of hints about its model.
+
+    Raises:
+        SourceError: a hint contradicts the model.
+        BundleError, FileNotFoundError: as `load_bundle`.
+    """
+    bundle = load_bundle(source)
+    check_saved_values(hints or Hints(), bundle.model.config.to_dict(), str(source))
+    return bundle
 
 
 def is_foreign(source: WeightSource) -> bool:
@@ -63,7 +76,7 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
     """
     checkpoint = read_checkpoint(source, hints)
     if checkpoint.bundle is not None:
-        check_saved_values(checkpoint, checkpoint.model_config)
+        check_saved_values(checkpoint.hints, checkpoint.model_config, checkpoint.name)
         return replace(checkpoint.bundle, path=Path(checkpoint.name))
     checkpoint = at_stated_size(checkpoint)
     if not features_only:

@@ -6,7 +6,7 @@ from os import PathLike
 import torch
 
 from vit.bundle import Bundle, load_bundle
-from vit.exchange.opening import is_foreign, open_foreign
+from vit.exchange.opening import is_foreign, open_foreign, open_own
 from vit.exchange.options import Hints, current_activation
 from vit.exchange.sources import WeightSource
 from vit.inference.images import Predictor
@@ -45,7 +45,8 @@ def load(
 
     Args:
         ensemble: more seq2seq models with the same tokenizers and preprocessing; the probabilities of all are averaged.
-        num_heads, activation: values for foreign weights that do not contain them.
+        num_heads, activation: values for foreign weights that do not contain them; for any other source they must be
+            those of the model.
         act: deprecated name of `activation`.
         fast: for image classifiers: compute in bf16 (on a GPU also float16), with channels last or with linear layers
             in int8 where this is faster on this machine and predicts the same for 64 of the given images; for models
@@ -56,17 +57,16 @@ def load(
             `predictor.model` must not change afterwards.
 
     Raises:
-        SourceError, BundleError, FileNotFoundError: no such source, a damaged one, or one that cannot predict.
+        SourceError, BundleError, FileNotFoundError: no such source, a damaged one, one that cannot predict, or one
+            that `num_heads` or `activation` contradicts.
         TypeError: `ensemble` is one path instead of several.
         ValueError: a pre-trained model without a task, an ensemble of other models than seq2seq models, `fast` with
             another kind of model or with another precision than the default, or `prepack` with another kind of model.
     """
     if ensemble:
         check_several("ensemble", ensemble)
-    if is_foreign(source):
-        bundle = open_foreign(source, Hints(num_heads, current_activation(activation, act)))
-    else:
-        bundle = load_bundle(source)
+    hints = Hints(num_heads, current_activation(activation, act))
+    bundle = open_foreign(source, hints) if is_foreign(source) else open_own(source, hints)
     check_options(bundle, ensemble, fast, prepack)
     kind = bundle.model.config.kind
     if PREDICTORS[kind] is Seq2SeqPredictor:
