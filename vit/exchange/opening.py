@@ -31,18 +31,11 @@ def open_model(source: WeightSource, hints: Hints | None = None, *, features_onl
         SourceError, BundleError, FileNotFoundError: as `load_bundle` and `open_foreign`; or a hint contradicts the
             bundle.
     """
-    return open_foreign(source, hints, features_only=features_only) if is_foreign(source) else open_own(source, hints)
-
-
-def open_own(source: str | PathLike[str], hints: Hints | None = None) -> Bundle:
-    """`load_bundle`, with a check of hints about its model.
-
-    Raises:
-        SourceError: a hint contradicts the model.
-        BundleError, FileNotFoundError: as `load_bundle`.
-    """
+    if is_foreign(source):
+        return open_foreign(source, hints, features_only=features_only)
     bundle = load_bundle(source)
-    check_saved_values(hints or Hints(), bundle.model.config.to_dict(), str(source))
+    if hints is not None:
+        check_saved_values(hints, bundle.model.config.to_dict(), str(source))
     return bundle
 
 

@@ -6,7 +6,7 @@ from os import PathLike
 import torch
 
 from vit.bundle import Bundle, load_bundle
-from vit.exchange.opening import is_foreign, open_foreign, open_own
+from vit.exchange.opening import is_foreign, open_model
 from vit.exchange.options import Hints, current_activation
 from vit.exchange.sources import WeightSource
 from vit.inference.images import Predictor
@@ -65,8 +65,10 @@ def load(
     """
     if ensemble:
         check_several("ensemble", ensemble)
-    hints = Hints(num_heads, current_activation(activation, act))
-    bundle = open_foreign(source, hints) if is_foreign(source) else open_own(source, hints)
+    if is_foreign(source) or (num_heads, activation, act) != (None, None, None):
+        bundle = open_model(source, Hints(num_heads, current_activation(activation, act)))
+    else:
+        bundle = load_bundle(source)
     check_options(bundle, ensemble, fast, prepack)
     kind = bundle.model.config.kind
     if PREDICTORS[kind] is Seq2SeqPredictor:
