@@ -80,11 +80,9 @@ def estimate(
         else:
             histogram.add(image)
     if histogram.pixels == 0:
-        stated = f", such as {reason}" if reason else ""
-        raise DataError(
-            f"none of {number_of(min(limit, len(split)), 'training image')} can be read, so mean and std are unknown"
-            f"{stated}"
-        )
+        example = f"; for example {reason}" if reason else ""
+        raise DataError(f"none of {number_of(min(limit, len(split)), 'training image')} can be read, so mean and std "
+                        f"are unknown{example}")
     return histogram.mean_std()
 
 

@@ -215,7 +215,7 @@ def _warn_about_unused_splits(path: Path, columns: dict[Column, Any]) -> None:
 
 def _warn_about_folders_of_splits(path: Path, names: Sequence[str]) -> None:
     """A warning if one of the folders in the name of each image is called like a split, and not always the same one."""
-    paths = [name.split("/")[:-1] for name in names]
+    paths = [folder.split("/") for folder in {name.rpartition("/")[0] for name in names}]
     for level in range(min(map(len, paths), default=0)):
         found = {parts[level] for parts in paths}
         if len(found) <= MOST and None not in (splits := {split_of(name) for name in found}) and len(splits) > 1:
