@@ -39,8 +39,8 @@ class CrossEntropy(nn.Module):
 class BinaryCrossEntropy(CrossEntropy):
     """Binary cross entropy, summed over classes ("ResNet strikes back", arXiv 2110.00476).
 
-    Unlike there and in DeiT III, whose code averages over classes and sets the targets of both mixed labels to 1,
-    mixed targets keep their ratios.
+    Mixed targets keep their ratios. The code of DeiT III averages over classes, and sets the targets of both mixed
+    labels to 1.
     """
 
     def each(self, logits: Tensor, soft: Tensor) -> Tensor:

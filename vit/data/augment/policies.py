@@ -40,8 +40,8 @@ class RandAugment(OverwritingStep):
     """`num_ops` random operations of `magnitude` 0..30 (arXiv 1909.13719), with torchvision's 14 operations and ranges.
 
     timm and the code of the paper count from 0 to 10: their magnitude 9 is 27. `std` is the standard deviation of the
-    magnitude per operation, on the same scale: timm's "mstd0.5" is 1.5. timm applies each
-    operation with probability 0.5, and here all are applied.
+    magnitude per operation, on the same scale: timm's "mstd0.5" is 1.5. timm applies each operation with probability
+    0.5; here all are applied.
 
     Raises:
         ValueError: `magnitude`, `num_ops`, `std` or `fill` is out of range.
