@@ -19,10 +19,10 @@ ASSUMED_MEMORY = 2**34  # bytes, where the system does not state it
 GROUPS = Path("/proc/self/cgroup")  # the control groups of this process, on Linux
 MOUNT = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"  # the environment variable that torch reads when it is imported
+WAITING, SPINS = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"  # those of its waiting threads
 OTHER_THREADS = ("TORCHINDUCTOR_COMPILE_THREADS", "RAYON_NUM_THREADS")  # of torch.compile (processes) and tokenizers
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
-WAITING, SPINS = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"  # environment variables of OpenMP, read when torch is imported
 UNUSED_BYTES, ALLOCATION_BYTES = 2**29, 2**30  # freed memory that stays with the process; the largest such allocation
 
 
@@ -54,11 +54,11 @@ def limit_threads() -> None:
 
 
 def limit_spinning() -> None:
-    """Let threads of torch that wait for others spin for some 0.05 ms before they sleep, unless the user has chosen
+    """Let threads of torch that wait for others spin for some 0.05 ms before they sleep, unless the user has set
     OMP_WAIT_POLICY. Call it before torch is imported.
 
-    By default they spin for milliseconds, in which a core that another process uses is not free for its thread. Without
-    spinning they are woken up for each operation, which takes longer than many operations of a small model.
+    By default they spin for milliseconds, and occupy a core that the thread they wait for may need. Without spinning
+    they are woken up for each operation, which takes longer than many operations of a small model.
     """
     if WAITING not in os.environ:
         os.environ[WAITING] = "PASSIVE"  # read by libomp too, which does not have the other variable

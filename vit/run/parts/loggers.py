@@ -200,8 +200,9 @@ class LoggerErrors:
             finalize(status)
             end_failed_run(logger, status)
 
-        for name, call in {**{name: getattr(logger, name) for name in CALLS}, "finalize": finalize_run}.items():
-            setattr(logger, name, self._guarded(name, call))
+        logger.finalize = finalize_run
+        for name in CALLS:
+            setattr(logger, name, self._guarded(name, getattr(logger, name)))
         return logger
 
     def _guarded(self, name: str, call: Callable) -> Callable:
