@@ -252,6 +252,12 @@ def test_paths_without_a_model_are_refused(tmp_path):
     for read in (load_bundle, read_checkpoint):
         with pytest.raises(ValueError, match=message):
             read(tmp_path / "run")
+    (tmp_path / "killed").mkdir()
+    for name in ("config.yaml", "environment.json"):
+        (tmp_path / "killed" / name).touch()
+    for read in (load_bundle, read_checkpoint):
+        with pytest.raises(ValueError, match=r"the run has saved no checkpoint yet: finish it by vit train resume=\S+"):
+            read(tmp_path / "killed")
 
 
 def test_loading_imports_neither_lightning_nor_hydra_and_unpickles_nothing(folder):

@@ -263,12 +263,14 @@ def find_bundle(path: str | PathLike[str]) -> Path:
 
 
 def models_inside(path: Path) -> str:
-    """The end of an error: the checkpoint of a run that has not ended, or the folders of a folder that hold a model,
-    such as the runs of one name; "" without any.
+    """The end of an error: the checkpoint of a run that has not ended, if it has saved one, or the folders of a folder
+    that hold a model, such as the runs of one name; "" for any other folder.
     """
     for name in ("best.ckpt", "last.ckpt"):
         if (checkpoint := path / "checkpoints" / name).is_file():
             return f"; the run has not ended: finish it by vit train resume={path}, or use {checkpoint}"
+    if all((path / name).is_file() for name in ("config.yaml", "environment.json")):
+        return f"; the run has saved no checkpoint yet: finish it by vit train resume={path}, or use another run"
     found = []
     with suppress(OSError):  # no permission: the error ends without them
         found = [each.name for each in path.iterdir() if is_bundle(each) or is_bundle(each / "model")]
