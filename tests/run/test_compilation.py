@@ -16,7 +16,7 @@ from tests.run.conftest import table
 from tests.run.test_resume import DIGITS, StopAfter, assert_same, stopped_and_resumed
 from vit.run import main
 from vit.run.config.valid_values import VALID_VALUES
-from vit.run.parts import compilation
+from vit.run.parts import compilation, devices
 from vit.run.parts.compilation import Compilation
 from vit.run.records.folder import RunFolder
 
@@ -39,8 +39,11 @@ def plain(tmp_path_factory):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """measured(eager, compiled): a step seems to take so many seconds; compilation uses dynamo alone, for speed."""
+    """measured(eager, compiled): a step seems to take so many seconds; compilation uses dynamo alone, for speed, and
+    needs no C++ compiler.
+    """
     build = nn.Module.compile
+    monkeypatch.setattr(compilation, "check_compiler", lambda *arguments: None)
 
     def pretend(eager, compiled):
         seconds = iter([eager, compiled])
@@ -138,7 +141,8 @@ def test_a_time_limit_ends_the_run_before_the_gain(tmp_path, measured):
 
 def test_without_a_compiler_the_run_is_eager(tmp_path, measured, monkeypatch):
     measured(eager=100.0, compiled=50.0)
-    monkeypatch.setattr("vit.run.parts.devices.shutil.which", lambda name: None)
+    monkeypatch.setattr(compilation, "check_compiler", devices.check_compiler)
+    monkeypatch.setattr(devices.shutil, "which", lambda name: None)
     auto = vit.train([*SHORT, "compile=auto", f"run_dir={tmp_path}"]).path
     assert is_compiled(auto) is False and "compile: false (auto: torch.compile needs a C++ compiler" in log_of(auto)
 

@@ -108,7 +108,6 @@ def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
     """
     from vit.benchmarking import DTYPES, Settings
     from vit.inference import best_device
-    from vit.run.parts.devices import check_compiler
     from vit.training.precision import check_precision
 
     modes, device = split_names(timing.mode), str(best_device(timing.device))
@@ -119,8 +118,6 @@ def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
     precisions = tuple(name if name in DTYPES else check_precision(name) for name in stated)
     if wrong := [name for name in precisions if name not in DTYPES]:
         raise typer.BadParameter(f"--precision {wrong[0]}: must be of {', '.join(DTYPES)}")
-    if set(modes) - {"eager"}:
-        check_compiler(device)
     return Settings(peers, precisions, modes, (1,), timing.rounds or 1, str(timing.clock), device)
 
 
@@ -170,12 +167,14 @@ def print_ignored(request: Request, search: SearchOptions) -> None:
 
 
 def check_settings(name: str, settings: "Settings") -> None:
-    """Checks that a benchmark has the modes and precisions.
+    """Checks that a benchmark has the modes and precisions, and that compiled modes can be used.
 
     Raises:
         BadParameter: a mode or precision that it does not have.
+        ConfigError: there is no compiler.
     """
     from vit.benchmarking.results import MODES
+    from vit.run.parts.devices import check_compiler
     from vit.training.precision import BF16_RESIDUAL
 
     modes = {"step": tuple(MODES), "inference": tuple(MODES), "generation": ("eager", "compiled")}.get(name, ("eager",))
@@ -183,6 +182,8 @@ def check_settings(name: str, settings: "Settings") -> None:
         raise typer.BadParameter(f"--mode {other[0]}: {name} has only {', '.join(modes)}")
     if name not in ("step", "inference") and BF16_RESIDUAL in settings.precisions:
         raise typer.BadParameter(f"--precision {BF16_RESIDUAL}: only step and inference have it; use bf16-mixed")
+    if set(settings.modes) - {"eager"}:
+        check_compiler(settings.device)
 
 
 def plan_one(
