@@ -1,6 +1,5 @@
 """`Checkpoint`: weights from any source, everything that the source states about itself, and the inferred network."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -187,7 +186,6 @@ def infer_architecture(checkpoint: Checkpoint) -> Architecture:
         raise ConfigMismatchError(str(error), checkpoint.name) from None
     except ValueError as error:
         if (own := find_timm_config(config)) is not None:
-            check_saved_values(hints, own.to_dict(), checkpoint.name)
             return Architecture(own.to_dict(), [f"it stays timm's own network: {error}"])
         raise checkpoint.error(str(error)) from None
     if config:
@@ -201,23 +199,15 @@ def infer_architecture(checkpoint: Checkpoint) -> Architecture:
 
 
 def check_saved_values(hints: Hints, model: Mapping[str, Any], name: str) -> None:
-    """Checks hints about a model whose config is complete; those about an ensemble are about each member.
-
-    A warning names a hint about a network of timm, which has these values by its name.
+    """Checks hints about a model whose config is complete.
 
     Raises:
         SourceError: a hint contradicts the config.
     """
-    config = model.get("member", model)
     for key in ("num_heads", "activation"):
         hint = getattr(hints, key)
-        if hint is None:
-            continue
-        if key not in config:
-            warnings.warn(f"{name}: {key}={hint} has no effect on a model of kind {config['kind']}; leave it out",
-                          stacklevel=4)
-        elif hint != config[key]:
-            raise SourceError(f"{key}={hint} was given, but the saved model has {config[key]}; leave it out", name)
+        if hint is not None and key in model and hint != model[key]:
+            raise SourceError(f"{key}={hint} was given, but the saved model has {model[key]}; leave it out", name)
 
 
 def check_hints(checkpoint: Checkpoint, values: Mapping[str, Any]) -> list[str]:

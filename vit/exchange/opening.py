@@ -25,17 +25,23 @@ PROJECTIONS = ("visual_projection.weight", "visual.proj", "proj", "visual.head.p
 
 
 def open_model(source: WeightSource, hints: Hints | None = None, *, features_only: bool = False) -> Bundle:
-    """A bundle of this project as it is; anything else by `open_foreign`.
+    """A bundle of this project as it is; anything else by `open_foreign`. A warning names a hint about a network of
+    timm, which has these values by its name.
 
     Raises:
         SourceError, BundleError, FileNotFoundError: as `load_bundle` and `open_foreign`; or a hint contradicts the
             bundle.
     """
-    if is_foreign(source):
-        return open_foreign(source, hints, features_only=features_only)
-    bundle = load_bundle(source)
+    bundle = open_foreign(source, hints, features_only=features_only) if is_foreign(source) else load_bundle(source)
     if hints is not None:
-        check_saved_values(hints, bundle.model.config.to_dict(), str(source))
+        name = str(source) if isinstance(source, str | PathLike) else str(bundle.path)
+        config = bundle.model.config.to_dict()
+        config = config.get("member", config)  # all members of an ensemble have it
+        check_saved_values(hints, config, name)
+        for key in ("num_heads", "activation"):
+            if getattr(hints, key) is not None and key not in config:
+                warnings.warn(f"{name}: {key}={getattr(hints, key)} has no effect on a model of kind {config['kind']}; "
+                              "leave it out", stacklevel=3)
     return bundle
 
 
