@@ -152,8 +152,11 @@ class Attention(nn.Module):
     def split(self, x: Tensor, widths: Sequence[int]) -> Sequence[Tensor]:
         """(B,N,sum of H*width) -> for each width (B,H,N,width)"""
         H = self.heads.num_heads
-        if len(set(widths)) == 1:  # fewer views, faster for short steps
-            return x.unflatten(-1, (len(widths), H, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        if len(set(widths)) == 1:
+            x = x.unflatten(-1, (len(widths), H, -1))
+            if torch.is_grad_enabled():  # the gradients of the parts are then copied once instead of twice
+                return [part.transpose(1, 2) for part in x.unbind(2)]
+            return x.permute(2, 0, 3, 1, 4).unbind(0)  # fewer views, faster for short steps
         parts = x.split([H * width for width in widths], dim=-1)
         return [part.unflatten(-1, (H, -1)).transpose(1, 2) for part in parts]
 
