@@ -1,5 +1,5 @@
-"""The softmax of attention in bfloat16 without gradients on a CPU, by processor time: torch's against that of
-`vit.nn.cpu`, by oneDNN.
+"""The softmax of attention in bfloat16 on a CPU, alone and with its gradients, by processor time: torch's against that
+of `vit.nn.cpu`, by oneDNN.
 
     OMP_NUM_THREADS=1 python benchmarks/softmax_on_cpu.py
 """
@@ -31,13 +31,19 @@ def main() -> None:
     rows = []
     for name, (batch, heads, tokens) in SHAPES.items():
         scores = torch.randn(batch, heads, tokens, tokens).bfloat16()
-        ways = {"torch's": lambda scores=scores: scores.softmax(-1), "ours": lambda scores=scores: softmax(scores)}
-        with torch.inference_mode():
-            seconds = in_turns(ways, options.rounds, CLOCKS["processor"])
+        trained, grad = scores.clone().requires_grad_(), torch.randn_like(scores)
+        ways = {
+            "torch's": torch.inference_mode()(lambda scores=scores: scores.softmax(-1)),
+            "ours": torch.inference_mode()(lambda scores=scores: softmax(scores)),
+            "torch's with gradients": lambda x=trained, grad=grad: torch.autograd.grad(x.softmax(-1), x, grad),
+            "ours with gradients": lambda x=trained, grad=grad: torch.autograd.grad(softmax(x), x, grad),
+        }
+        seconds = in_turns(ways, options.rounds, CLOCKS["processor"])
         rows.append(
             {"scores": name}
             | {f"{way} ms": 1000 * statistics.median(each) for way, each in seconds.items()}
             | {"times as fast": times_as_fast(seconds, "ours", "torch's")}
+            | {"with gradients": times_as_fast(seconds, "ours with gradients", "torch's with gradients")}
         )
     report("softmax in bfloat16 on a CPU", rows)
 

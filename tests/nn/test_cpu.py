@@ -132,19 +132,26 @@ def test_attention_by_products_is_for_sequences_of_medium_length(monkeypatch, gr
 @pytest.mark.parametrize("shape", [(2, 3, 41, 197), (700, 197), (6000, 197), (2000, 65), (3, 5)])
 @pytest.mark.parametrize("masked", [True, False])
 def test_softmax_in_bfloat16(monkeypatch, gradients, shape, masked):
-    """Also of rows that are masked in full; oneDNN computes many scores without gradients."""
+    """Also of rows that are masked in full; oneDNN computes many scores, and torch the gradients."""
     calls, to_mkldnn = [], torch.Tensor.to_mkldnn
     monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda x: calls.append(1) or to_mkldnn(x))
     scores = torch.randn(shape, generator=torch.Generator().manual_seed(0)).bfloat16()
     if masked:
         scores[..., 3:] = scores[..., 1:2, :] = -torch.inf
-    expected = scores.softmax(-1)
+    reference = scores.clone().requires_grad_(gradients)
+    expected = reference.softmax(-1)
     with torch.set_grad_enabled(gradients):
-        found = softmax(scores)
-    torch.testing.assert_close(found, expected, rtol=2**-7, atol=1e-6, equal_nan=True)
+        found = softmax(scores.requires_grad_(gradients))
+    close = partial(torch.testing.assert_close, rtol=2**-7, atol=1e-6, equal_nan=True)
+    close(found, expected)
     assert found.shape == scores.shape and found.dtype == torch.bfloat16
     many = scores.numel() >= LARGE_SOFTMAX and shape[-1] == 197
-    assert bool(calls) is (many and not gradients and load_onednn() is not None)
+    assert bool(calls) is (many and load_onednn() is not None)
+    if gradients:
+        grad = torch.randn(shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+        found.backward(grad)
+        expected.backward(grad)
+        close(scores.grad, reference.grad, atol=2**-9)
 
 
 def test_softmax_in_transforms_of_torch_func_is_that_of_torch():

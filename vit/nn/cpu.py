@@ -128,19 +128,42 @@ def attention_by_products(
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """(...,S) -> (...,S) in bfloat16, over the keys; the scores may be overwritten
+    """(...,S) -> (...,S) in bfloat16, over the keys; without gradients the scores may be overwritten
 
-    torch computes the last S modulo 32 scores of a row one by one. Without gradients many scores are given to oneDNN in
-    parts, which is 1.4 times as fast for 197 keys, copies included (benchmarks/softmax_on_cpu.py).
+    torch computes the last S modulo 32 scores of a row one by one. Many scores are given to oneDNN in parts, which is
+    1.4 times as fast for 197 keys, copies included (benchmarks/softmax_on_cpu.py).
     """
     keys, eager = scores.shape[-1], not (torch.compiler.is_compiling() or torch.jit.is_tracing())
-    if scores.numel() < LARGE_SOFTMAX or keys % 32 < 2 or torch.is_grad_enabled() or not eager:
+    if scores.numel() < LARGE_SOFTMAX or keys % 32 < 2 or not eager:
         return scores.softmax(-1)
     if torch._C._are_functorch_transforms_active() or load_onednn() is None:
         return scores.softmax(-1)
-    for part in scores.view(-1, keys).split(PART_OF_SOFTMAX // keys):
-        part.copy_(part.to_mkldnn().softmax(-1).to_dense())
-    return scores
+    return SoftmaxByOneDNN.apply(scores) if torch.is_grad_enabled() else softmax_by_onednn(scores, scores)
+
+
+def softmax_by_onednn(scores: Tensor, out: Tensor) -> Tensor:
+    """(...,S) -> out (...,S), which may be the scores"""
+    rows, keys = PART_OF_SOFTMAX // scores.shape[-1], scores.shape[-1]
+    for part, result in zip(scores.view(-1, keys).split(rows), out.view(-1, keys).split(rows), strict=True):
+        result.copy_(part.to_mkldnn().softmax(-1).to_dense())
+    return out
+
+
+class SoftmaxByOneDNN(torch.autograd.Function):
+    """`softmax_by_onednn` with torch's gradient of the softmax."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor) -> Tensor:
+        """(...,S) -> (...,S)"""
+        weights = softmax_by_onednn(scores, torch.empty_like(scores))
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """(...,S) -> (...,S)"""
+        (weights,) = ctx.saved_tensors
+        return torch._softmax_backward_data(grad, weights, -1, weights.dtype)
 
 
 def is_bfloat16_on_cpu(x: Tensor) -> bool:
