@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 
-from tests.run.conftest import ROOT, write_photos
+import pytest
+
+from tests.run.conftest import QUICK, ROOT, write_photos
 
 
 def watch(overrides, cwd, until=None, seconds=150):
@@ -94,3 +96,16 @@ def test_ctrl_c_leaves_a_clean_screen(tmp_path):
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")
     assert "images/s" not in after[after.index("Resume with:") :]
     assert (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
+
+
+@pytest.mark.parametrize("stderr_too", [False, True])
+def test_training_goes_on_when_the_reader_of_its_output_has_closed_the_pipe(tmp_path, stderr_too):
+    """As in `python train.py | head -1`, and `2>&1 | head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, ROOT / "train.py", "model=micro", "recipe.epochs=1", *QUICK, f"run_dir={tmp_path}/run"]
+    done = subprocess.run(command, stdout=writing, stderr=writing if stderr_too else subprocess.PIPE, cwd=tmp_path,
+                          env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, timeout=150)
+    os.close(writing)
+    assert done.returncode == 0 and (tmp_path / "run" / "metrics.json").is_file()
+    assert stderr_too or done.stderr.decode().count("the run goes on without output") == 1

@@ -1,30 +1,46 @@
 """The terminal output of runs and commands: log records, progress bars, the next command; and the log file."""
 
+import contextlib
 import logging
 import os
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from vit.files.machine import discard_output
+
 if TYPE_CHECKING:
     from vit.data.threads import StageProgress
 
-console = Console()
+
+class RunConsole(Console):
+    """A console whose program goes on without output when the reader of its pipe has closed it, as `head` does."""
+
+    def on_broken_pipe(self) -> None:
+        discard_output()
+        with contextlib.suppress(OSError):  # standard error may be the same pipe
+            print("The reader of the output has closed it; the run goes on without output", file=sys.stderr)
+
+
+console = RunConsole()
+
+
+def print_line(text: str, style: str | None = None) -> None:
+    """Print a text to the terminal, above the progress bar, without wrapping, markup or highlighting."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 class ConsoleHandler(logging.Handler):
     """Prints log records above the progress bar, without wrapping or markup."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        style = "yellow" if record.levelno >= logging.WARNING else None
-        console.print(self.format(record), style=style, markup=False, highlight=False, soft_wrap=True)
+        print_line(self.format(record), "yellow" if record.levelno >= logging.WARNING else None)
 
 
 def log_to_console(main: bool) -> None:
@@ -75,7 +91,7 @@ def progress_bar(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-@contextmanager
+@contextlib.contextmanager
 def stage_bar(console: Console, description: str) -> "Iterator[StageProgress]":
     """A progress bar over several stages; yields `update(stage, done, total)`."""
     with progress_bar(console) as bar:

@@ -14,7 +14,7 @@ from vit.data.system_limits import SystemLimitError, explain_limit
 from vit.run.config.composing import resolve
 from vit.run.config.overrides import override_text
 from vit.run.config.own_configs import own_configs
-from vit.run.console import command, console, log_to_console
+from vit.run.console import command, log_to_console, print_line
 from vit.run.jobs import Job, build_job, check_job
 from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode, start_compile_workers
 from vit.run.parts.devices import Devices, deterministic_algorithms, find_devices, suited_threads
@@ -192,8 +192,7 @@ def explain_errors(config: dict, folder: RunFolder, overrides: list[str]) -> Ite
     except (Interrupted, KeyboardInterrupt, RankError) as error:
         if is_main_process() and LAUNCHER not in os.environ and first_node(config["trainer"]["num_nodes"]):
             by = f" by {error.signal.name}" if isinstance(error, Interrupted) else ""
-            text = f"\nStopped{by}. {how_to_resume(folder, overrides)}"
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+            print_line(f"\nStopped{by}. {how_to_resume(folder, overrides)}")
         raise
     except BadImage as error:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None

@@ -18,7 +18,7 @@ from vit.run.config.needed_keys import check_complete
 from vit.run.config.overrides import override_text, parse
 from vit.run.config.own_configs import own_configs
 from vit.run.config.targets import TARGET, check_stored
-from vit.run.console import command, console
+from vit.run.console import command, console, print_line
 from vit.run.processes.separate_process import STOPPED, train_in_new_process
 from vit.run.records.folder import COMPARISON, check_contents, new_path, read_metrics
 from vit.run.records.reading import read_stored
@@ -83,15 +83,13 @@ def train_all(
         if (run / "metrics.json").exists():
             done.append(name)
             continue
-        heading = f"\n[{number}/{len(plan['runs'])}] {shlex.join(recorded)}"
-        console.print(heading, markup=False, highlight=False, soft_wrap=True)
+        print_line(f"\n[{number}/{len(plan['runs'])}] {shlex.join(recorded)}")
         begun = (run / "config.yaml").exists()
         new = [*recorded, *hydra_overrides(overrides), override_text("run_dir", str(run))]
         code = train_in_new_process([override_text("resume", str(run)), *own] if begun else new)
         if code in STOPPED:
             again = command(resumed_by, *own_configs(overrides, resumed_by), override_text("resume", str(folder)))
-            resume = f"\nResume the whole comparison with:\n  {again}"
-            console.print(resume, markup=False, highlight=False, soft_wrap=True)
+            print_line(f"\nResume the whole comparison with:\n  {again}")
             raise Interrupted(STOPPED[code], agreed=True)
         (failed if code else done).append(name)
         if not done:
@@ -229,7 +227,7 @@ def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
         (folder / COMPARISON).write_text(json_text({**plan, "results": rows}) + "\n", encoding="utf-8")
     console.print()
     console.print(comparison_table(models, plan["name"]))
-    console.print(f"  {folder / 'comparison.png'}", highlight=False, soft_wrap=True)
+    print_line(f"  {folder / 'comparison.png'}")
     return {each["name"]: each for each in rows}
 
 

@@ -8,6 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import override_text
+from vit.run.console import print_line
 from vit.run.multirun.continued_search import run_with
 from vit.run.multirun.searching import check_direction
 from vit.run.multirun.stopping_together import StopTogether
@@ -39,7 +40,7 @@ def run_one_of_sweep(
     origin, here = pathlib.Path(hydra.runtime.cwd), pathlib.Path.cwd()  # they differ with hydra.job.chdir
     overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
     name = str(number) if hydra.sweep.subdir == "." else str(hydra.sweep.subdir)
-    print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}", flush=True)
+    print_line(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}")
     config = resolve(compose(overrides))
     check_direction(hydra.sweeper, config)
     if here != origin:
@@ -49,7 +50,7 @@ def run_one_of_sweep(
     name = str(number + begin) if begin else name
     path = named or found or (folder / name if inside else new_path(config))
     if config["resume"] == "auto" and is_finished(path, overrides):
-        print(f"{path} is finished", flush=True)
+        print_line(f"{path} is finished")
         code = 0
     else:
         new = overrides if named else [*overrides, override_text("run_dir", str(path))]

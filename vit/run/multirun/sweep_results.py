@@ -178,7 +178,7 @@ def show(rows: list[dict], folder: pathlib.Path, improved: str | None = None) ->
     from rich.markup import escape
     from rich.table import Table
 
-    from vit.run.console import console
+    from vit.run.console import console, print_line
 
     known = [name for row in rows for name in row["mean"]]
     preferred = (f"{split}/{name}" for name in HEADLINES for split in ("test", "val"))
@@ -192,7 +192,7 @@ def show(rows: list[dict], folder: pathlib.Path, improved: str | None = None) ->
         failed = f" ({row['failed']} failed)" if row["failed"] else ""
         table.add_row(escape(setting), f"{row['runs']}{failed}", mean_and_deviation(row, name))
     console.print(table)
-    console.print(f"  {folder / 'sweep.json'}, sweep.csv", markup=False, highlight=False, soft_wrap=True)
+    print_line(f"  {folder / 'sweep.json'}, sweep.csv")
 
 
 def mean_and_deviation(row: dict, name: str) -> str:

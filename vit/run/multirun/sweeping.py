@@ -12,6 +12,7 @@ from vit.run.config.composing import MODE, ConfigError, compose, prepare_overrid
 from vit.run.config.groups import with_names_of_globs
 from vit.run.config.hydra_interface import CONFIG_ERRORS, PRIMARY, SEARCH_PATH, compose_with, explained
 from vit.run.config.overrides import override_text, parse, sweep
+from vit.run.console import print_line
 from vit.run.multirun.continued_search import earlier_records, next_number
 from vit.run.multirun.run_of_sweep import run_one_of_sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
@@ -64,7 +65,7 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
         with gathered(folder, improved, further, earlier) as codes, stop:
             with_hydra(run_one, ["--multirun"], [*overrides_of_sweep(first.overrides, parsed), *settings], first.name)
     except SystemExit:  # by a stop signal
-        print(how_to_continue(folder, inside), flush=True)
+        print_line(how_to_continue(folder, inside))
         raise
     return max(codes)
 
