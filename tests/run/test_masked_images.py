@@ -59,9 +59,11 @@ def test_files_of_a_masked_pre_training(pretrained):
     assert "labels are not used" in (folder / "log.txt").read_text()
 
 
-def test_evaluate_reproduces_the_loss_and_predict_is_an_error(pretrained, tmp_path, capsys):
-    for more in ([], ["data=digits", "data.image_size=16"]):
-        assert main(["evaluate", str(pretrained.path), *more, "--json", str(tmp_path / "again.json")]) == 0
+def test_evaluate_reproduces_the_loss_and_predict_is_an_error(pretrained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("vit.exchange.hub.fetch", lambda name: pretrained.path / "model")
+    data = ["data=digits", "data.image_size=16"]
+    for model in ([str(pretrained.path)], [str(pretrained.path), *data], ["hub:me/mae", *data]):
+        assert main(["evaluate", *model, "--json", str(tmp_path / "again.json")]) == 0
         again = json.loads((tmp_path / "again.json").read_text())
         assert again["test/loss"] == pretrained.metrics["test/loss"] and again["images"] == 360
     assert "loss per masked patch" in capsys.readouterr().out

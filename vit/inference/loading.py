@@ -69,6 +69,19 @@ def load(
         bundle = open_model(source, Hints(num_heads, current_activation(activation, act)))
     else:
         bundle = load_bundle(source)
+    return predictor_of(bundle, device, precision, ensemble, fast=fast, prepack=prepack)
+
+
+def predictor_of(
+    bundle: Bundle,
+    device: str | torch.device | None = None,
+    precision: str = "32-true",
+    ensemble: Sequence[str | PathLike[str]] = (),
+    *,
+    fast: bool = False,
+    prepack: bool = False,
+) -> Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor:
+    """The predictor of a model that has been opened; arguments and errors are those of `load`."""
     check_options(bundle, ensemble, fast, prepack)
     kind = bundle.model.config.kind
     if PREDICTORS[kind] is Seq2SeqPredictor:

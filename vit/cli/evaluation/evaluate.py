@@ -80,15 +80,15 @@ def open_model(model: str, device: str | None, tta: int) -> "tuple[Bundle, AnyPr
     Raises:
         typer.BadParameter: `tta` with a masked autoencoder.
     """
-    from vit.bundle import load_bundle, model_kind
-    from vit.inference import load
+    from vit.exchange.opening import open_model as open_bundle
+    from vit.inference.loading import predictor_of
 
-    if model_kind(model) != "mae":
-        predictor = load(model, device)
-        return predictor.bundle, predictor
+    bundle = open_bundle(model)
+    if bundle.model.config.kind != "mae":
+        return bundle, predictor_of(bundle, device)
     if tta != 1:
         raise typer.BadParameter(f"--tta is for classifiers of images, but {model} reconstructs masked patches")
-    return load_bundle(model), None
+    return bundle, None
 
 
 def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: list[str]) -> None:
