@@ -20,13 +20,26 @@ import multiprocessing, sys
 import numpy as np
 import torch
 import vit
+from vit.data import Split
+from vit.evaluation import evaluate
+from vit.inference.features import Featurizer
 
 torch.set_num_threads(2)
 model, images = vit.load(sys.argv[1]), np.random.default_rng(0).integers(0, 255, (32, 32, 32, 3), np.uint8)
-expected = [each.probabilities for each in model.predict(list(images))]
+batch = torch.from_numpy(images).permute(0, 3, 1, 2)
+split = Split(np.zeros(32, np.int64), [str(i) for i in range(32)], lambda i: images[i])
+
+def compute():
+    if sys.argv[2] == "predict":
+        return [each.probabilities for each in model.predict(list(images))]
+    if sys.argv[2] == "evaluate":
+        return evaluate(model.model, model.preprocessing, split, model.classes).probabilities
+    return Featurizer(model.model, model.preprocessing, model.device, "32-true").of_images(batch)
+
+expected = compute()
 
 def predict(queue):
-    found = [each.probabilities for each in model.predict(list(images))]
+    found = compute()
     queue.put((np.allclose(found, expected, atol=1e-5), torch.get_num_threads()))
 
 context = multiprocessing.get_context("fork")
@@ -46,10 +59,11 @@ def classifier(tmp_path_factory):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX has forks")
-def test_a_fork_of_a_process_that_has_predicted_predicts_the_same(classifier):
+@pytest.mark.parametrize("action", ["predict", "evaluate", "features"])
+def test_a_fork_of_a_process_that_has_computed_computes_the_same(classifier, action):
     """As a worker of `gunicorn --preload`; with the threads of GNU OpenMP it waited forever."""
-    result = subprocess.run([sys.executable, "-c", FORK, str(classifier)], capture_output=True, text=True, timeout=200,
-                            env={**os.environ, "OMP_NUM_THREADS": "2"})
+    result = subprocess.run([sys.executable, "-c", FORK, str(classifier), action], capture_output=True, text=True,
+                            timeout=200, env={**os.environ, "OMP_NUM_THREADS": "2"})
     assert result.stdout.split() == ["True", "1", "2"], result.stderr
 
 

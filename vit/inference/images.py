@@ -179,7 +179,6 @@ class Predictor:
         if top_k is not None:
             top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
-        allow_forks()
         if tta != 1:
             check_tta(tta)
         calibrator = Calibrator(self.bundle, set, abstain)
@@ -277,11 +276,13 @@ def accept_size(model: nn.Module, preprocessing: Preprocessing, pixels: Tensor) 
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
-    """The autocast context of a Lightning precision name. A warning names a precision that the processor emulates.
+    """The autocast context of a Lightning precision name, for a forward pass in this process; its later forks can
+    compute too. A warning names a precision that the processor emulates.
 
     Raises:
         ValueError: an unknown `precision`.
     """
+    allow_forks()
     if precision == "32-true":
         return nullcontext()
     if precision not in DTYPES:

@@ -13,7 +13,6 @@ from vit.bundle import Bundle
 from vit.data.formats.lines import BadText
 from vit.data.text.token_ids import Tokens
 from vit.data.text.tokenizers import BOS, EOS, MASK, SPECIALS
-from vit.files.machine import allow_forks
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import autocast, best_device, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of
@@ -107,7 +106,6 @@ class MaskedTextPredictor:
             ValueError: as `predict`.
         """
         check_batch_size(batch_size)
-        allow_forks()
         top_k = clamp_top_k(top_k, self.tokenizer.vocab_size - len(SPECIALS))
         named = iter(named_texts(texts))
         while batch := list(islice(named, batch_size)):

@@ -17,7 +17,6 @@ from vit.data import BadImage
 from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import EOS, PAD, UNK
-from vit.files.machine import allow_forks
 from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
 from vit.inference.fast_generation import FastGeneration
 from vit.inference.generated_text import GeneratedText, RecordedSearch
@@ -105,7 +104,6 @@ class Seq2SeqPredictor:
             ValueError: `batch_size` is below 1.
         """
         check_batch_size(batch_size)
-        allow_forks()
         named = iter(named_images(sources) if self.is_image_to_text else named_texts(sources))
         size, done, truncated, squeezed = WINDOW * batch_size if batch_size > 1 else 1, 0, [], []
         while window := list(islice(named, size)):

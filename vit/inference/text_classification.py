@@ -11,7 +11,6 @@ from torch import Tensor
 from vit.bundle import Bundle
 from vit.data import TextInputs
 from vit.data.formats.lines import BadText, Line
-from vit.files.machine import allow_forks
 from vit.inference.calibrated import CalibratedOutputs, Calibrator
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import Prediction, autocast, best_device, clamp_top_k
@@ -62,7 +61,6 @@ class TextPredictor:
         if top_k is not None:
             top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
-        allow_forks()
         calibrator = Calibrator(self.bundle, set, abstain)
         named, done, truncated = iter(named_texts(texts)), 0, []
         while batch := list(islice(named, batch_size)):
