@@ -80,6 +80,17 @@ def labels_are_class_names(values: Sequence[Any], classes: Sequence[str] | None)
     return bool(classes) and {clean_label(value) for value in values} <= {*classes, ""}
 
 
+def labels_are_withheld(values: Sequence[Any], known: Sequence[str]) -> bool:
+    """Whether all labels of a split are -1, as in the test splits of competitions, which is none of the known classes.
+    """
+    return len(values) > 0 and "-1" not in known and all(clean_label(value) == "-1" for value in values)
+
+
+def withheld_reason(values: Sequence[Any]) -> str:
+    """Why a split whose labels are withheld is left out."""
+    return f"all of its {number_of(len(values), 'label')} are -1, so they are withheld"
+
+
 def encode_labels(
     path: Path | str, values: list[Any], separator: str | None, stored: list[str] | None, known: list[str] | None = None
 ) -> tuple[list[str], np.ndarray]:

@@ -248,6 +248,27 @@ def test_labels_of_several_tables_are_those_of_train(root, caplog):
     assert len(table(root).splits["test"]) == 1
 
 
+def test_a_table_whose_labels_are_withheld_is_left_out(root, caplog):
+    """As data=hub leaves it out; its label -1 was an error."""
+    (root / "train.csv").write_text(text([[path, "012"[i % 3]] for i, (path, _) in enumerate(ROWS[:6])]))
+    (root / "test.csv").write_text(text([[path, "-1"] for path, _ in ROWS[6:8]]))
+    for classes in (None, ["a", "b", "c"]):
+        source = table(root, classes=classes)
+        assert set(source.splits) == {"train", "val"}
+        assert source.left_out == [("test.csv", "all of its 2 labels are -1, so they are withheld")]
+    assert "test.csv: all of its 2 labels are -1, so they are withheld, and the table is left out" in caplog.text
+    (root / "train.csv").write_text(text([[path, ["1", "-1"][i % 2]] for i, (path, _) in enumerate(ROWS[:6])]))
+    assert set(splits(table(root))["test"].values()) == {"-1"}  # here it is a class
+
+
+def test_a_key_of_objects_states_the_labels_of_all_tables(root):
+    """The table of test was left out as one without labels."""
+    for name, rows in (("train", ROWS[:6]), ("test", ROWS[6:])):
+        content = [{"path": path, "info": {"label": label}} for path, label in rows]
+        (root / f"{name}.json").write_text(json.dumps(content))
+    assert splits(table(root, label="info.label"))["test"] == dict(ROWS[6:])
+
+
 def test_the_images_of_a_split_in_a_folder_of_its_name(class_folders):
     root = class_folders({"train2017": 6, "val_images": 3})
     for key, count in (("train", 6), ("val", 3)):

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import datasets
@@ -135,6 +136,36 @@ def test_withheld_labels_and_splits_by_name(tmp_path):
     source = hub(tmp_path / "s", splits={"train": "a", "val": "b", "test": "test"})
     assert set(source.splits) == {"train", "val"}
     assert source.left_out == [("split test", "all of its 5 labels are -1, so they are withheld")]
+
+
+def test_minus_one_may_be_a_class(tmp_path):
+    kinds = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    parts = {key: datasets.Dataset.from_dict({"image": rows(len(labels))["picture"], "label": labels}, kinds)
+             for key, labels in (("train", [1, -1] * 6), ("test", [-1] * 3))}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "s")
+    source = hub(tmp_path / "s")
+    assert source.left_out == [] and {source.classes[i] for i in source.splits["test"].labels} == {"-1"}
+
+
+def test_labels_in_the_objects_of_a_web_dataset(tmp_path):
+    (tmp_path / "set").mkdir()
+    for key, count in (("train", 12), ("test", 6)):
+        with tarfile.open(tmp_path / "set" / f"{key}-000000.tar", "w") as shard:
+            for i in range(count):
+                meta = json.dumps({"width": 12, "label": NAMES[i % 3]}).encode()
+                for ending, content in (("png", encoded(i)), ("json", meta)):
+                    member = tarfile.TarInfo(f"{i:06}.{ending}")
+                    member.size = len(content)
+                    shard.addfile(member, io.BytesIO(content))
+    source = hub(tmp_path / "set", label="json.label")
+    assert source.classes == sorted(NAMES) and listed(source)["test"] == NAMES * 2
+    for options, message in (
+        ({}, "no label column found among png, json.width, json.label, .*; set data.label=json.label"),
+        ({"label": "json"}, "'json' has objects; data.label can be json.width, json.label"),
+        ({"label": "json.kind"}, "no column 'json.kind' for data.label; its columns are png, json.width, json.label"),
+    ):
+        with pytest.raises(DataError, match=message):
+            hub(tmp_path / "set", **options)
 
 
 def two_labels(folder):

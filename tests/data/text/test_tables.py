@@ -341,6 +341,10 @@ def test_a_folder_with_a_table_of_each_split(tmp_path, caplog):
     assert sizes(text_table(tmp_path, train="test.csv", fractions=(1, 0, 0)))["train"] == 11
     (tmp_path / "test.csv").write_text("text\na\n")  # without labels, as in competitions
     assert set(text_table(tmp_path).splits) == {"train", "val"} and "test.csv: has no column 'label'" in caplog.text
+    (tmp_path / "test.csv").write_text("text,label\na,-1\nb,-1\n")  # as in GLUE
+    found = text_table(tmp_path)
+    assert set(found.splits) == {"train", "val"} and "2 labels are -1, so they are withheld, and the" in caplog.text
+    assert found.left_out == [("test.csv", "all of its 2 labels are -1, so they are withheld")]
     text_table(tmp_path / "train.csv", val="test.csv")
     assert "data.val=test.csv has no effect" in caplog.text
 

@@ -52,6 +52,12 @@ def select_column(
     return found
 
 
+def has_column(columns: dict[Column, Any], name: Column) -> bool:
+    """Whether there is such a column, regardless of white space, or such a key of objects."""
+    plain = str(name).strip()
+    return any(str(column).strip() == plain for column in columns) or _nested_column(columns, name) is not None
+
+
 def _nested_column(columns: dict[Column, Any], requested: Column) -> Any:
     """The values of a key of objects or structs, such as "data.file"; None if there is no such key."""
     first, *keys = str(requested).split(".")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import clean_label
+from vit.data.class_names import clean_label, labels_are_withheld, withheld_reason
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, find_column
 from vit.data.formats.split_tables import tables_of_folder
@@ -16,7 +16,7 @@ from vit.data.image_sources.file_names import has_file
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
 from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
-from vit.data.image_sources.table_columns import IMAGE_COLUMNS, distinct, select_column, to_list
+from vit.data.image_sources.table_columns import IMAGE_COLUMNS, distinct, has_column, select_column, to_list
 from vit.data.image_sources.table_files import Content, read_table_columns
 from vit.data.image_sources.table_labels import TableLabels, table_labels
 from vit.data.image_sources.table_samples import table_samples
@@ -88,8 +88,9 @@ def table(
     are the classes.
 
     The tables in a folder are those that `split_tables` finds. Their classes are those of the table of train. A table
-    of val or test without labels is left out, with a warning. Where the images are not in `root`, they are searched in
-    its folder that is named after the split. Without a table of val, a part of train is held out.
+    of val or test without labels, or whose labels are all -1, is left out, with a warning. Where the images are not in
+    `root`, they are searched in its folder that is named after the split. Without a table of val, a part of train is
+    held out.
 
     Args:
         image, label, split: columns by name, or by number from 0 in a file without a header line; by default those with
@@ -139,6 +140,10 @@ def _several_tables(folder: Path, tables: dict[str, Path], options: _Options) ->
             log.warning("%s: has no column %r of labels, as the table of train has, and is left out", path, missing)
             left_out.append((str(path.relative_to(folder)), "a table without labels"))
             continue
+        if train is not None and (values := _withheld_labels(path, content, train)):
+            log.warning("%s: %s, and the table is left out", path, withheld_reason(values))
+            left_out.append((str(path.relative_to(folder)), withheld_reason(values)))
+            continue
         images = _folder_of_images(path, content, options.root or path.parent, key, options)
         read = _read_table(path, content, images, options, options.root or folder, train)
         _check_split_column(path, key, read)
@@ -179,8 +184,16 @@ def _read_table(
 
 def _missing_column(content: Content, train: TableLabels) -> str | None:
     """The first column of the labels of train that a table lacks."""
-    columns = {str(name).strip() for name in content[0]}
-    return next((str(name) for name in train.columns if str(name).strip() not in columns), None)
+    return next((str(name) for name in train.columns if not has_column(content[0], name)), None)
+
+
+def _withheld_labels(path: Path, content: Content, train: TableLabels) -> list[Any]:
+    """The labels of a table that states a class per image, if they are withheld; else []."""
+    if len(train.columns) != 1 or train.values.ndim == 2:
+        return []
+    label = next((name for name in content[0] if str(name).strip() == str(train.columns[0]).strip()), train.columns[0])
+    values = to_list(content[0][select_column(path, content[0], label, (), "label")])
+    return values if labels_are_withheld(values, train.classes) else []
 
 
 def _check_split_column(path: Path, key: str, read: _Table) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import encode_labels
+from vit.data.class_names import encode_labels, labels_are_withheld, withheld_reason
 from vit.data.errors import DataError
 from vit.data.image_sources.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS
 from vit.data.sample_names import PackedStrings, RowNames
@@ -22,7 +22,7 @@ from vit.data.splits.names import SPLIT_NAMES, match_splits, warn_without_effect
 from vit.data.splits.split import Raw, Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
-from vit.messages import import_problem, number_of, override_for_shell, with_cause
+from vit.messages import import_problem, override_for_shell, with_cause
 
 log = logging.getLogger("vit")
 
@@ -81,13 +81,12 @@ def hub(
     classes, splits_of_source = None, {}
     for key, rows in parts.items():
         columns = _find_image_column(name, rows, image), _find_label_column(name, rows, label)
-        labels = rows[columns[1]][:]
-        if classes is not None and key != "train" and _labels_are_withheld(labels):
-            reason = f"all of its {number_of(len(labels), 'label')} are -1, so they are withheld"
-            left_out.append((f"split {key}", reason))
+        labels = _values_of(rows, columns[1])
+        if classes is not None and key != "train" and labels_are_withheld(labels, classes):
+            left_out.append((f"split {key}", withheld_reason(labels)))
             continue
         # val and test are matched with the classes of train, in their order
-        stored = _class_names(rows.features[columns[1]])
+        stored = _class_names(_feature_of(rows, columns[1]))
         classes, numbers = encode_labels(f"{name} {key}", labels, label_separator, stored, classes)
         splits_of_source[key] = _make_split(rows, columns[0], numbers, key, Path(root).expanduser() if root else None)
     if list(splits_of_source) == ["train"]:
@@ -228,9 +227,15 @@ def _is_binary(feature: Any) -> bool:
 
 
 def _find_label_column(name: str, rows: Any, requested: str | None) -> str:
-    """The column of labels: the requested one, else the only one of ClassLabel, else one with a conventional name."""
+    """The column of labels: the requested one, else the only one of ClassLabel, else one with a conventional name. A
+    dot selects a key of objects, as in "json.label" of a WebDataset.
+    """
     if requested is not None:
-        _check_column(name, rows, requested, "label")
+        if isinstance(feature := _feature_of(rows, requested), dict):
+            keys = ", ".join(f"{requested}.{key}" for key in feature)
+            raise DataError(f"{name}: the column {requested!r} has objects; data.label can be {keys}")
+        if feature is None:
+            _check_column(name, rows, requested, "label")
         return requested
     named = [column for column, feature in rows.features.items() if _label_feature(feature) is not None]
     return _only(name, rows, "label", list(rows.features), named, LABEL_COLUMNS)
@@ -241,16 +246,52 @@ def _only(name: str, rows: Any, what: str, possible: list[str], best: list[str],
         return best[0]
     found = next((column for column in conventional if column in (best or possible)), None)
     if found is None:
+        listed = _all_columns(rows)
         seen = f"{', '.join(best)} could each be the {what} column" if best else (
-            f"no {what} column found among {', '.join(rows.features)}")
-        raise DataError(f"{name}: {seen}; set data.{what}=COLUMN")
+            f"no {what} column found among {', '.join(listed)}")
+        inside = [column for column in listed if "." in column and column.rpartition(".")[2] in conventional]
+        fix = inside[0] if what == "label" and not best and inside else "COLUMN"
+        raise DataError(f"{name}: {seen}; set data.{what}={fix}")
     return found
 
 
 def _check_column(name: str, rows: Any, requested: str, what: str) -> None:
     if requested not in rows.features:
-        listed = ", ".join(rows.features)
+        listed = ", ".join(_all_columns(rows) if what == "label" else rows.features)
         raise DataError(f"{name}: has no column {requested!r} for data.{what}; its columns are {listed}")
+
+
+def _all_columns(rows: Any) -> list[str]:
+    """The names of the columns, with the keys of objects, such as "json.label", in place of their columns."""
+    return [name for column, feature in rows.features.items()
+            for name in ([f"{column}.{key}" for key in feature] if _are_objects(feature) else [column])]
+
+
+def _are_objects(feature: Any) -> bool:
+    """Whether cells are objects, other than the structs of images."""
+    return isinstance(feature, dict) and not _is_binary(feature)
+
+
+def _feature_of(rows: Any, column: str) -> Any:
+    """The feature of a column, or of a key of objects, such as "json.label"; None if there is none."""
+    if column in rows.features:
+        return rows.features[column]
+    first, *keys = column.split(".")
+    feature = rows.features.get(first)
+    for key in keys:
+        feature = feature.get(key) if isinstance(feature, dict) else None
+    return feature
+
+
+def _values_of(rows: Any, column: str) -> list[Any]:
+    """The values of a column, or of a key of objects."""
+    if column in rows.features:
+        return rows[column][:]
+    first, *keys = column.split(".")
+    values = rows[first][:]
+    for key in keys:
+        values = [None if value is None else value[key] for value in values]
+    return values
 
 
 def _label_feature(feature: Any) -> Any:
@@ -263,11 +304,6 @@ def _class_names(feature: Any) -> list[str] | None:
     """Class names in the order of the data set; None if it states none."""
     names = getattr(_label_feature(feature), "names", None)
     return [str(name) for name in names] if names else None
-
-
-def _labels_are_withheld(labels: Sequence[Any]) -> bool:
-    """Whether all labels of a split are -1, as in the test splits of competitions."""
-    return len(labels) > 0 and all(label == -1 for label in labels)
 
 
 def _make_split(rows: Any, column: str, labels: np.ndarray, key: str, root: Path | None) -> Split:

@@ -11,10 +11,12 @@ import numpy as np
 from vit.data.class_names import (
     check_no_lists,
     clean_label,
+    labels_are_withheld,
     parse_class_names,
     warn_about_combined_labels,
     warn_about_missing,
     warn_about_similar_names,
+    withheld_reason,
 )
 from vit.data.errors import DataError
 from vit.data.formats.delimited import (
@@ -70,7 +72,8 @@ def text_table(
     group that a sample belongs to. Without `path` it is the generated set `number_questions`.
 
     A folder has a table for each split, which `split_tables` finds, or which `train`, `val` and `test` name. The
-    classes are those of train; without a table of val, a part of train is held out.
+    classes are those of train; without a table of val, a part of train is held out. A table of val or test without
+    labels, or whose labels are all -1, is left out, with a warning.
 
     Raises:
         DataError: the table cannot be read, a column is missing, or a label, text or split is invalid.
@@ -121,6 +124,10 @@ def _read_splits(
             left_out.append((name, "a table without labels"))
             continue
         columns, names = _read(path, name, requested, optional="")
+        if key != "train" and labels_are_withheld(columns["label"], found):
+            log.warning("%s: %s, and the table is left out", path, withheld_reason(columns["label"]))
+            left_out.append((name, withheld_reason(columns["label"])))
+            continue
         rows, empty = _full_rows(columns, names, requested, on_empty)
         left_out += empty
         if key == "train":
