@@ -1,5 +1,6 @@
 """Folders of classes: how often they are listed, and how classes of the splits are compared."""
 
+import json
 import shutil
 import zipfile
 
@@ -149,6 +150,25 @@ def test_lists_in_a_folder_labels_are_not_taken_for_boxes(class_folders):
     (root / "labels" / "train1.txt").write_text("0 0.5 0.5 0.1 0.1\n")
     with pytest.raises(DataError, match="is in the format of YOLO"):
         folder(root)
+
+
+def test_the_error_about_a_data_set_of_datumaro_recommends_what_is_read(tmp_path, class_folders):
+    """It recommended data=table, which reads no such file."""
+    root = class_folders({"images/default": 4})
+    (root / "annotations").mkdir()
+    labels = {"labels": [{"name": "cat", "parent": ""}, {"name": "dog", "parent": ""}]}
+    items = [{"id": str(i), "annotations": [{"type": "label", "label_id": i % 2}], "image": {"path": f"{i:03}.png"}}
+             for i in range(4)]
+    file = root / "annotations" / "default.json"
+    file.write_text(json.dumps({"info": {}, "categories": {"label": labels}, "items": items}))
+    fix = "export it from Datumaro or CVAT as ImageNet, a folder for each class, and read these with data=folder"
+    with pytest.raises(DataError, match=f"annotations/default.json states labels in the format of Datumaro; {fix}"):
+        folder(root)
+    with pytest.raises(DataError, match=f"default.json: is in the format of Datumaro, which is not read; {fix}"):
+        table(file)
+    names = ["images/default/000.png", "images/default/001.png"]
+    file.write_text(json.dumps({"items": names, "categories": ["a", "b"]}))
+    assert table(file, image="items", label="categories", root=root, fractions=(1, 0, 0)).classes == ["a", "b"]
 
 
 def test_tables_of_several_splits_are_recommended_together(class_folders):

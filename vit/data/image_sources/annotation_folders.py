@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vit.data.errors import DataError
 from vit.data.formats.zip_archives import Archive, read_entry
-from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
+from vit.data.image_sources.coco_label_studio import DATUMARO, EXPORT, annotation_format, annotation_rows
 from vit.data.image_sources.file_names import served_files
 from vit.data.image_sources.files import ImageFiles
 from vit.data.image_sources.folder_hints import with_its_splits
@@ -29,7 +29,7 @@ def check_no_annotations(root: Path | Archive, files: ImageFiles, directory: str
         folders: its subfolders, which would be the classes; they are, if the labels in the files have these names.
 
     Raises:
-        DataError: there is such a file, in the format of COCO, Label Studio, YOLO or Pascal VOC.
+        DataError: there is such a file, in the format of COCO, Label Studio, Datumaro, YOLO or Pascal VOC.
     """
     others = sorted((name for name, reason in files.left_out if reason.startswith("not an image")),
                     key=lambda name: (name.count(os.sep), "train" not in name, name))
@@ -40,8 +40,8 @@ def check_no_annotations(root: Path | Archive, files: ImageFiles, directory: str
     if found and not (folders and known.issuperset(folders)):
         name, kind, _, image = found[0]
         more = f" (as {len(found) - 1} more)" if len(found) > 1 else ""
-        raise DataError(f"{root}: {name}{more} states labels in the format of {kind}; set "
-                        f"{_table(root, name, image, files)}, {keep}")
+        fix = EXPORT if kind == DATUMARO else f"set {_table(root, name, image, files)}"
+        raise DataError(f"{root}: {name}{more} states labels in the format of {kind}; {fix}, {keep}")
     if boxes := _boxes(root, others, files, directory, folders):
         raise DataError(f"{root}: {boxes}, which has a class for each object; write a table with the columns image and "
                         f"label, and set data=table data.path=TABLE, {keep}")

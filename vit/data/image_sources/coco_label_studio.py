@@ -1,4 +1,5 @@
-"""Labels of annotation tools in JSON: COCO's format, and exports of Label Studio, as rows of image and label.
+"""Labels of annotation tools in JSON: COCO's format, and exports of Label Studio, as rows of image and label. The
+format of Datumaro is recognized, but not read.
 
 https://cocodataset.org/#format-data, https://labelstud.io/guide/task_format
 """
@@ -12,6 +13,8 @@ from vit.data.errors import DataError
 
 Rows = list[dict[str, Any]]
 COCO_KEYS = {"images", "annotations", "categories"}
+DATUMARO = "Datumaro"
+EXPORT = "export it from Datumaro or CVAT as ImageNet, a folder for each class, and read these with data=folder"
 
 
 def annotation_rows(path: Path, content: Any, unit: str = "image") -> Rows | None:
@@ -37,6 +40,9 @@ def annotation_format(content: Any) -> tuple[str, Callable[[Path, Any, str], Row
     """The name of the format of parsed JSON, and the function that reads it; None for another format."""
     if isinstance(content, dict) and content.keys() >= COCO_KEYS:
         return "COCO", _coco_rows
+    parts = (content.get("categories"), content.get("items")) if isinstance(content, dict) else (None, None)
+    if isinstance(parts[0], dict) and isinstance(parts[1], list):
+        return DATUMARO, _reject_datumaro
     first = content[0] if isinstance(content, list) and content else None
     if isinstance(first, dict) and isinstance(first.get("data"), dict) and "annotations" in first:
         return "Label Studio", _label_studio_rows
@@ -58,6 +64,12 @@ def _coco_rows(path: Path, content: dict[str, Any], unit: str) -> Rows:
     categories = [sorted(found[image]) for image in images]
     labels = _one_or_several(path, list(images.values()), categories, "annotation", unit)
     return [{"image": name, "label": label} for name, label in zip(images.values(), labels, strict=True)]
+
+
+def _reject_datumaro(path: Path, content: dict[str, Any], unit: str) -> Rows:
+    """Raises DataError: this format is recognized, but not read."""
+    fix = EXPORT if unit == "image" else f"write a table with the columns {unit} and label"
+    raise DataError(f"{path}: is in the format of {DATUMARO}, which is not read; {fix}")
 
 
 def _label_studio_rows(path: Path, tasks: list[dict[str, Any]], unit: str) -> Rows:
