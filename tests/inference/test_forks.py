@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.inference.tiny_models import save_translator
 from vit.bundle import save_bundle
 from vit.data import Preprocessing
 from vit.inference.calibrated import captured_features
+from vit.inference.fast import FastMode, Mode
 
 FORK = """
 import multiprocessing, sys
@@ -83,6 +85,40 @@ def test_several_threads_predict_the_same_as_one(classifier, tmp_path):
         for each in threads:
             each.join()
         assert found == [expected] * 16
+
+
+def test_no_thread_computes_while_another_one_chooses_the_fast_mode(classifier, monkeypatch):
+    """The choice switches the layers of the model, with which other threads computed meanwhile."""
+    model, computing, choices = vit.load(classifier, fast=True), [], []
+    compute = model._logits
+    some, many = (list(np.random.default_rng(0).integers(0, 255, (n, 32, 32, 3), np.uint8)) for n in (8, 64))
+    started = threading.Event()
+
+    def logits(network, images, mode, tta=1):
+        computing.append(1)
+        started.set()
+        time.sleep(0.005)
+        found = compute(network, images, mode, tta)
+        computing.pop()
+        return found
+
+    def choose(*_):
+        choices.append(len(computing))
+        time.sleep(0.05)
+        choices.append(len(computing))
+        return FastMode(Mode("bf16-mixed"), {Mode(): 1.0, Mode("bf16-mixed"): 0.5}, (), 64)
+
+    monkeypatch.setattr(model, "_logits", logits)
+    monkeypatch.setattr("vit.inference.images.choose_mode", choose)
+    threads = [threading.Thread(target=lambda: [model.predict(some, batch_size=1) for _ in range(2)])]
+    threads += [threading.Thread(target=model.predict, args=(many,)) for _ in range(2)]
+    threads[0].start()
+    assert started.wait(30)
+    for each in threads[1:]:
+        each.start()
+    for each in threads:
+        each.join()
+    assert choices == [0, 0] and not computing and model.fast_mode.mode.precision == "bf16-mixed"
 
 
 def test_what_a_thread_captures_is_of_its_own_forward_passes(classifier):

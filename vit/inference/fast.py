@@ -3,8 +3,10 @@ model that computes the images of a predictor: itself, or its copy for inference
 """
 
 import statistics
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -131,6 +133,40 @@ def timed(program: Callable[[], object], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - start
+
+
+class Passes:
+    """The forward passes of several threads through a model, and changes of the model, during which none runs."""
+
+    def __init__(self) -> None:
+        self.condition, self.running, self.changing = threading.Condition(), 0, False
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Context manager: a forward pass, which waits for the end of a change."""
+        with self.condition:
+            self.condition.wait_for(lambda: not self.changing)
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self.condition:
+                self.running -= 1
+                self.condition.notify_all()
+
+    @contextmanager
+    def none(self) -> Iterator[None]:
+        """Context manager: a change, which waits for the end of all forward passes, and later ones wait for it."""
+        with self.condition:
+            self.condition.wait_for(lambda: not self.changing)
+            self.changing = True
+            self.condition.wait_for(lambda: not self.running)
+        try:
+            yield
+        finally:
+            with self.condition:
+                self.changing = False
+                self.condition.notify_all()
 
 
 class Networks:

@@ -18,7 +18,7 @@ from vit.data import BadImage, PackedPreprocessing, Preprocessing
 from vit.data.image_sources.files import LeftOut
 from vit.files.machine import allow_forks
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
-from vit.inference.fast import IMAGES, FastMode, Mode, Networks, choose_mode
+from vit.inference.fast import IMAGES, FastMode, Mode, Networks, Passes, choose_mode
 from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
 from vit.inference.tta import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow
@@ -103,6 +103,7 @@ class Predictor:
                              "their aspect ratio (data.pack=true); leave it out")
         self.fast: bool = fast
         self.fast_mode: FastMode | None = None
+        self._passes = Passes() if fast else None  # the choice switches the layers of the model
         self.bundle = bundle
         self.device = best_device(device)
         self.model = bundle.model.eval().to(self.device)
@@ -196,10 +197,13 @@ class Predictor:
         self, images: Tensor, networks: Networks, top_k: int | None, calibrator: Calibrator, tta: int
     ) -> Iterator[tuple]:
         """uint8 (B,C,H,W) -> B times the fields of a prediction after its name"""
-        mode = self._mode(images, calibrator) if self.fast else Mode(self.precision)
-        model = networks.for_batch(mode, len(images))
-        with calibrator.captured(model) as captured:
-            logits = self._logits(model, images, mode, tta)
+        if self.fast and self.fast_mode is None and len(images) >= IMAGES:
+            self._choose_mode(images, calibrator)
+        with nullcontext() if self._passes is None else self._passes.one():
+            mode = Mode(self.precision) if self.fast_mode is None else self.fast_mode.mode
+            model = networks.for_batch(mode, len(images))
+            with calibrator.captured(model) as captured:
+                logits = self._logits(model, images, mode, tta)
         outputs = calibrator.outputs(logits, captured, lambda: image_contents(images))
         for best, stated in zip(self._best(logits, top_k, calibrator), outputs, strict=True):
             yield *best, *stated
@@ -211,15 +215,15 @@ class Predictor:
         except BadImage as error:
             return name, error
 
-    def _mode(self, images: Tensor, calibrator: Calibrator) -> Mode:
-        """How uint8 images (B,C,H,W) are computed with `fast`: it is chosen once there are enough of them."""
-        if self.fast_mode is None and len(images) >= IMAGES:
-            def names(logits: Tensor) -> list[tuple[str, ...]]:
-                return [labels for labels, _ in self._best(logits, None, calibrator)]
+    def _choose_mode(self, images: Tensor, calibrator: Calibrator) -> None:
+        """Choose how images are computed with `fast`, by uint8 images (B,C,H,W), unless another thread has done so."""
+        def names(logits: Tensor) -> list[tuple[str, ...]]:
+            return [labels for labels, _ in self._best(logits, None, calibrator)]
 
-            self.fast_mode = choose_mode(self.model, partial(self._logits, self.model), names, images[:IMAGES])
-            log.info("%s", self.fast_mode)
-        return Mode(self.precision) if self.fast_mode is None else self.fast_mode.mode
+        with self._passes.none():
+            if self.fast_mode is None:
+                self.fast_mode = choose_mode(self.model, partial(self._logits, self.model), names, images[:IMAGES])
+                log.info("%s", self.fast_mode)
 
     def _logits(self, model: nn.Module, images: Tensor, mode: Mode, tta: int = 1) -> Tensor:
         """uint8 (B,C,H,W) -> float32 (B,classes) of the model or its copy"""
