@@ -10,7 +10,7 @@ def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[
 
     `cer` is the character error rate: Levenshtein edits divided by the number of reference characters; it may exceed 1.
     `bleu` (Papineni et al. 2002) and `chrf` (Popović 2015) are sacreBLEU's corpus scores with its default settings
-    (arXiv 1804.08771), which `bleu_signature()` names.
+    (arXiv 1804.08771): `bleu_signature()` names those of BLEU; chrF is chrF2, of 1 to 6 characters and no words.
 
     Raises:
         TypeError: one text instead of several.

@@ -123,7 +123,7 @@ def nearest_grid(height: int, width: int, patch_size: tuple[int, int], max_patch
     """(rows, columns) of at most `max_patches` patches for an image of this size.
 
     At the largest scale at which the area of the image fits, one side is rounded down or up, and the other side is the
-    nearest to the aspect ratio. The grid with the lowest cost is chosen: a distortion of 4 % costs as much as 16 %
+    nearest to the aspect ratio. The grid with the lowest cost is chosen: a distortion of 4 % costs as much as 15 %
     fewer patches.
     """
     tall, wide = height * patch_size[1], width * patch_size[0]  # their ratio is that of rows to columns
