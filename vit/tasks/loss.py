@@ -37,10 +37,10 @@ class CrossEntropy(nn.Module):
 
 
 class BinaryCrossEntropy(CrossEntropy):
-    """Binary cross entropy, summed over classes ("ResNet strikes back", arXiv 2110.00476).
+    """Binary cross entropy over the classes ("ResNet strikes back", arXiv 2110.00476), here summed over them.
 
-    Mixed targets keep their ratios. The code of DeiT III averages over classes, and sets the targets of both mixed
-    labels to 1.
+    Mixed targets keep their ratios. timm and the code of DeiT III average over classes, and the latter sets the targets
+    of both mixed labels to 1.
     """
 
     def each(self, logits: Tensor, soft: Tensor) -> Tensor:
