@@ -106,6 +106,9 @@ def test_what_is_neither_a_bundle_nor_a_run_folder_is_foreign(tmp_path, monkeypa
 
 @pytest.mark.parametrize(("build", "message"), [
     (lambda: Bert(MaskedTextConfig(**SIZES)), "this is a model of kind masked_text: it needs the tokenizers"),
+    (lambda: create_model("mae_tiny", image_size=32, dim=32, depth=1, num_heads=2, decoder_depth=1, decoder_dim=32,
+                          decoder_num_heads=2),
+     r"this is a pre-trained model \(mae\), which makes no predictions; train it for a task with init_from=FILE \("),
     (lambda: hf.BertModel(hf.BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
                                         intermediate_size=32)),
      "this is a model of kind [a-z_]+: it needs a tokenizer, which the weights do not include"),

@@ -101,10 +101,18 @@ def check_predicts(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> 
     """Raises SourceError for a kind of model that needs more than weights to predict; None is not known yet."""
     if config is None or config["kind"] in ("vit", "timm"):
         return
+    if config["kind"] == "mae":
+        raise checkpoint.error("this is a pre-trained model (mae), which makes no predictions; train it for a task "
+                               f"with {init_from(checkpoint)}")
     why = ("it needs a tokenizer, which the weights do not include;" if checkpoint.model_config is None else
            "it needs the tokenizers in its run folder; open that folder, or")
-    raise checkpoint.error(f"this is a model of kind {config['kind']}: {why} start a run with "
-                           f"{override_for_shell('init_from', checkpoint.name)}")
+    raise checkpoint.error(f"this is a model of kind {config['kind']}: {why} start a run with {init_from(checkpoint)}")
+
+
+def init_from(checkpoint: Checkpoint) -> str:
+    """The override that starts a training from a source; a model in memory must be saved before."""
+    return "init_from=FILE (a file of its weights)" if checkpoint.shared else override_for_shell(
+        "init_from", checkpoint.name)
 
 
 def check_head(checkpoint: Checkpoint, config: Any, report: KeyReport) -> None:
@@ -112,7 +120,7 @@ def check_head(checkpoint: Checkpoint, config: Any, report: KeyReport) -> None:
     projects = any(row.name == "head.weight" and set(row.sources) & set(PROJECTIONS) for row in report.rows)
     if not config.num_classes or projects:
         raise checkpoint.error("the model has no classes to predict; vit.import_weights opens it for its features, and "
-                               f"{override_for_shell('init_from', checkpoint.name)} starts a training from it")
+                               f"{init_from(checkpoint)} starts a training from it")
 
 
 def resolve_preprocessing(checkpoint: Checkpoint, config: Any) -> Preprocessing:
@@ -140,7 +148,7 @@ def resolve_thresholds(
     found = checkpoint.thresholds
     if checkpoint.source_config.get("problem_type") == "regression" and count == len(checkpoint.class_names) > 0:
         raise checkpoint.error("its outputs are numbers (problem_type=regression), not scores of classes; "
-                               f"{override_for_shell('init_from', checkpoint.name)} starts a training of a classifier")
+                               f"{init_from(checkpoint)} starts a training of a classifier")
     if not found and count == 1 and checkpoint.model_config is None:
         warnings.warn(f"{checkpoint.name} has one output: the sigmoid of it is the probability of the label, which is "
                       "assigned from 0.5 on", stacklevel=4)
