@@ -1,6 +1,8 @@
 """Predictions from several threads of a process, and in its forks."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -108,6 +110,7 @@ def test_no_thread_computes_while_another_one_chooses_the_fast_mode(classifier, 
         choices.append(len(computing))
         return FastMode(Mode("bf16-mixed"), {Mode(): 1.0, Mode("bf16-mixed"): 0.5}, (), 64)
 
+    assert pickle.loads(pickle.dumps(model)).fast and copy.deepcopy(model).fast  # which locks do not prevent
     monkeypatch.setattr(model, "_logits", logits)
     monkeypatch.setattr("vit.inference.images.choose_mode", choose)
     threads = [threading.Thread(target=lambda: [model.predict(some, batch_size=1) for _ in range(2)])]

@@ -141,6 +141,10 @@ class Passes:
     def __init__(self) -> None:
         self.condition, self.running, self.changing = threading.Condition(), 0, False
 
+    def __reduce__(self) -> tuple[type, tuple]:
+        """Pickles and copies of a predictor have no forward pass yet; locks cannot be copied."""
+        return Passes, ()
+
     @contextmanager
     def one(self) -> Iterator[None]:
         """Context manager: a forward pass, which waits for the end of a change."""
