@@ -179,8 +179,8 @@ class PadCrop(nn.Module):
 
 
 class RandomErasing(OverwritingStep):
-    """Overwrites a random rectangle with noise (arXiv 1708.04896): `area` is the range of its fraction of the image,
-    `ratio` that of height over width.
+    """Overwrites a random rectangle with uniform noise (arXiv 1708.04896): `area` is the range of its fraction of the
+    image, `ratio` that of height over width.
 
     Raises:
         ValueError: `p` is outside 0..1, or `area` or `ratio` is not a valid range.
