@@ -126,6 +126,32 @@ def test_settings_of_hydra_apply_to_a_run(own, started, monkeypatch):
     assert folder == directory and config.run_dir == "out/train/seed=4"
 
 
+def test_relative_paths_are_those_of_the_command_in_another_working_directory(own, monkeypatch):
+    found = []
+    monkeypatch.setattr("vit.run.command.run_here",
+                        lambda config, overrides: found.append((resolve(config), overrides)) or 0)
+    directory = Path.cwd()
+    Path("model").mkdir()
+    data = ["data=folder", "data.root=photos", "data.corrections=a b.csv"]
+    assert main([*data, "init_from=model", "hydra.run.dir=out", "hydra.job.chdir=true"]) == 0
+    (config, overrides), = found
+    assert config["data"]["root"] == str(directory / "photos") and config["init_from"] == str(directory / "model")
+    assert config["data"]["corrections"] == str(directory / "a b.csv")
+    recorded = resolve(compose(overrides))  # what ranks and a resumed run compose
+    assert {**recorded, "run_dir": config["run_dir"]} == config
+    assert main([*data, "init_from=timm:vit_tiny_patch16_224", "hydra.run.dir=out2", "hydra.job.chdir=true"]) == 0
+    assert found[-1][0]["init_from"] == "timm:vit_tiny_patch16_224"
+    assert main([*data, "hydra.run.dir=out3"]) == 0
+    assert found[-1][0]["data"]["root"] == "photos"
+
+
+def test_relative_paths_in_a_sweep_that_changes_the_working_directory(own, apart):
+    settings = ["hydra.job.chdir=true", "hydra.sweep.dir=out"]
+    assert main(["-m", "seed=1,2", "data=folder", "data.root=photos", *settings]) == 0
+    assert [resolve(compose(each))["data"]["root"] for each in apart] == [str(Path.cwd() / "photos")] * 2
+    assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "1"}, {"seed": "2"}]
+
+
 def test_a_primary_config_of_the_user_names_the_run_folder(own, started):
     (own / "out.yaml").write_text(yaml.safe_dump({"defaults": ["own", "_self_"], "hydra": {"run": {"dir": "out"}}}))
     assert main(["--config-dir", str(own), "-cn", "out"]) == 0

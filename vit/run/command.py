@@ -16,11 +16,19 @@ import hydra
 from hydra._internal.utils import get_args_parser  # Hydra has no public name for its own options
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from vit.files.machine import discard_output, limit_spinning, limit_threads, unblock_stop_signals
 from vit.messages import error_message
-from vit.run.config.composing import MODE, RUN_FOLDER, ConfigError, compose, prepare_overrides, with_paths
+from vit.run.config.composing import (
+    MODE,
+    RUN_FOLDER,
+    ConfigError,
+    compose,
+    paths_of_origin,
+    prepare_overrides,
+    with_paths,
+)
 from vit.run.config.groups import options, with_names_of_globs
 from vit.run.config.hydra_interface import (
     CONFIG_ERRORS,
@@ -153,7 +161,11 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
         folder = None
         if value_of(parsed, RUN_FOLDER) or hydra.run.dir != ".":  # a primary config of the user may set it too
             folder = hydra.runtime.output_dir if hydra.job.chdir else hydra.run.dir  # with its interpolations resolved
-        codes.append(run_here(with_paths(config, folder), overrides))
+        config = with_paths(config, folder)
+        moved = paths_of_origin(config, hydra.runtime.cwd) if os.getcwd() != hydra.runtime.cwd else []
+        for override in parse(moved):
+            OmegaConf.update(config, override.key_or_group, override.value())
+        codes.append(run_here(config, [*overrides, *moved]))
 
     run_job(train, prepared.overrides, prepared.name)
     return codes[-1]

@@ -46,6 +46,7 @@ from vit.run.config.valid_values import check_type, invalid_value, nodes, value_
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
               "callbacks")
+READ_PATHS = tuple(key for key in PATH_KEYS if key not in ("run_dir", "runs"))
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
 NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
 
@@ -123,6 +124,25 @@ def with_paths(config: DictConfig, folder: object) -> DictConfig:
         elif isinstance(value, str) and value.startswith("~") and key in PATH_KEYS:
             OmegaConf.update(config, key, os.path.expanduser(value))
     return config
+
+
+def paths_of_origin(config: DictConfig, origin: str) -> list[str]:
+    """Overrides that make the relative paths of a config absolute, for a job whose working directory is no longer the
+    one of the command (`hydra.job.chdir`). Paths of data are made so in any case, a model if it is in that folder,
+    because other names are of a hub; `run_dir` and `runs` stay in the working directory.
+    """
+    overrides = []
+    for key in READ_PATHS:
+        try:
+            value = OmegaConf.select(config, key)
+        except OmegaConfBaseException:  # refers to a value that is not given; resolving the config reports it
+            continue
+        if not isinstance(value, str) or value in ("", "auto") or os.path.isabs(value):
+            continue
+        path = os.path.join(origin, value)
+        if key.startswith("data.") and "://" not in value or os.path.exists(path):
+            overrides.append(override_text(key, path))
+    return overrides
 
 
 def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:

@@ -6,7 +6,7 @@ import shlex
 
 from hydra.core.hydra_config import HydraConfig
 
-from vit.run.config.composing import compose, resolve
+from vit.run.config.composing import compose, paths_of_origin, resolve
 from vit.run.config.overrides import override_text
 from vit.run.console import print_line
 from vit.run.multirun.continued_search import run_with
@@ -41,6 +41,8 @@ def run_one_of_sweep(
     overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
     name = str(number) if hydra.sweep.subdir == "." else str(hydra.sweep.subdir)
     print_line(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}")
+    if here != origin:
+        overrides += paths_of_origin(compose(overrides), str(origin))
     config = resolve(compose(overrides))
     check_direction(hydra.sweeper, config)
     if here != origin:
