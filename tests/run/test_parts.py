@@ -15,13 +15,13 @@ from vit.data.decoding.bit_depth import FULL
 from vit.models import VisionTransformerConfig, create_model
 from vit.run.config.composing import ConfigError
 from vit.run.parts import devices, preprocessing
-from vit.run.parts.batches import build_crop
+from vit.run.parts.batches import build_augment, build_crop
 from vit.run.parts.compilation import micro_batches
 from vit.run.parts.data_source import data_overrides, with_absolute_paths
 from vit.run.parts.devices import BF16_MIN_WIDTH, SMALL_STEP, Devices, choose_precision, find_devices, suited_threads
 from vit.run.parts.finetuning import describe, what_freezes
 from vit.run.parts.init_from import class_order
-from vit.run.parts.loggers import logger_defaults
+from vit.run.parts.loggers import build_loggers, logger_defaults
 from vit.run.parts.networks import matrix_flops, model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
 from vit.run.parts.recipe import build_loss
@@ -228,6 +228,18 @@ def test_a_callback_is_an_option_or_a_node_with_a_target():
     average = {"_target_": "pytorch_lightning.callbacks.StochasticWeightAveraging", "swa_lrs": 0.01}
     with pytest.raises(ConfigError, match=r"callbacks.mine: .* would have the average; recipe.average_epochs=N"):
         own_callbacks({"mine": average})
+
+
+def test_a_target_that_returns_another_object_is_named(tmp_path):
+    partial = {"_target_": "pytorch_lightning.callbacks.DeviceStatsMonitor", "_partial_": True}
+    with pytest.raises(ConfigError, match=r"callbacks.mine: .*DeviceStatsMonitor returned .*; leave out _partial_"):
+        own_callbacks({"mine": partial})
+    with pytest.raises(ConfigError, match=r"callbacks.mine: builtins.dict returned .* class dict; .*Callback"):
+        own_callbacks({"mine": {"_target_": "builtins.dict"}})
+    with pytest.raises(ConfigError, match=r"logger.mine: builtins.dict returned .*lightning.loggers.Logger"):
+        build_loggers({"logger": {"mine": {"_target_": "builtins.dict"}}}, SimpleNamespace(path=tmp_path))
+    with pytest.raises(ConfigError, match=r"recipe.augment.flip: .*HorizontalFlip returned .*; leave out _partial_"):
+        build_augment({"flip": {"_target_": "vit.data.HorizontalFlip", "_partial_": True}}, seed=0)
 
 
 def test_the_name_of_a_model_has_the_library():

@@ -201,6 +201,17 @@ def checked(key: str, build: Callable, values: Any, unpack: bool = False, names:
         raise ConfigError(f"{key}: {message}" if whole == message else whole) from None
 
 
+def check_kind(key: str, made: object, kind: type, name: str, node: Mapping) -> None:
+    """Raises ConfigError unless the `_target_` of a node has returned an instance of a class.
+
+    Args:
+        name: the name under which the class is imported.
+    """
+    if not isinstance(made, kind):
+        fix = "leave out _partial_" if node.get("_partial_") else f"it must return an instance of {name}"
+        raise ConfigError(f"{key}: {node['_target_']} returned an object of the class {type(made).__name__}; {fix}")
+
+
 def full_keys(message: str, node: str, names: Iterable[str]) -> str:
     """The message with the node of each `name=value` in it: `mixer=lstm` -> `model.mixer=lstm`."""
     for name in names:

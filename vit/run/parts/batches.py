@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from hydra.utils import instantiate
+from torch import nn
 from torch.utils.data import Dataset
 
 from vit.data import (
@@ -33,7 +34,7 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.data.threads import StageProgress
 from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError
-from vit.run.config.overrides import checked
+from vit.run.config.overrides import check_kind, checked
 from vit.run.parts.recipe import AUTO
 from vit.tasks import Batches, DeviceBatches
 
@@ -171,6 +172,7 @@ def build_augment(steps: dict | None, seed: int, packed: bool = False) -> Augmen
                               "such as vit.data.RandomErasing")
         node = {name: value for name, value in step.items() if value is not None}
         made.append(checked(f"recipe.augment.{key}", instantiate, node))
+        check_kind(f"recipe.augment.{key}", made[-1], nn.Module, "torch.nn.Module", node)
     return (PackedAugment if packed else Augment)(made, seed) if made else None
 
 

@@ -18,7 +18,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
 from vit.messages import one_line
-from vit.run.config.overrides import ConfigError, yaml_text
+from vit.run.config.overrides import ConfigError, check_kind, yaml_text
 from vit.run.records.folder import CONFIG, RunFolder
 from vit.training.fault_tolerance.interrupts import find_stop
 
@@ -56,6 +56,8 @@ def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
             cause = error.__cause__ or error
             raise ConfigError(f"logger.{key}: {target} cannot be used: {' '.join(str(cause).split())}"
                               f"{without_scheme(options.get('tracking_uri'))}") from None
+        if not all(hasattr(logger, call) for call in CALLS):
+            check_kind(f"logger.{key}", logger, Logger, "pytorch_lightning.loggers.Logger", settings)
         loggers.append(LoggerErrors(f"logger.{key}").guard(logger))
     return loggers
 

@@ -14,7 +14,7 @@ from pytorch_lightning.strategies import Strategy
 from vit.nn.transformer import set_autocast_residual
 from vit.run.config.composing import ConfigError
 from vit.run.config.name_hints import nearest
-from vit.run.config.overrides import checked, yaml_text
+from vit.run.config.overrides import check_kind, checked, yaml_text
 from vit.run.console import console
 from vit.run.jobs import Job
 from vit.run.parts.devices import Devices, choose_precision
@@ -234,12 +234,14 @@ def own_callbacks(chosen: dict) -> list[Callback]:
     """Third-party callbacks, each a node with a `_target_` below the `callbacks` node.
 
     Raises:
-        ConfigError: names the key that is neither an option nor such a node, or whose callback is one of `REFUSED`.
+        ConfigError: names the key that is neither an option nor such a node, or whose `_target_` returns
+            no callback or one of `REFUSED`.
     """
     found = []
     for key, node in chosen.items():
         if isinstance(node, dict) and "_target_" in node:
             found.append(checked(f"callbacks.{key}", instantiate, node))
+            check_kind(f"callbacks.{key}", found[-1], Callback, "pytorch_lightning.Callback", node)
             if why := next((why for kind, why in REFUSED.items() if isinstance(found[-1], kind)), None):
                 raise ConfigError(f"callbacks.{key}: {why}")
         elif key not in OPTIONS:
