@@ -24,6 +24,7 @@ from vit.run import ConfigError, main
 from vit.run.config.composing import compose, data_of_primary, resolve
 from vit.run.config.hydra_interface import config_folder, hydra_over
 from vit.run.config.overrides import parse
+from vit.run.parts.trainer import own_callbacks
 from vit.run.records.folder import RunFolder
 from vit.run.training_run import how_to_resume
 from vit.training import FollowEpoch
@@ -225,12 +226,43 @@ def test_a_run_needs_its_groups(override, capsys):
     (["--experimental-rerun", "config.pickle"], ["--experimental-rerun", "resume=RUN"]),
     (["--package", "model"], ["--package model", "--cfg job"]),
     (["--config-dir"], ["--config-dir"]),
+    (["--config-dir", "my conf", "-cn", "nope"], ["there is no nope.yaml in", "my conf; --config-dir FOLDER"]),
+    (["+experiment=digits"], ["experiment is chosen already; write experiment=digits without +"]),
+    (["-m", "recipe.optimizer.lr=interval(0.1,1)"], ["interval(...) needs a sweeper", "hydra/sweeper=optuna"]),
+    (["hydra/job_logging=colorlog"], ["is not installed: pip install hydra-colorlog"]),
+    (["hydra.sweeper.params={seed: '0,1'}"], ["hydra.sweeper.params from a config", "as in -m seed=0,1"]),
+    (["--resolve"], ["add --cfg job"]),
+    (["--cfg", "jobs"], ["invalid choice: 'jobs'"]),
+    (["name=${data.nam}"], ["Interpolation key 'data.nam' not found; did you mean data.name?"]),
     (["lr=0.1"], ["recipe.optimizer.lr"]),
 ])
 def test_wrong_options_are_one_sentence(own, capsys, overrides, texts):
     assert main(overrides) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and all(text in printed for text in texts), printed
+
+
+@pytest.mark.parametrize(("content", "text"), [
+    ({"override model": "flat"}, "write override /model with a slash"),
+    ({"override /model": "flat"}, "begin the file with the line # @package _global_"),
+])
+def test_the_header_and_the_slash_of_an_experiment_are_named(own, capsys, content, text):
+    (own / "experiment").mkdir()
+    header = "" if "package" in text else "# @package _global_\n"
+    (own / "experiment" / "first.yaml").write_text(header + yaml.safe_dump({"defaults": [content]}))
+    assert main(["--config-dir", str(own), "experiment=first", "--cfg", "job"]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_callback_of_a_file_is_switched_off(own, capsys):
+    (own / "callbacks").mkdir()
+    node = {"_target_": "pytorch_lightning.Callback"}
+    (own / "callbacks" / "more.yaml").write_text(yaml.safe_dump({"defaults": ["default", "_self_"], "mine": node}))
+    options = ["--config-dir", str(own), "callbacks=more"]
+    chosen = resolve(compose([f"hydra.searchpath=['{own}']", "callbacks=more"]))["callbacks"]
+    assert len(own_callbacks(chosen)) == 1 and own_callbacks({**chosen, "mine": None}) == []
+    assert main([*options, "~callbacks.mine"]) == 2 and "write callbacks.mine=null" in capsys.readouterr().err
+    assert main([*options, "~seed"]) == 2 and "write seed=VALUE" in capsys.readouterr().err
 
 
 def test_a_run_of_user_configs_and_its_resumption(own, capsys, monkeypatch):

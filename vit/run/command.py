@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 GROUPS = ("data", "task", "model", "recipe", "augment", "finetune", "distill", "strategy", "trainer", "logger",
           "callbacks", "experiment")
-CONFIGS = ("job", "hydra", "all")  # values of --cfg
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -122,6 +121,8 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         raise ConfigError("--experimental-rerun would load a pickle, which can run any program; use resume=RUN")
     if found.config_path:
         raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
+    if found.resolve and not (found.cfg or found.help):
+        raise ConfigError("--resolve prints a config with its interpolations resolved; add --cfg job")
     if found.package and not found.cfg:
         raise ConfigError(f"--package {found.package} selects what --cfg prints; add --cfg job")
     if found.config_name:
@@ -135,10 +136,11 @@ def refuse(message: str) -> None:
 
 
 def with_default_cfg(argv: list[str]) -> list[str]:
-    """The arguments with `--cfg job` for a bare `--cfg`."""
-    after = [*argv, ""][1:]
-    return ["--cfg=job" if argument in ("--cfg", "-c") and following not in CONFIGS else argument
-            for argument, following in zip(argv, after, strict=True)]
+    """The arguments with `--cfg job` for a bare `--cfg`, which an override, another option or nothing follows."""
+    after = [*argv, "-"][1:]
+    bare = [following.startswith(("-", "~")) or "=" in following for following in after]
+    return ["--cfg=job" if argument in ("--cfg", "-c") and alone else argument
+            for argument, alone in zip(argv, bare, strict=True)]
 
 
 def run(options: argparse.Namespace, overrides: list[str]) -> int:

@@ -18,7 +18,7 @@ from omegaconf.errors import (
 
 from vit.exchange.private_paths import PATH_KEYS
 from vit.files.strict_json import json_text
-from vit.messages import one_line, override_for_shell
+from vit.messages import did_you_mean, nearest_names, one_line, override_for_shell
 from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name, options_with
 from vit.run.config.hydra_interface import (
     PRIMARY,
@@ -41,7 +41,7 @@ from vit.run.config.overrides import (
     with_current_keys,
 )
 from vit.run.config.own_keys import OwnFiles, check_own_keys
-from vit.run.config.valid_values import check_type, invalid_value, nodes, value_without_effect
+from vit.run.config.valid_values import check_type, invalid_value, nodes, valid_values, value_without_effect
 
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
@@ -83,12 +83,14 @@ class Groups:
         choices: the option that is chosen in each group.
         mode: `hydra.mode`, None unless a config sets it.
         texts: the values of Hydra's own settings that are strings.
+        sweeper_params: whether a config sets `hydra.sweeper.params`.
     """
 
     keys: dict
     choices: dict[str, str]
     mode: RunMode | None
     texts: tuple[str, ...]
+    sweeper_params: bool
 
 
 def compose(overrides: list[str], strict: bool = True) -> DictConfig:
@@ -181,9 +183,18 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
         check_own_keys(found.keys, OwnFiles(folders, [*chosen, name]), FREE, texts,
                        strict and not value_of(parsed, "resume"))
     _check_keys(found, parsed, search)
+    if not found.sweeper_params and not any(each.key_or_group == "hydra/sweeper" for each in parsed):
+        check_no_sweeper_params(parsed)
     mode = value_of(parsed, MODE) or found.mode
     return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
                     mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name), found.choices)
+
+
+def check_no_sweeper_params(parsed: list[Override]) -> None:
+    """Raises ConfigError for `hydra.sweeper.params` in the command, which Hydra takes from configs only."""
+    if override := next((each for each in parsed if each.key_or_group.startswith("hydra.sweeper.params")), None):
+        raise ConfigError(f"{override.input_line}: Hydra takes hydra.sweeper.params from a config; in a command the "
+                          "values follow the keys themselves, as in -m seed=0,1")
 
 
 def groups_of(overrides: list[str], name: str) -> Groups:
@@ -193,7 +204,7 @@ def groups_of(overrides: list[str], name: str) -> Groups:
     settings = OmegaConf.to_container(hydra, resolve=False)
     texts = tuple(value for _, value in nodes(settings) if isinstance(value, str))
     return Groups(dict(nodes(OmegaConf.to_container(config, resolve=False))), dict(hydra.runtime.choices), hydra.mode,
-                  texts)
+                  texts, OmegaConf.select(hydra, "sweeper.params") is not None)
 
 
 def data_of_primary(overrides: list[str]) -> list[str]:
@@ -266,11 +277,20 @@ def resolve(config: DictConfig) -> dict:
         key = getattr(error, "full_key", None) or "a value"
         if isinstance(error, MissingMandatoryValue | InterpolationToMissingValueError):
             raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
-        fix = "; add that key to the file of its node" if isinstance(error, InterpolationKeyError) else ""
+        fix = fix_of_interpolation(config, str(error)) if isinstance(error, InterpolationKeyError) else ""
         raise ConfigError(f"{key}: {one_line(error).partition(' full_key:')[0]}{fix}") from None
     if problem := invalid_value(found) or value_without_effect(found):
         raise ConfigError(problem)
     return found
+
+
+def fix_of_interpolation(config: DictConfig, message: str) -> str:
+    """The hint of an error about an interpolation of a key that the config does not have."""
+    found = re.search(r"Interpolation key '(.*?)' not found", message)
+    key = found[1] if found else ""
+    values = OmegaConf.to_container(config, resolve=False)
+    known = [each for each, _ in nodes(values) if each.rpartition(".")[0] == key.rpartition(".")[0]]
+    return did_you_mean(nearest_names(key, known, cutoff=0.8)) or "; add that key to the file of its node"
 
 
 def _added(override: Override, known: dict) -> str:
@@ -292,7 +312,10 @@ def _check_keys(found: Groups, parsed: list[Override], search: tuple[str, ...]) 
             continue
         added = override.is_add() or override.is_force_add() or key.startswith("model.")
         if override.is_delete() and key in known:
-            raise ConfigError(f"~{key}: keys cannot be removed; write {key}=null")
+            valid = valid_values(key)
+            fix = f"write {key}=null" if valid is None or valid.accepts(None) else (
+                f"leave it out for the default, or write {key}=VALUE")
+            raise ConfigError(f"~{key}: keys cannot be removed; {fix}")
         if key in known and not of_group:
             check_type(override, known[key])
         if of_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):

@@ -10,6 +10,7 @@ import copy
 import functools
 import os
 import pathlib
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 PRIMARY, SEARCH_PATH = "hydra.job.config_name", "hydra.searchpath"
 INITIALIZING = threading.Lock()  # Hydra has its current configs in a global: one thread at a time
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError)  # what Hydra raises while it composes
-PLUGINS = {  # launchers and sweepers of Hydra's manual -> what pip installs
+PLUGINS = {  # options of Hydra's manual that are packages of their own -> what pip installs
     "hydra/launcher/joblib": "'vitwright[sweep]'",
     "hydra/launcher/submitit_local": "hydra-submitit-launcher",
     "hydra/launcher/submitit_slurm": "hydra-submitit-launcher",
@@ -44,6 +45,17 @@ PLUGINS = {  # launchers and sweepers of Hydra's manual -> what pip installs
     "hydra/sweeper/optuna": "'vitwright[sweep]'",
     "hydra/sweeper/nevergrad": "hydra-nevergrad-sweeper",
     "hydra/sweeper/ax": "hydra-ax-sweeper",
+    "hydra/job_logging/colorlog": "hydra-colorlog",
+    "hydra/hydra_logging/colorlog": "hydra-colorlog",
+}
+
+FIXES = {  # part of an error of Hydra -> the same with its fix
+    r"Multiple values for (\S+)\. To override a value use 'override (\S+): (\S+)'":
+        r"\1 is chosen already; write \2=\3 without + in a command, or override \2: \3 in a file",
+    r"(Could not override '\w+/(\w+)@\w+')\. No match in the defaults list\.":
+        r"\1; write override /\2 with a slash for a group of another folder",
+    r"(Could not override '(\w+)@\w+\.\2')\. Did you mean to override \2\?":
+        r"\1; begin the file with the line # @package _global_",
 }
 
 
@@ -292,7 +304,16 @@ def hydra_overrides(overrides: Sequence[str]) -> list[str]:
 
 
 def explained(error: Exception) -> str:
-    """An error of Hydra in one line; for a launcher or sweeper that is missing, how to install it."""
+    """An error of Hydra in one line; with the fix where Hydra's is that of another file, or names none."""
     text = one_line(error)
-    missing = next((name for name in PLUGINS if f"'{name}'" in text), None)
-    return f"{missing} is not installed: pip install {PLUGINS[missing]}" if missing else text
+    if missing := next((name for name in PLUGINS if f"'{name}'" in text), None):
+        return f"{missing} is not installed: pip install {PLUGINS[missing]}"
+    if found := re.match(r"Cannot find primary config '(.*?)'", text):
+        folders = ", ".join(re.findall(r"path=file://(.*)", str(error)))
+        return (f"--config-name {found[1]}: there is no {found[1].removesuffix('.yaml')}.yaml in {folders}; "
+                "--config-dir FOLDER adds a folder")
+    if "INTERVAL_SWEEP" in text:
+        return "interval(...) needs a sweeper that searches, such as hydra/sweeper=optuna; others take KEY=0.1,0.2"
+    for pattern, fix in FIXES.items():
+        text = re.sub(pattern, fix, text)
+    return text

@@ -231,7 +231,7 @@ def unfreezing(job: Job, finetune: Finetune) -> Unfreezing:
 
 
 def own_callbacks(chosen: dict) -> list[Callback]:
-    """Third-party callbacks, each a node with a `_target_` below the `callbacks` node.
+    """Third-party callbacks, each a node with a `_target_` below the `callbacks` node; null switches one off.
 
     Raises:
         ConfigError: names the key that is neither an option nor such a node, or whose `_target_` returns
@@ -244,7 +244,7 @@ def own_callbacks(chosen: dict) -> list[Callback]:
             check_kind(f"callbacks.{key}", found[-1], Callback, "pytorch_lightning.Callback", node)
             if why := next((why for kind, why in REFUSED.items() if isinstance(found[-1], kind)), None):
                 raise ConfigError(f"callbacks.{key}: {why}")
-        elif key not in OPTIONS:
+        elif node is not None and key not in OPTIONS:
             raise ConfigError(f"callbacks.{key}={node}: no such option{nearest(key, list(OPTIONS))}; a callback of "
                               f"your own is added by callbacks.{key}._target_")
     return found
