@@ -145,6 +145,8 @@ def with_default_cfg(argv: list[str]) -> list[str]:
 
 def run(options: argparse.Namespace, overrides: list[str]) -> int:
     """Check the overrides, then let Hydra do what its options select: a run, a sweep, or printing."""
+    if options.shell_completion:
+        check_completed_script(overrides)
     if options.shell_completion or options.hydra_help:
         return print_with(lambda: with_hydra(lambda config: None, option_line(options), overrides))
     if options.multirun or not (options.cfg or options.info or options.resolve) and is_sweep(overrides):
@@ -171,6 +173,14 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
 
     run_job(train, prepared.overrides, prepared.name)
     return codes[-1]
+
+
+def check_completed_script(overrides: list[str]) -> None:
+    """Raises ConfigError if Hydra would install the completion of `vit`, whose subcommands it does not know."""
+    if any(each.startswith("install=") for each in overrides) and not sys.argv[0].endswith(".py"):
+        raise ConfigError("Hydra completes a script, not vit train: call python train.py --shell-completion, where "
+                          "train.py is that of the checkout, or has the line `from vit.run import main; main()`; "
+                          "vit --install-completion completes the other commands")
 
 
 def print_with(function: Callable[[], None]) -> int:
