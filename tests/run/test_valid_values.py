@@ -141,6 +141,7 @@ def test_interpolations_are_checked_when_they_are_resolved(monkeypatch):
     assert (config["recipe"]["epochs"], config["seed"], config["report"], config["compile"]) == (5, 5, False, "auto")
     for overrides, message in (
         (["recipe.epochs=${name}"], "recipe.epochs=digits: must be a whole number, 1 or more, or auto$"),
+        (["seed=null"], r"seed=null: must be a whole number of 64 bits$"),
         (["seed=${oc.env:VIT_NUMBER}"], r"seed=5: must be a whole number.*; '5' is a string; \${oc.decode:"),
         (["report=${oc.env:VIT_FLAG}"], "report=false: must be true or false; 'false' is a string"),
         (["compile=${oc.env:VIT_FLAG}"], "compile=false: must be true, false or auto; 'false' is a string"),

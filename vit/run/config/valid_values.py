@@ -14,7 +14,7 @@ from hydra.core.override_parser.types import Override
 
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, yaml_text
-from vit.run.config.value_kinds import Boolean, Choice, Node, Number, Text
+from vit.run.config.value_kinds import INT64, Boolean, Choice, Node, Number, Text
 
 AUTO = ("auto",)
 BOOLEAN_OR_AUTO = ("compile",)
@@ -27,7 +27,7 @@ FRACTION = Number(0, 1)
 FRACTION_BELOW_1 = Number(0, 1, below=True)
 FRACTION_ABOVE_0 = Number(0, 1, above=True)
 BETWEEN_0_AND_1 = Number(0, 1, above=True, below=True)
-SEED = Number(-(2**63), 2**63 - 1, whole=True)
+SEED = Number(*INT64, whole=True)
 BYTE = Number(0, 255, lists=True)
 
 

@@ -8,6 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+INT64 = -(2**63), 2**63 - 1
+
 
 @dataclass(frozen=True)
 class Number:
@@ -48,9 +50,11 @@ class Number:
     def __str__(self) -> str:
         """`a whole number, 1 or more, or null`"""
         parts = ["a whole number" if self.whole else "a number"]
-        if self.low > -math.inf:
+        if (self.low, self.high) == INT64:
+            parts = ["a whole number of 64 bits"]
+        elif self.low > -math.inf:
             parts.append(f"above {self.low:g}" if self.above else f"{self.low:g} or more")
-        if self.high < math.inf:
+        if self.high < math.inf and (self.low, self.high) != INT64:
             parts.append(f"below {self.high:g}" if self.below else f"{self.high:g} or less")
         others = [*(self.names or ()), *(["null"] if self.null else [])]
         return ", ".join(parts) + (f", or {' or '.join(others)}" if others else "")
