@@ -248,6 +248,15 @@ def test_named_files_of_the_project_exist(page):
         assert (ROOT / path).exists(), f"{page.relative_to(ROOT)}: {path}"
 
 
+def test_the_names_in_the_table_of_files_are_in_them():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    found = [(name, path) for names, path in re.findall(r"((?:`\w+`(?:, )?)+) in `(vit/[\w/]+\.py)`", text)
+             for name in re.findall(r"\w+", names)]
+    assert len(found) > 12
+    for name, path in found:
+        assert re.search(rf"(def|class) {name}\b", (ROOT / path).read_text(encoding="utf-8")), f"{path} has no {name}"
+
+
 def longest_part(message: str) -> str:
     """The longest part of a documented message between its values, which are in capitals, and between counts with their
     nouns and the verbs that agree with them.
