@@ -108,7 +108,7 @@ scores = compare({
 
 # %% [markdown]
 # One seed decides nothing about differences of a few percent: the test set has 360 images, and exercise 2 shows how far apart
-# equal models with other seeds are. The effects that no seed explains are those of the skeleton.
+# equal models with other seeds are. Another seed does not explain the effect of missing residual connections or positions.
 #
 # ## Exercises
 #

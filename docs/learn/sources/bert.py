@@ -228,13 +228,14 @@ for name, run in (("from scratch", scratch), ("from BERT", tuned)):
 # ## Solutions
 
 # %%
-# 1. After pre-training no word is masked. If the target were never the token itself, its own vector would not count.
+# 1. After pre-training no word is masked. If a word in the input were never the answer, the model could ignore it there.
 # 2. About 15, a seventh of what a decoder learns from; in return each prediction sees both sides.
 # 3. The number before and after a change must fit together; each mask has the most probable number on its own.
 filled = bert.predict(["ann has [MASK] coins\twith [MASK] coins ann buys two and has twelve"], top_k=3)[0]
 for mask in filled.masks:
     print("3. mask", mask.mask, ", ".join(f"{name} {p:.0%}" for name, p in zip(mask.names, mask.probabilities)))
-# 4. The wrong sentences are random ones: few of them have the same number of the same thing, so that these two suffice.
+# 4. The wrong sentences are random ones: few of them have the right number of the same thing, so it is enough to compare
+#    number and thing.
 sentences = stories["train"]
 ends, things_of = [text.split()[-1] for text in sentences], [thing(text) for text in sentences]
 random = np.random.default_rng(0).integers(len(sentences), size=(10_000, 2))

@@ -2,7 +2,7 @@
 # # The encoder-decoder of 2017 on spelled numbers
 #
 # "Attention is all you need" translates sentences. The same model, small, learns here to spell numbers in words, 427 -> *four
-# hundred twenty seven*. All pieces of the paper are there, and training takes about a minute.
+# hundred twenty seven*. All pieces of the paper are there, and training takes less than a minute.
 
 # %%
 # %matplotlib inline
@@ -185,15 +185,15 @@ for number, (axis, weights) in enumerate(zip(axes, cross)):
 # ## Exercises
 #
 # 1. Why is the target shifted by one, and what would the model learn without the shift?
-# 2. Replace the causal mask by no mask in training. What does the loss do, and what does generation do?
+# 2. Train without the causal mask, the last argument of a block in part 3. What happens to the loss, and to generation?
 # 3. Compare greedy search with a beam of 4 on the test numbers.
 #
 # ## Solutions
 
 # %%
 # 1. Without the shift the decoder would see the word that it has to predict, and learn to copy it.
-# 2. The same happens through attention: the loss goes to its minimum at once, and generation is nonsense, because the
-#    future from which the model copied does not exist yet.
+# 2. The same happens through attention: the loss reaches the same minimum, a little sooner, and no text is spelled
+#    correctly, because the later words, from which the model copied, do not exist yet in generation.
 # 3. A beam rarely changes such certain predictions
 beam = spelled(test, beam=4)
 print("3. greedy", sum(right), "of", len(test), "right, beam",

@@ -171,8 +171,8 @@ for name, loss_of in (("labels alone", label_loss), ("with the teacher", distill
     print(f"{name:17} {sum(values) / 2:.1%} ({', '.join(f'{v:.1%}' for v in values)})")
 
 # %% [markdown]
-# The two students differ by no more than equal students with other seeds do: two seeds prove nothing here. The gain from the
-# MAE in part 3 is several times its spread.
+# The two students differ by no more than equal students with other seeds do: two seeds prove nothing here. In part 3 the
+# worst seed with the MAE is better than the best one from scratch.
 #
 # ## Exercises
 #
@@ -185,7 +185,7 @@ for name, loss_of in (("labels alone", label_loss), ("with the teacher", distill
 # %%
 # 1. The encoder is what remains after pre-training, when no patch is masked. It has no input token that does not exist
 #    later, and it saves the cost of the masked ones.
-# 2. Near 0 copying neighbours is enough; near 1 there is nothing left to conclude from.
+# 2. Near 0 copying neighbours is enough; near 1 there is nothing left to predict from.
 # 3. The gradient of the softened cross entropy shrinks with 1/τ²; the factor keeps both parts of the loss comparable.
 logits, target = torch.tensor([[2.0, 0.0, -1.0]], requires_grad=True), torch.tensor([[0.5, 0.3, 0.2]])
 for tau in (1.0, 4.0, 16.0):

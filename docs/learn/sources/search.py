@@ -183,7 +183,7 @@ for text in ("b.", "ab.", "a.", "."):
 # %% [markdown]
 # ## Exercises
 #
-# 1. Change one number of `NEXT` so that greedy search finds the most probable text.
+# 1. Change the first row of `NEXT` so that greedy search finds the most probable text.
 # 2. Why can a beam of 2 return a text that is *less* probable than that of greedy search? Is that possible here?
 # 3. At which α does *ab.* overtake *b.*?
 #

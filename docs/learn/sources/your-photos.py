@@ -188,7 +188,7 @@ for name, row in zip(classes, table):
 # ## 6. A new photo
 #
 # The run folder is all that is needed: it holds weights, class names and preprocessing. A path, a folder, or an image in
-# memory can be predicted. On the command line: `vit predict runs/photos/TIME new.jpg`.
+# memory can be predicted. On the command line: `vit predict runs/folder/TIME new.jpg`.
 
 # %%
 new = photo(digits.images[digits.target == 9][-1], np.random.default_rng(5))
