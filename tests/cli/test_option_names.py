@@ -90,3 +90,12 @@ def test_every_option_that_takes_a_path_is_known_as_such():
              for each in command.params if each.param_type_name == "option" and takes_path(each)}
     assert {("audit", "--labels"), ("predict", "--ensemble"), ("next", "--exclude"), ("bench", "--baseline")} <= found
     assert not any(option in ("--split", "--device", "--top-k", "--format") for _, option in found)
+
+
+@pytest.mark.parametrize("command", ["cross-validate", "compare-finetuning"])
+@pytest.mark.parametrize("option", ["--config-name", "-cn"])
+def test_the_override_for_a_primary_config_is_named(command, option, capsys):
+    assert main([command, option, "own"]) == 2
+    error = capsys.readouterr().err
+    assert "hydra.job.config_name=NAME" in error and "--config-dir" not in error
+    assert main(["audit", option, "own"]) == 2 and "hydra.job" not in capsys.readouterr().err

@@ -5,6 +5,7 @@ Heavy imports are inside the commands, so that help and usage errors take no tim
 
 import importlib
 import os
+import re
 import sys
 from typing import Annotated
 
@@ -37,6 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+TRAINING = ("cross-validate", "compare-finetuning")  # commands that train with the overrides of a run
 PASS_THROUGH = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 
@@ -72,6 +74,8 @@ def text_of(error: Exception, arguments: list[str]) -> str:
 
     command = typer.main.get_command(app).commands.get(arguments[0])
     text = error_text(error)
+    if arguments[0] in TRAINING and (option := re.search(r"No such option: (--config-name|-c)\b", text)):
+        return f"{option[0]}; the primary config is chosen by hydra.job.config_name=NAME here"
     if command is None or isinstance(error, ConfigError):
         return text
     return with_path_option(with_option_names(text, command, arguments), command, arguments)
