@@ -9,8 +9,9 @@ from vit.benchmarking import compare_with_baseline, read_baseline
 A, B, C = (f"step: batch {i} against timm" for i in range(3))
 
 
-def report(ratios, clock="wall", processor="EPYC"):
-    return {"format": 1, "clock": clock, "ratios": ratios, "machine": {"processor": processor}}
+def report(ratios, clock="wall", processor="EPYC", instructions="AVX512"):
+    machine = {"processor": processor, "instructions": instructions}
+    return {"format": 1, "clock": clock, "ratios": ratios, "machine": machine}
 
 
 def test_a_ratio_may_fall_by_the_tolerance():
@@ -26,7 +27,10 @@ def test_ratios_of_one_report_only_are_listed():
     found = compare_with_baseline(report({A: 1.0, C: 1.0}), report({A: 1.0, B: 1.0}, processor="Xeon"))
     assert (found.compared, found.missing, found.new) == (1, (B,), (C,))
     assert f"not measured: {B}" in found.lines() and f"not in the baseline: {C}" in found.lines()
-    assert found.lines()[-1] == "the baseline is of another machine: Xeon instead of EPYC"
+    assert found.lines()[-1] == "the baseline is of another machine: Xeon (AVX512) instead of EPYC (AVX512)"
+    found = compare_with_baseline(report({A: 1.0}, instructions="AVX2"), report({A: 1.0}))
+    assert found.lines()[-1] == "the baseline is of another machine: EPYC (AVX512) instead of EPYC (AVX2)"
+    assert compare_with_baseline(report({A: 1.0}), report({A: 1.0})).other_machine is None
 
 
 @pytest.mark.parametrize(("now", "message"), [

@@ -75,8 +75,8 @@ def compare_with_baseline(
         raise ValueError(f"no ratio of the baseline was measured; it has {', '.join(list(before)[:3])}, this report "
                          f"{', '.join(list(now)[:3]) or 'none (add --against)'}")
     fallen = {name: (before[name], now[name]) for name in common if now[name] < before[name] * (1 - tolerance)}
-    named = [(each.get("machine") or {}).get("processor") for each in (baseline, report)]
-    other = f"the baseline is of another machine: {named[0]} instead of {named[1]}" if named[0] != named[1] else None
+    earlier, this = name_of_machine(baseline), name_of_machine(report)
+    other = None if earlier == this else f"the baseline is of another machine: {earlier} instead of {this}"
     return Comparison(
         fallen,
         len(common),
@@ -85,3 +85,9 @@ def compare_with_baseline(
         tolerance,
         other,
     )
+
+
+def name_of_machine(report: dict[str, Any]) -> str:
+    """`AMD EPYC (AVX512)`: ratios depend on the instructions, with which `vit.nn.cpu` selects its operations."""
+    machine = report.get("machine") or {}
+    return f"{machine.get('processor')} ({machine.get('instructions')})"
