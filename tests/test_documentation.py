@@ -113,7 +113,8 @@ def check_vit(arguments: list[str]) -> None:
         return
     group = typer.main.get_command(app)
     command, *rest = arguments or ["--help"]
-    assert command in ("--help", "--version") or command in group.commands, f"there is no vit {command}"
+    options = {name for each in group.params for name in each.opts}
+    assert command in {"--help"} | options | set(group.commands), f"there is no vit {command}"
     if rest and rest != ["--help"]:  # else a page only mentions the command
         parameters = group.commands[command].make_context(command, rest).params
         lists = [value for value in parameters.values() if isinstance(value, list | tuple)]

@@ -67,6 +67,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_should_accumulate": (EPOCH_LOOP, STEP),
     "_shutdown_workers": (LOADER, WORKERS),
     "_signal_connector": ("pytorch_lightning.trainer.trainer", SIGNAL),
+    "_softmax_backward_data": ("torch", "the gradient of a softmax by oneDNN; written out, it takes more passes"),
     "_step_supports_amp_scaling": ("torch.amp.grad_scaler", "fused optimizers unscale the gradients themselves"),
     "_utils": ("torch", "it holds the names of Python 2 in pickles, and in torch.utils.data _remove_worker_pids"),
     "_version": ("torch.autograd.graph", "the guard reads all weights if something besides the optimizer changed one"),
@@ -77,8 +78,8 @@ DOTTED = re.compile(r"[a-z]\w*(\.\w+)+")  # a module, or an attribute of one
 PYTHON = {"_replace", "_exit", "_current_frames"}  # documented in spite of the underscore
 NUMPY = {"_core", "_reconstruct"}  # an allowed pickle global of CIFAR's files
 NOT_ATTRIBUTES = {  # strings: modules, keys, parts of names
-    "_bias", "_codecs", "_global_", "_loading", "_mask", "_patch", "_per_second", "_proj", "_sweep", "_target_",
-    "_token", "_type",
+    "_bias", "_codecs", "_global_", "_loading", "_mask", "_partial_", "_patch", "_per_second", "_proj", "_sweep",
+    "_target_", "_token", "_type",
 }
 
 

@@ -186,6 +186,19 @@ def test_the_limit_is_announced_and_bounds_the_folder(split, tmp_path, caplog):
     assert torch.equal(images(dataset(split, tmp_path, cache_bytes=size)), expected)
 
 
+def test_only_as_many_old_files_are_deleted_as_are_in_the_way(split, tmp_path):
+    """The longest unused ones."""
+    images(dataset(split, tmp_path, sizing=RandomCrop()))
+    old = files(tmp_path)
+    for number, path in enumerate(old):
+        os.utime(path, (number + 1, number + 1))
+    expected = images(dataset(split, tmp_path / "other"))
+    needed = sum(path.stat().st_size for path in files(tmp_path / "other"))
+    limit = needed + sum(path.stat().st_size for path in old[1:])
+    assert torch.equal(images(dataset(split, tmp_path, cache_bytes=limit)), expected)
+    assert [path.exists() for path in old] == [False, True, True]
+
+
 def test_a_full_disk_leaves_the_rest_uncached(split, tmp_path, monkeypatch, caplog):
     expected, number = images(dataset(split, tmp_path)), iter(range(9))
     for path in files(tmp_path):
