@@ -26,6 +26,7 @@ from vit.benchmarking import (
     to_json,
 )
 from vit.benchmarking.hardware import default_size
+from vit.benchmarking.results import Case
 from vit.benchmarking.tables import conditions
 from vit.benchmarking.training_run import STEP, add_round, as_bare_step, bare_step, new_case
 from vit.bundle import load_bundle, save_bundle
@@ -246,3 +247,12 @@ def test_invalid_settings_are_refused(values, message):
 def test_an_invalid_search_is_refused(values):
     with pytest.raises(ValueError, match=next(iter(values))):
         Search(**values)
+
+
+def test_rates_are_medians_of_the_rounds_and_ratios_are_paired():
+    """A slow round of both programs changes nothing."""
+    case = Case("step", {}, "images", 6, flops=120.0, matrix_rate=100.0)
+    case.times = {"vit": [1.0, 2.0, 9.0], "timm": [3.0, 4.0, 18.0]}
+    assert case.per_second("vit") == 3 and case.per_second("timm") == 1.5
+    assert case.share("vit") == pytest.approx(0.6) and case.floor() == pytest.approx(1.2)
+    assert case.ratio("vit") is None and case.ratio("timm").median == pytest.approx(2.0)

@@ -7,10 +7,11 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.sparse import coo_array
 
 from vit.evaluation import LabelScore
 from vit.report.attention.positions import positions_picture
-from vit.report.figures.confusion import confusion_picture
+from vit.report.figures.confusion import confusion_picture, most_frequent_errors
 from vit.report.figures.curves import curves_picture
 from vit.report.figures.misclassified import misclassified_picture
 from vit.report.figures.style import shorten
@@ -142,3 +143,13 @@ def test_the_memory_of_a_confusion_picture_is_bounded(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert path.exists() and peak < 450e6, f"{peak / 1e6:.0f} MB"
+
+
+def test_the_most_frequent_errors_are_those_of_the_dense_matrix():
+    """Also where correct classes are more frequent, cells are stored zeros, and counts are equal."""
+    dense = np.random.default_rng(0).integers(0, 4, (7, 7)) + 9 * np.eye(7, dtype=int)
+    true, predicted = (index.ravel() for index in np.indices(dense.shape))
+    confusion = coo_array((dense.ravel(), (true, predicted)), dense.shape)  # with stored zeros
+    cells = [(-dense[i, j], i, j) for i, j in np.ndindex(dense.shape) if i != j and dense[i, j]]
+    for count in (3, 100):
+        assert most_frequent_errors(confusion, count) == [(i, j) for _, i, j in sorted(cells)[:count]]
