@@ -164,8 +164,9 @@ class Passes:
         with self.condition:
             self.condition.wait_for(lambda: not self.changing)
             self.changing = True
-            self.condition.wait_for(lambda: not self.running)
         try:
+            with self.condition:
+                self.condition.wait_for(lambda: not self.running)
             yield
         finally:
             with self.condition:
