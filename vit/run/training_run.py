@@ -40,6 +40,7 @@ from vit.training import (
     keep_freed_memory,
     quiet_lightning,
     seed_everything_once,
+    stops_while_joining,
     store_of_environment,
 )
 
@@ -116,7 +117,8 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
     if devices.world > 1:
         check_master_port(devices.rank == 0)
     beats = contextlib.nullcontext() if devices.world == 1 else heartbeat(config, devices)
-    with RunFolder(plan.path, main) as folder, explain_errors(config, folder, overrides), beats as beat:
+    stops = contextlib.nullcontext() if devices.world == 1 else stops_while_joining(signals)
+    with RunFolder(plan.path, main) as folder, explain_errors(config, folder, overrides), stops, beats as beat:
         if main:
             folder.begin(resuming=config["resumed"])
         for remark in plan.remarks:

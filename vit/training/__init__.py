@@ -45,6 +45,7 @@ _MODULES = {
     "seed_everything_once": "vit.counters",
     "seed_step": "vit.counters",
     "shard": "vit.training.strategy",
+    "stops_while_joining": "vit.training.fault_tolerance.stops_while_joining",
     "store_of_environment": "vit.training.fault_tolerance.watchdog",
     "trained_weights": "vit.training.checkpointing.checkpoint",
 }

@@ -80,6 +80,7 @@ class StopSignals:
         self.verbose = verbose
         self.requested: int | None = None
         self.deferred = False
+        self.begun = False  # whether training has begun: all ranks have joined, and a stop has something to save
         self.rank = 0
         self._printed = False
 

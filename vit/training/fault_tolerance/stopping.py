@@ -56,7 +56,7 @@ class GracefulStop(Checkpoint):
         if stage != "fit":
             return
         trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None
-        self.signals.rank, self.signals.deferred = trainer.global_rank, True
+        self.signals.rank, self.signals.deferred, self.signals.begun = trainer.global_rank, True, True
         self.signals.verbose &= trainer.is_global_zero
         connector = trainer._signal_connector
         connector.register_signal_handlers = lambda: None
