@@ -91,6 +91,12 @@ def test_other_values_are_hydras():
         parse(["seed=0", "name=a=b"])
 
 
+@pytest.mark.parametrize("option", ["--config-dir", "--config-name=own", "-m"])
+def test_an_option_of_the_command_is_no_override(option):
+    with pytest.raises(ConfigError, match=r"is an option of the command.* write hydra.searchpath=\[FOLDER\]"):
+        parse([option, "my"])
+
+
 def test_one_string_is_not_a_list_of_overrides():
     with pytest.raises(ConfigError, match=r"a list of strings, not one string: \['data=digits'\]"):
         compose("data=digits")

@@ -67,3 +67,15 @@ def test_the_keys_of_all_files_of_the_project_are_known():
     known = known_keys(folder)
     for file in folder.rglob("*.yaml"):
         assert unknown_keys(sorted(keys_of(file, folder)), known, FREE) == [], file
+
+
+def test_an_option_that_the_command_adds_where_nothing_reads_it_is_logged(caplog):
+    log_once.cache_clear()
+    compose(["+model@teacher=tiny"])
+    assert "+model@teacher=tiny has no effect, because nothing reads a node teacher" in caplog.text
+    caplog.clear()
+    log_once.cache_clear()
+    compose(["+model@teacher=tiny", "model.name=${teacher.name}"])
+    compose(["augment@recipe.augment=flip"])
+    compose(["+model@callbacks.mine=tiny"])
+    assert not caplog.text

@@ -40,7 +40,7 @@ from vit.run.config.overrides import (
     with_current_key,
     with_current_keys,
 )
-from vit.run.config.own_keys import OwnFiles, check_own_keys
+from vit.run.config.own_keys import OwnFiles, check_own_keys, log_unread_packages
 from vit.run.config.valid_values import check_type, invalid_value, nodes, valid_values, value_without_effect
 
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
@@ -183,6 +183,8 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
         check_own_keys(found.keys, OwnFiles(folders, [*chosen, name]), FREE, texts,
                        strict and not value_of(parsed, "resume"))
     _check_keys(found, parsed, search)
+    if any(override.package for override in parsed):
+        log_unread_packages(parsed, FREE, [*map(str, found.keys.values()), *(each.input_line for each in parsed)])
     if not found.sweeper_params and not any(each.key_or_group == "hydra/sweeper" for each in parsed):
         check_no_sweeper_params(parsed)
     mode = value_of(parsed, MODE) or found.mode

@@ -105,6 +105,9 @@ def overrides_of_path(path: str) -> str | None:
 
 
 def _parse_override(override: str, multirun: bool) -> Override:
+    if override.startswith("-"):
+        raise ConfigError(f"{override!r} is an option of the command, not an override; in their place write "
+                          "hydra.searchpath=[FOLDER] for --config-dir, hydra.job.config_name=NAME for --config-name")
     if "=" not in override and not override.startswith("~"):
         fix = overrides_of_path(override)
         raise ConfigError(f"{override!r} is not of the form key=value" + (

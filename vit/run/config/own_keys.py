@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.core.override_parser.types import Override
 
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.name_hints import nearest, without_key
@@ -80,6 +81,21 @@ def check_own_keys(found: Mapping[str, Any], files: OwnFiles, free: Collection[s
             raise ConfigError(f"{files.naming(key)}: {text}")
         if "LOCAL_RANK" not in os.environ:  # the process that starts the ranks logs it
             log_once(f"{files.naming(key)}: {text}")
+
+
+def log_unread_packages(overrides: Iterable[Override], free: Collection[str], texts: Iterable[str]) -> None:
+    """Log the overrides that add an option of a group where nothing reads it, such as `+model@teacher=tiny`.
+
+    Args:
+        free, texts: as for `check_own_keys`.
+    """
+    used = " ".join(part for text in texts for part in INTERPOLATION.findall(text))
+    for override in overrides:
+        package = override.package
+        if not package or package.startswith("_") or not unknown_keys([package], known_keys(config_folder()), free):
+            continue
+        if not re.search(rf"(?<!\w){re.escape(package)}(?!\w)", used) and "LOCAL_RANK" not in os.environ:
+            log_once(f"{override.input_line} has no effect, because nothing reads a node {package}")
 
 
 def unknown_keys(found: Iterable[str], known: Collection[str], free: Collection[str]) -> list[str]:
