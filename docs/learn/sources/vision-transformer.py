@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A Vision Transformer, from patches to class
 #
-# An image becomes a sequence of patches, the patches become tokens, and then everything is as for texts. Each step below is
-# one line of `VisionTransformer.forward`. The images are scikit-learn's handwritten digits, 8 by 8 pixels; training takes
-# less than a minute.
+# An image becomes a sequence of patches, the patches become tokens, and then everything is as for texts. The steps below are
+# the parts of the model: `embed`, `encoder`, `pool` and `head`, which `Classifier.forward` calls. The images are scikit-learn's
+# handwritten digits, 8 by 8 pixels; training takes less than a minute.
 
 # %%
 # %matplotlib inline
