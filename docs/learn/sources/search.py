@@ -131,7 +131,8 @@ axis.legend();
 # %% [markdown]
 # ## 6. The search of this project finds the same
 #
-# `generate` needs a model with `start` and `advance`. Ours wraps the table; ids are 0 padding, 1 start, 2 end, 3 a, 4 b.
+# `generate` takes a model with `start` and `advance`, as `Transformer` has them. Here a subclass has the table as its `forward`,
+# which then computes each step, without a cache. Ids are 0 padding, 1 start, 2 end, 3 a, 4 b.
 
 # %%
 from torch import nn
