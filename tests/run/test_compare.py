@@ -136,6 +136,15 @@ def three(tmp_path, monkeypatch):
     return start
 
 
+def test_the_folder_of_hydra_is_that_of_the_whole_comparison(tmp_path, monkeypatch):
+    runs = []
+    monkeypatch.setattr("vit.run.multirun.compare.train_in_new_process", lambda own: runs.append(own) or 0)
+    given = [f"hydra.run.dir={tmp_path / 'two'}", "hydra.job.chdir=true"]
+    train_all({**resolve(compose(given)), "compare": {"a": ["seed=0"], "b": ["seed=1"]}}, given)
+    assert [str(tmp_path / "two" / name) for name in "ab"] == [resolve(compose(own))["run_dir"] for own in runs]
+    assert all("hydra.job.chdir=true" in own and given[0] not in own for own in runs)
+
+
 @pytest.mark.parametrize(("codes", "trained", "failed"), [([1], "a", "a"), ([0, 1, 0], "abc", "b")])
 def test_a_failed_run_ends_a_comparison_that_has_no_finished_run(three, codes, trained, failed):
     started, (folder, _, done, wrong) = three(codes)

@@ -75,7 +75,8 @@ def train_all(
     """
     folder, plan = find_plan(config, overrides)
     targets = [each for each in overrides if TARGET in each]  # also trusted in stored configs
-    own = [*hydra_overrides(overrides), *targets]
+    settings = [each for each in hydra_overrides(overrides) if not each.startswith("hydra.run.dir=")]  # of the whole
+    own = [*settings, *targets]
     log.info("comparison of %s: %s", ", ".join(plan["runs"]), folder)
     done, failed = [], []
     for number, (name, recorded) in enumerate(plan["runs"].items(), 1):
@@ -85,7 +86,7 @@ def train_all(
             continue
         print_line(f"\n[{number}/{len(plan['runs'])}] {shlex.join(recorded)}")
         begun = (run / "config.yaml").exists()
-        new = [*recorded, *hydra_overrides(overrides), override_text("run_dir", str(run))]
+        new = [*recorded, *settings, override_text("run_dir", str(run))]
         code = train_in_new_process([override_text("resume", str(run)), *own] if begun else new)
         if code in STOPPED:
             again = command(resumed_by, *own_configs(overrides, resumed_by), override_text("resume", str(folder)))
