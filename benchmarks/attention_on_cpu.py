@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from pairs import in_turns, report, times_as_fast
 from torch import Tensor
 
-from vit.nn.cpu import scaled_dot_product_attention
+from vit.nn.cpu.attention import scaled_dot_product_attention
 
 SHAPES = {  # batch, heads, tokens, width of a head
     "captcha model": (8, 4, 46, 32),

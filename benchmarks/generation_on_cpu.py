@@ -21,6 +21,7 @@ from vit.files.machine import keep_freed_memory
 from vit.generation import Compiled
 from vit.models import EncoderDecoderConfig, Transformer
 from vit.nn import cpu
+from vit.nn.cpu.linear import Packed
 
 
 def main() -> None:
@@ -80,7 +81,7 @@ def in_bf16(program) -> None:
 def cast_in_each_step(program) -> None:
     with ExitStack() as stack:
         stack.enter_context(mock.patch("vit.generation.generate.prepacked", lambda model, dtype: model))
-        stack.enter_context(mock.patch.object(cpu.Packed, "cast", lambda self, weight: weight))
+        stack.enter_context(mock.patch.object(Packed, "cast", lambda self, weight: weight))
         in_bf16(program)
 
 

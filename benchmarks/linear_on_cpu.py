@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from pairs import in_turns, report, times_as_fast
 
 from vit.nn import cpu
-from vit.nn.cpu import Packed, linear
+from vit.nn.cpu.linear import Packed, linear
 
 Product = Callable[..., torch.Tensor]
 SHAPES = {  # tokens, input width, output width

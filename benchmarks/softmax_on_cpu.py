@@ -12,7 +12,7 @@ from pairs import in_turns, report, times_as_fast
 
 from vit.benchmarking.timing import CLOCKS
 from vit.files.machine import keep_freed_memory
-from vit.nn.cpu import softmax
+from vit.nn.cpu.attention import softmax
 
 SHAPES = {  # batch, heads, tokens
     "9 blocks of 192, 65 tokens, batch 64": (64, 3, 65),

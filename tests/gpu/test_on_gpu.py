@@ -30,7 +30,7 @@ from vit.data import (
     TrivialAugment,
     VerticalFlip,
 )
-from vit.nn.cpu import scaled_dot_product_attention
+from vit.nn.cpu.attention import scaled_dot_product_attention
 from vit.tasks import Task
 
 pytestmark = pytest.mark.gpu

@@ -24,7 +24,7 @@ from vit.nn import (
     attention_maps,
     stacked,
 )
-from vit.nn.cpu import scaled_dot_product_attention
+from vit.nn.cpu.attention import scaled_dot_product_attention
 from vit.nn.init import init_weights
 
 B, N, S, D, H = 2, 5, 7, 24, 3
@@ -46,7 +46,7 @@ def copied(ours: Attention) -> nn.MultiheadAttention:
     return reference
 
 
-@pytest.mark.parametrize("tokens", [10, 300, 1000])  # three ways of computing it on a CPU, see vit/nn/cpu.py
+@pytest.mark.parametrize("tokens", [10, 300, 1000])  # three ways of computing it on a CPU, see vit/nn/cpu/attention.py
 @pytest.mark.parametrize("autocast", [False, True])
 def test_training_in_bfloat16_follows_the_formula(tokens: int, autocast: bool) -> None:
     torch.manual_seed(0)

@@ -9,30 +9,18 @@ from torch import nn
 from torch.nn.attention import sdpa_kernel
 
 from vit.nn import Dropout, apply_linear
-from vit.nn.cpu import (
-    ALL,
-    FASTER,
-    LARGE,
-    LARGE_SOFTMAX,
-    OTHER_THAN_CUDNN,
-    PACKED_PRODUCTS,
-    Packed,
-    cudnn_may_fail,
-    instructions,
-    is_intel,
-    linear,
-    load_onednn,
-    scaled_dot_product_attention,
-    softmax,
-)
+from vit.nn.cpu import ALL, FASTER, PACKED_PRODUCTS, instructions, is_intel
+from vit.nn.cpu.attention import LARGE_SOFTMAX, OTHER_THAN_CUDNN, cudnn_may_fail, scaled_dot_product_attention, softmax
+from vit.nn.cpu.linear import LARGE, Packed, linear
+from vit.nn.cpu.onednn import load_onednn
 from vit.nn.prepacked import fast_call
 
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
 def enabled(request, monkeypatch) -> bool:
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL if request.param else frozenset())
-    monkeypatch.setattr("vit.nn.cpu.LARGE", dict.fromkeys(LARGE, 1))
-    monkeypatch.setattr("vit.nn.cpu.LARGE_PACKED", {torch.float32: 1})
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, 1))
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", {torch.float32: 1})
     return request.param
 
 
@@ -46,7 +34,7 @@ def test_dropout_draws_as_torch_only_when_disabled(enabled):
 
 def test_products_and_calls_are_those_of_torch_when_disabled(enabled, monkeypatch):
     loads = []
-    monkeypatch.setattr("vit.nn.cpu.load_onednn", lambda: loads.append(1))
+    monkeypatch.setattr("vit.nn.cpu.linear.load_onednn", lambda: loads.append(1))
     layer, x = nn.Linear(8, 8), torch.randn(4, 8)
     with torch.no_grad():
         assert torch.equal(apply_linear(layer, x), layer(x))
@@ -58,9 +46,9 @@ def test_products_and_calls_are_those_of_torch_when_disabled(enabled, monkeypatc
 def test_only_packed_weights_are_for_onednn_where_others_are_slower(monkeypatch):
     loads = []
     monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset({PACKED_PRODUCTS}))
-    monkeypatch.setattr("vit.nn.cpu.LARGE", dict.fromkeys(LARGE, 1))
-    monkeypatch.setattr("vit.nn.cpu.LARGE_PACKED", {torch.float32: 1})
-    monkeypatch.setattr("vit.nn.cpu.load_onednn", lambda: loads.append(1))
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, 1))
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", {torch.float32: 1})
+    monkeypatch.setattr("vit.nn.cpu.linear.load_onednn", lambda: loads.append(1))
     layer, x = nn.Linear(8, 8), torch.randn(4, 8)
     with torch.no_grad():
         apply_linear(layer, x)
@@ -119,7 +107,7 @@ def test_attention_by_products_is_for_sequences_of_medium_length(monkeypatch, gr
     """Long sequences and exported programs use torch's kernel."""
     calls = []
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
-    monkeypatch.setattr("vit.nn.cpu.attention_by_products", lambda q, *others: calls.append(1) or q)
+    monkeypatch.setattr("vit.nn.cpu.attention.attention_by_products", lambda q, *others: calls.append(1) or q)
     monkeypatch.setattr("torch.compiler.is_compiling", lambda: compiling)
     monkeypatch.setattr("torch.compiler.is_exporting", lambda: exporting)
     q = torch.randn(1, 1, tokens, 8).bfloat16()

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 
 from vit.models import create_model
 from vit.nn import Mlp, quick_gelu
-from vit.nn.cpu import ALL, FUSED, LARGE, OneDNN, Packed, apply_linear, linear, load_onednn
+from vit.nn.cpu import ALL
+from vit.nn.cpu.linear import LARGE, Packed, apply_linear, linear
+from vit.nn.cpu.onednn import FUSED, OneDNN, load_onednn
 
 ANY_SIZE = dict.fromkeys(LARGE, 1)
 
@@ -44,7 +46,7 @@ def calls(monkeypatch) -> list:
     """The weights of all products by oneDNN from now on."""
     seen, onednn = [], load_onednn()
     watched = OneDNN(lambda x, weight, *others: seen.append(weight) or onednn.product(x, weight, *others), onednn.pack)
-    monkeypatch.setattr("vit.nn.cpu.load_onednn", lambda: watched)
+    monkeypatch.setattr("vit.nn.cpu.linear.load_onednn", lambda: watched)
     return seen
 
 
@@ -68,7 +70,7 @@ def test_only_large_products_are_for_onednn(monkeypatch, dtype, gradients) -> No
     (torch.bfloat16, torch.float32, torch.float32), (torch.float32, torch.float32, torch.bfloat16),
 ], ids=str)
 def test_different_dtypes_are_an_error_without_autocast(monkeypatch, x, weight, bias, gradients) -> None:
-    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
     tensors = torch.randn(4, 8).to(x), torch.randn(6, 8).to(weight), torch.randn(6).to(bias)
     with torch.set_grad_enabled(gradients), pytest.raises(RuntimeError, match="dtype"):
         linear(*tensors)
@@ -99,7 +101,7 @@ def products(x, weight, bias, upstream):
 @pytest.mark.parametrize("width", [32, 131], ids=["narrower", "wider"])
 @pytest.mark.parametrize("trained", ["x weight bias", "x weight", "weight bias", "x bias", "x", "weight", "bias"])
 def test_gradients_and_their_gradients_are_those_of_torch(monkeypatch, trained, width, shape) -> None:
-    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
     seen = calls(monkeypatch)
     torch.manual_seed(0)
     x = torch.randn(*shape[:-1], 96)[..., ::2].requires_grad_("x" in trained)
@@ -136,7 +138,7 @@ def test_steps_of_a_model(monkeypatch, wrap) -> None:
     monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset())
     expected = train_step(model, images)
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
-    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
     seen, step = calls(monkeypatch), wrap(model)
     found = [train_step(step, images) for _ in range(3)]
     assert len(seen) >= 3 * 3 * 8  # a forward and two backward products of 8 layers
@@ -147,7 +149,7 @@ def test_steps_of_a_model(monkeypatch, wrap) -> None:
 
 
 def test_transforms_of_torch_func(monkeypatch) -> None:
-    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
     torch.manual_seed(0)
     x, weight = torch.randn(5, 3, 48), torch.randn(32, 48)
     per_sample = torch.vmap(torch.func.grad(lambda w, x: linear(x, w).square().sum()), (None, 0))(weight, x)
@@ -175,7 +177,7 @@ def test_weights_are_packed_once_and_only_where_it_pays(monkeypatch) -> None:
 @pytest.mark.parametrize("activation", [*FUSED, quick_gelu], ids=lambda function: function.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_activations_are_those_of_torch(monkeypatch, dtype, activation) -> None:
-    monkeypatch.setattr("vit.nn.cpu.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
     seen = calls(monkeypatch)
     torch.manual_seed(0)
     x, layer = 3 * torch.randn(2, 70, 96).to(dtype), torch.nn.Linear(96, 131).to(dtype)

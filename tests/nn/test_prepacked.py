@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.generation.test_generate import model, scores, sources, texts
 from vit.generation import Generation, generate
 from vit.models import VisionTransformer, VisionTransformerConfig
-from vit.nn import cpu
-from vit.nn.cpu import PackedLinear
+from vit.nn.cpu.linear import LARGE_PACKED, PackedLinear
+from vit.nn.cpu.onednn import load_onednn
 from vit.nn.prepacked import autocast_dtype, prepacked
 
 CASTS = (torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype)
@@ -45,16 +45,16 @@ def classifier(**options) -> VisionTransformer:
 @pytest.fixture
 def packing(monkeypatch) -> list[tuple[int, ...]]:
     """Products of any size are for packed weights; the shapes of the weights that were packed."""
-    if not cpu.LARGE_PACKED or cpu.load_onednn() is None:
+    if not LARGE_PACKED or load_onednn() is None:
         pytest.skip("packed products are used on x86-64 with AVX2 or AVX-512 only")
-    monkeypatch.setattr("vit.nn.cpu.LARGE_PACKED", dict.fromkeys(cpu.LARGE_PACKED, 1))
-    onednn, shapes = cpu.load_onednn(), []
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", dict.fromkeys(LARGE_PACKED, 1))
+    onednn, shapes = load_onednn(), []
 
     def pack(weight, rows):
         shapes.append(tuple(weight.shape))
         return onednn.pack(weight, rows)
 
-    monkeypatch.setattr("vit.nn.cpu.load_onednn", lambda: SimpleNamespace(product=onednn.product, pack=pack))
+    monkeypatch.setattr("vit.nn.cpu.linear.load_onednn", lambda: SimpleNamespace(product=onednn.product, pack=pack))
     return shapes
 
 
@@ -86,7 +86,7 @@ def test_without_autocast_the_copy_shares_every_tensor():
 def test_packed_products_are_those_of_the_model(packing, options, dtype):
     """Of all linear layers with several rows, packed in the first of two calls."""
     made, images = classifier(**options), torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    if dtype is not None and dtype not in cpu.LARGE_PACKED:
+    if dtype is not None and dtype not in LARGE_PACKED:
         dtype = None  # bfloat16 is emulated on this processor
     copy = prepacked(made, dtype)
     with torch.inference_mode(), torch.autocast("cpu", dtype, enabled=dtype is not None):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vit.benchmarking.timing import Clock, Program, in_turns, seconds_of, wall_seconds
 from vit.files.machine import available_cores, processor_name
-from vit.nn.cpu import linear
+from vit.nn.cpu.linear import linear
 from vit.training.precision import BF16_RESIDUAL
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vit.nn.cpu import has_custom_call
+from vit.nn.cpu.linear import has_custom_call
 
 
 @dataclass

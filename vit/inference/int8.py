@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn import Block, Mlp
-from vit.nn.cpu import is_plain_linear
+from vit.nn.cpu.linear import is_plain_linear
 from vit.nn.norm import identity
 
 LEVELS, WEIGHT_LEVELS = 255, 127  # uint8 of inputs, int8 of weights without -128

@@ -22,7 +22,7 @@ from vit.models.checks import (
 from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig, StackConfig
 from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed, apply_linear
-from vit.nn.cpu import Packed
+from vit.nn.cpu.linear import Packed
 from vit.nn.init import init_weights
 
 

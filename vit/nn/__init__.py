@@ -8,7 +8,7 @@ from vit.nn.activations import gelu_tanh, quick_gelu
 from vit.nn.attention import Attention, KeylessBias, Sliced, Unprojected, attention_maps, stacked
 from vit.nn.block import Block, NoResidualBlock, ParallelBlock, ResPostNormBlock
 from vit.nn.cache import Cache, TokenStates
-from vit.nn.cpu import apply_linear
+from vit.nn.cpu.linear import apply_linear
 from vit.nn.drop import Dropout, DropPath, LayerScale, PatchDropout
 from vit.nn.embed import PatchEmbed, Prefix, TokenEmbed
 from vit.nn.init import init_weights

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
-from vit.nn.cpu import apply_linear, linear
+from vit.nn.cpu.linear import apply_linear, linear
 from vit.nn.norm import Norm, identity
 from vit.nn.packing import Packing
 from vit.nn.rotary import Rotation

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vit.nn.cpu import Packed
+from vit.nn.cpu.linear import Packed
 
 
 class KeyValues:

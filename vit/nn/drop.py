@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from vit.nn.cpu import dropout
+from vit.nn.cpu.dropout import dropout
 from vit.nn.packing import Packing
 
 

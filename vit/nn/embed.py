@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vit.nn.cpu import Packed, linear
+from vit.nn.cpu.linear import Packed, linear
 from vit.nn.drop import Dropout
 from vit.nn.norm import identity
 from vit.nn.packing import Packing

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vit.nn.cpu import scaled_dot_product_attention
+from vit.nn.cpu.attention import scaled_dot_product_attention
 from vit.nn.masks import attention_mask, restrict
 from vit.nn.scores import Heads, ScaledDotProduct
 

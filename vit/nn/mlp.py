@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.activations import Activation
-from vit.nn.cpu import apply_linear
+from vit.nn.cpu.linear import apply_linear
 from vit.nn.drop import Dropout
 from vit.nn.norm import identity
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.nn.attention import Attention
-from vit.nn.cpu import apply_linear
+from vit.nn.cpu.linear import apply_linear
 from vit.nn.drop import Dropout
 from vit.nn.norm import identity
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vit.nn import cpu
-from vit.nn.cpu import PLAIN, Packed, PackedLinear, has_custom_call, is_plain_linear
+from vit.nn.cpu.linear import PLAIN, Packed, PackedLinear, has_custom_call, is_plain_linear
 
 
 def prepacked(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.nn.cpu import scaled_dot_product_attention
+from vit.nn.cpu.attention import scaled_dot_product_attention
 from vit.nn.masks import attention_mask, masked_softmax
 
 

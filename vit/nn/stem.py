@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.nn.cpu import linear
+from vit.nn.cpu.linear import linear
 from vit.nn.norm import identity
 
 MANY_PATCHES = 1024  # number of patches of an image above which no copy of its pixels is stored for the backward pass

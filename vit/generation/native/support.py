@@ -8,7 +8,7 @@ from torch import nn
 from vit.generation.native.structs import ACTIVATIONS
 from vit.generation.uncached import needs_uncached
 from vit.nn import Attention, Block, Decoder, Mlp, Rotary, SwiGLU
-from vit.nn.cpu import has_custom_call, is_plain_linear
+from vit.nn.cpu.linear import has_custom_call, is_plain_linear
 from vit.nn.norm import identity
 from vit.nn.scores import ScaledDotProduct
 

@@ -1,0 +1,187 @@
+"""Linear layers whose large products are computed with oneDNN, and packed weights."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
+
+from vit.nn import cpu
+from vit.nn.activations import Activation
+from vit.nn.cpu import PACKED_PRODUCTS, PRODUCTS, TRAINING_PRODUCTS, instructions, product_dtype
+from vit.nn.cpu.onednn import FUSED, OneDNN, load_onednn
+from vit.nn.norm import identity
+
+LARGE = {  # multiplications from which on oneDNN is faster, with gradients or without; its overhead per call is higher
+    (torch.float32, False): 2**21, (torch.float32, True): 2**23, (torch.bfloat16, False): 2**23
+}
+LARGE_PACKED = {  # as LARGE, for packed weights without gradients
+    "AVX512": {torch.float32: 2**20, torch.bfloat16: 1}, "AVX2": {torch.float32: 2**22}
+}.get(instructions(), {})
+PLAIN = (nn.Parameter, Tensor)  # no subclass, such as a sharded or quantised tensor
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl")
+
+
+def apply_linear(layer: nn.Module, x: Tensor, activation: Activation = identity) -> Tensor:
+    """`activation(layer(x))`, (...,D) -> (...,E), with large products of a plain `nn.Linear` computed as in `linear`.
+
+    The layers of a model stay `nn.Linear`, so that quantisation and other tools that select layers by type find them. A
+    layer with hooks, with another `forward` or of another type is called normally.
+    """
+    packed = layer.packed if isinstance(layer, PackedLinear) else None
+    if is_faster(x, getattr(layer, "out_features", 0), packed is not None) and is_plain_linear(layer):
+        return linear(x, layer.weight, layer.bias, packed, activation)
+    return activation(layer(x))
+
+
+def is_plain_linear(layer: nn.Module) -> bool:
+    """Whether a call of the layer does nothing but the product of `nn.Linear` with a plain weight tensor."""
+    is_linear = type(layer).forward in (nn.Linear.forward, PackedLinear.forward) and type(layer.weight) in PLAIN
+    return is_linear and not has_custom_call(layer)
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    packed: "Packed | None" = None,
+    activation: Activation = identity,
+) -> Tensor:
+    """x (...,D), weight (E,D), bias (E,) -> activation(x weight^T + bias) (...,E)
+
+    In float32 on a CPU torch calls MKL, which uses AVX2 instead of AVX-512 on AMD processors; there oneDNN is up to
+    twice as fast. With AVX2 alone it is faster where the weight is packed. In bfloat16 torch calls oneDNN itself, but
+    copies the bias to the result first, which takes time without gradients only. There oneDNN also applies the
+    activation before it stores the result. Large products are computed in these ways (benchmarks/linear_on_cpu.py).
+
+    Args:
+        packed: caches the weight in autocast's dtype and in oneDNN's layout for further products; without gradients
+            only.
+    """
+    weight = weight if packed is None else packed.cast(weight)
+    is_packed = packed is not None and x.numel() > weight.shape[1]  # a single row gains nothing
+    if type(weight) not in PLAIN or not is_faster(x, weight.shape[0], is_packed):
+        return activation(F.linear(x, weight, bias))
+    if torch.is_autocast_enabled("cpu"):
+        dtype = product_dtype(x)
+        x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    elif weight.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
+        return activation(F.linear(x, weight, bias))  # raises torch's error
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return activation(linear_by_onednn(x, weight, bias))
+    onednn = load_onednn()
+    weight = packed.get(weight, onednn) if is_packed else weight
+    if activation in FUSED:
+        return onednn.product(x, weight, bias, *FUSED[activation])
+    return activation(onednn.product(x, weight, bias, *FUSED[identity]))
+
+
+def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
+    """Whether oneDNN computes x (...,D) -> (...,width) faster than `F.linear` and may be used.
+
+    Args:
+        is_packed: whether the weight is in oneDNN's layout if there are no gradients.
+    """
+    compiling, training = torch.compiler.is_compiling(), torch.is_grad_enabled()
+    is_packed = is_packed and not compiling and not training
+    kind = TRAINING_PRODUCTS if training else PACKED_PRODUCTS if is_packed else PRODUCTS
+    if kind not in cpu.ENABLED or x.device.type != "cpu":
+        return False
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():  # the program must run on other processors too
+        return False
+    dtype = product_dtype(x)
+    least = LARGE_PACKED.get(dtype) if is_packed else LARGE.get((dtype, training))
+    if least is None or x.numel() * width < least:
+        return False
+    if compiling:
+        return True
+    if training and torch._C._are_functorch_transforms_active():
+        return False  # torch.func does not transform the gradients of an operator that is defined in Python
+    return load_onednn() is not None
+
+
+@torch.library.custom_op("vit::linear", mutates_args=())
+def linear_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`linear` by oneDNN with gradients, (...,E); torch's compiler calls it as it is."""
+    onednn = load_onednn()
+    return F.linear(x, weight, bias) if onednn is None else onednn.product(x, weight, bias, *FUSED[identity])
+
+
+@linear_by_onednn.register_fake
+def empty_output(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The shape of the result, for torch's compiler."""
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+def save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    """What `linear_gradients` needs."""
+    ctx.save_for_backward(*inputs[:2])
+
+
+def linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """(...,E) -> gradients of x (...,D), weight (E,D) and bias (E,), as far as they are needed"""
+    (x, weight), (for_x, for_weight, for_bias) = ctx.saved_tensors, ctx.needs_input_grad
+    rows = grad.flatten(0, -2)
+    return (
+        linear_by_onednn(grad, weight.t(), None) if for_x else None,
+        weight_gradient(x.flatten(0, -2), rows) if for_weight else None,
+        rows.sum(0) if for_bias else None,
+    )
+
+
+def weight_gradient(x: Tensor, grad: Tensor) -> Tensor:
+    """inputs (M,D), gradient of the outputs (M,E) -> gradient of the weight (E,D)"""
+    if grad.shape[1] <= x.shape[1]:  # the result with fewer rows is computed faster
+        return linear_by_onednn(grad.t(), x.t(), None)
+    return linear_by_onednn(x.t(), grad.t(), None).t()
+
+
+linear_by_onednn.register_autograd(linear_gradients, setup_context=save_inputs)
+
+
+class Packed:
+    """Copies of one weight matrix: in the dtype of autocast, and in oneDNN's layout.
+
+    Casting takes longer than a product with few rows, and packing half as long, so both pay for weights that are used
+    many times, as in generation. The weights must not change in between.
+    """
+
+    def __init__(self) -> None:
+        self.weight: Tensor | None = None
+        self.lower: Tensor | None = None
+
+    def cast(self, weight: Tensor) -> Tensor:
+        """weight (E,D) -> its cast copy, if there are no gradients; the first call's weight is cast, and later calls
+        return that copy.
+        """
+        device = weight.device.type
+        if weight.dtype != torch.float32 or not torch.is_autocast_enabled(device) or torch.is_grad_enabled():
+            return weight
+        if self.lower is None:
+            self.lower = weight.to(torch.get_autocast_dtype(device))
+        return self.lower
+
+    def get(self, weight: Tensor, onednn: OneDNN) -> Tensor:
+        """weight (E,D) -> its packed copy; the first call's weight is packed, and later calls return that copy."""
+        if self.weight is None:
+            self.weight = onednn.pack(weight, 2)
+        return self.weight
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer of a copy for inference (`vit.nn.prepacked`), which shares the weight of the model."""
+
+    packed: Packed
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...,D) -> (...,E)"""
+        return linear(x, self.weight, self.bias, self.packed)
+
+
+def has_custom_call(module: nn.Module) -> bool:
+    """Whether a call of the module does anything other than the `forward` of its class."""
+    cls = type(module)
+    if cls.__call__ is not nn.Module.__call__ and cls.__call__ is not cls.forward:
+        return True
+    return "forward" in module.__dict__ or any(getattr(module, hooks) for hooks in HOOKS) or _has_any_global_hook()
