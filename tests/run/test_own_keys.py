@@ -2,7 +2,8 @@
 
 import pytest
 
-from vit.run.config.composing import FREE, ConfigError, compose, resolve
+from vit.run.config.checked_keys import FREE
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.own_keys import keys_of, known_keys, log_once, unknown_keys
 

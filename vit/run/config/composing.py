@@ -18,44 +18,27 @@ from omegaconf.errors import (
 
 from vit.exchange.private_paths import PATH_KEYS
 from vit.files.strict_json import json_text
-from vit.messages import did_you_mean, nearest_names, one_line, override_for_shell
-from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name, options_with
+from vit.messages import did_you_mean, nearest_names, one_line
+from vit.run.config.checked_keys import FREE, check_keys
+from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name
 from vit.run.config.hydra_interface import (
     PRIMARY,
     SEARCH_PATH,
     compose_with,
     detach_hydra,
-    is_hydra_key,
     search_folders,
     value_of,
     with_search_path_of_primary,
 )
-from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.needed_keys import missing_top_level_keys
-from vit.run.config.overrides import (
-    ConfigError,
-    override_text,
-    overrides_of_path,
-    parse,
-    with_current_key,
-    with_current_keys,
-)
+from vit.run.config.overrides import ConfigError, override_text, parse, with_current_key, with_current_keys
 from vit.run.config.own_keys import OwnFiles, check_own_keys, log_unread_packages
-from vit.run.config.valid_values import check_type, invalid_value, nodes, valid_values, value_without_effect
+from vit.run.config.valid_values import invalid_value, nodes, value_without_effect
 
-# nodes to which a command may add keys; the code that reads them rejects unknown ones
-EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
-              "callbacks")
 READ_PATHS = tuple(key for key in PATH_KEYS if key not in ("run_dir", "runs"))
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
-NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
-
 OPTION = re.compile(r"[^\[\]'\", ]+")  # the name of an option, also in a list of them
-
 RUN_FOLDER, MODE = "hydra.run.dir", "hydra.mode"
-
-REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
-FREE = (*EXTENSIBLE, *NULL_NODES, *REMOVED, "compare", "trainer")  # not checked here in files of the user
 
 
 @dataclass(frozen=True)
@@ -182,7 +165,7 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
         chosen = [f"{group}/{each}" for group, option in found.choices.items() for each in OPTION.findall(str(option))]
         check_own_keys(found.keys, OwnFiles(folders, [*chosen, name]), FREE, texts,
                        strict and not value_of(parsed, "resume"))
-    _check_keys(found, parsed, search)
+    check_keys(parsed, found.keys, found.choices, search)
     if any(override.package for override in parsed):
         log_unread_packages(parsed, FREE, [*map(str, found.keys.values()), *(each.input_line for each in parsed)])
     if not found.sweeper_params and not any(each.key_or_group == "hydra/sweeper" for each in parsed):
@@ -299,61 +282,3 @@ def _added(override: Override, known: dict) -> str:
     """The override with `++` for an option of the model that its file does not list; the model checks it."""
     is_option = override.key_or_group.startswith("model.") and override.key_or_group not in known
     return f"++{override.input_line.lstrip('+')}" if is_option else override.input_line
-
-
-def _check_keys(found: Groups, parsed: list[Override], search: tuple[str, ...]) -> None:
-    """Checks that every key is in the composed config, or is added to a node that accepts further keys.
-
-    Raises:
-        ConfigError: names the nearest valid key, or the options of the group that have the key.
-    """
-    known = found.keys
-    for override in parsed:
-        key, of_group = override.key_or_group, is_group(override.key_or_group, search)
-        if is_hydra_key(key):
-            continue
-        added = override.is_add() or override.is_force_add() or key.startswith("model.")
-        if override.is_delete() and key in known:
-            valid = valid_values(key)
-            fix = f"write {key}=null" if valid is None or valid.accepts(None) else (
-                f"leave it out for the default, or write {key}=VALUE")
-            raise ConfigError(f"~{key}: keys cannot be removed; {fix}")
-        if key in known and not of_group:
-            check_type(override, known[key])
-        if of_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
-            continue
-        node, _, name = key.rpartition(".")
-        if known.get(node) == {}:
-            raise ConfigError(f"{key} is a new key: write +{override.input_line}")
-        if node in NULL_NODES and node in known and known[node] is None:
-            raise ConfigError(f"{node} is null here, so it has no key {name}; write '{node}={{{name}: VALUE}}' with "
-                              "all keys that it needs")
-        if key in REMOVED:
-            raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
-        if why := without_key(key):
-            raise ConfigError(f"unknown key {key}, which has no counterpart here: {why}")
-        if having := options_with(key, known, search)[1]:
-            group, _, name = key.partition(".")
-            listed = ", ".join(f"{group}={option}" for option in having)
-            raise ConfigError(f"{group}={found.choices.get(group)} has no key {name}; add one that has it to the "
-                              f"command: {listed}")
-        if "." not in key and (hint := _hint_of_data(override, known, search)):
-            raise ConfigError(f"unknown key {key}; {hint}")
-        near = nearest(key, list(known))
-        if not added and key.startswith(tuple(f"{each}." for each in EXTENSIBLE)):
-            near += f"; write +{override.input_line} for a new key of {node}" if node in known else ""
-        raise ConfigError(f"unknown key {key}{near} (see all of them with: --cfg job)")
-
-
-def _hint_of_data(override: Override, known: dict, search: tuple[str, ...]) -> str | None:
-    """The hint for a key without its node, such as `root=photos`, that other data than the chosen one has."""
-    key, value = override.key_or_group, override.value()
-    leaves = {name.rpartition(".")[2] for name in known}
-    name, having = options_with(f"data.{key}", known, search)
-    if key in leaves or not having:
-        return None
-    if isinstance(value, str) and (fix := overrides_of_path(value)):
-        return f"did you mean {fix}?"
-    shown_value = override_for_shell(f"data.{name}", value) if isinstance(value, str) else f"data.{name}=VALUE"
-    listed = ", ".join(f"data={option}" for option in having)
-    return f"did you mean {shown_value}, with {'one of ' if len(having) > 1 else ''}{listed}?"

@@ -1,0 +1,79 @@
+"""The keys of overrides: each must be in the config, or be added to a node that accepts further keys."""
+
+from hydra.core.override_parser.types import Override
+
+from vit.messages import override_for_shell
+from vit.run.config.groups import is_group, options_with
+from vit.run.config.hydra_interface import is_hydra_key
+from vit.run.config.name_hints import nearest, without_key
+from vit.run.config.overrides import ConfigError, overrides_of_path
+from vit.run.config.valid_values import check_type, valid_values
+
+# nodes to which a command may add keys; the code that reads them rejects unknown ones
+EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
+              "callbacks")
+NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
+REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
+FREE = (*EXTENSIBLE, *NULL_NODES, *REMOVED, "compare", "trainer")  # not checked here in files of the user
+
+
+def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], search: tuple[str, ...]) -> None:
+    """Checks that every key is in the composed config, or is added to a node that accepts further keys.
+
+    Args:
+        known: the value of every dotted key of that config.
+        choices: the option that is chosen in each group.
+        search: the overrides of Hydra's search path.
+
+    Raises:
+        ConfigError: names the nearest valid key, or the options of the group that have the key.
+    """
+    for override in parsed:
+        key, of_group = override.key_or_group, is_group(override.key_or_group, search)
+        if is_hydra_key(key):
+            continue
+        added = override.is_add() or override.is_force_add() or key.startswith("model.")
+        if override.is_delete() and key in known:
+            valid = valid_values(key)
+            fix = f"write {key}=null" if valid is None or valid.accepts(None) else (
+                f"leave it out for the default, or write {key}=VALUE")
+            raise ConfigError(f"~{key}: keys cannot be removed; {fix}")
+        if key in known and not of_group:
+            check_type(override, known[key])
+        if of_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
+            continue
+        node, _, name = key.rpartition(".")
+        if known.get(node) == {}:
+            raise ConfigError(f"{key} is a new key: write +{override.input_line}")
+        if node in NULL_NODES and node in known and known[node] is None:
+            raise ConfigError(f"{node} is null here, so it has no key {name}; write '{node}={{{name}: VALUE}}' with "
+                              "all keys that it needs")
+        if key in REMOVED:
+            raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
+        if why := without_key(key):
+            raise ConfigError(f"unknown key {key}, which has no counterpart here: {why}")
+        if having := options_with(key, known, search)[1]:
+            group, _, name = key.partition(".")
+            listed = ", ".join(f"{group}={option}" for option in having)
+            raise ConfigError(f"{group}={choices.get(group)} has no key {name}; add one that has it to the "
+                              f"command: {listed}")
+        if "." not in key and (hint := _hint_of_data(override, known, search)):
+            raise ConfigError(f"unknown key {key}; {hint}")
+        near = nearest(key, list(known))
+        if not added and key.startswith(tuple(f"{each}." for each in EXTENSIBLE)):
+            near += f"; write +{override.input_line} for a new key of {node}" if node in known else ""
+        raise ConfigError(f"unknown key {key}{near} (see all of them with: --cfg job)")
+
+
+def _hint_of_data(override: Override, known: dict, search: tuple[str, ...]) -> str | None:
+    """The hint for a key without its node, such as `root=photos`, that other data than the chosen one has."""
+    key, value = override.key_or_group, override.value()
+    leaves = {name.rpartition(".")[2] for name in known}
+    name, having = options_with(f"data.{key}", known, search)
+    if key in leaves or not having:
+        return None
+    if isinstance(value, str) and (fix := overrides_of_path(value)):
+        return f"did you mean {fix}?"
+    shown_value = override_for_shell(f"data.{name}", value) if isinstance(value, str) else f"data.{name}=VALUE"
+    listed = ", ".join(f"data={option}" for option in having)
+    return f"did you mean {shown_value}, with {'one of ' if len(having) > 1 else ''}{listed}?"
