@@ -251,6 +251,16 @@ def test_a_key_of_a_node_that_the_run_has_dropped_cannot_change():
         adjusted({"recipe": {"mixup": None}, "overrides": ["data.pack=true"]}, ["recipe.mixup.prob=0.5"])
 
 
+@pytest.mark.parametrize("key", ["root", "leave_out"])
+def test_a_path_from_the_current_folder_is_the_stored_absolute_one(tmp_path, monkeypatch, key):
+    monkeypatch.chdir(tmp_path)
+    stored = {"data": {key: str(tmp_path / "photos")}, "overrides": [f"data.{key}={tmp_path}/photos"]}
+    config, changes = adjusted(stored, [f"data.{key}=photos"])
+    assert not changes and config["data"][key] == str(tmp_path / "photos")
+    changed = adjusted(stored, [f"data.{key}=other"], [f"data.{key}"])[1]
+    assert changed == {f"data.{key}": (str(tmp_path / "photos"), "other")}
+
+
 @pytest.mark.parametrize(("key", "value"), [("lr", 0.1), ("weight_decay", 0.0), ("name", "sgd")])
 def test_the_optimizer_is_that_of_the_checkpoint(key, value):
     """Its state restores rates and options; those of the command had no effect."""

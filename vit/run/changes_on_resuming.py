@@ -1,10 +1,12 @@
 """Which keys of its config a resumed run may change, and the stored config with these changes."""
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from hydra.core.override_parser.types import Override
 
+from vit.exchange.private_paths import PATH_KEYS
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.overrides import ConfigError, parse, yaml_text
 from vit.run.config.targets import TARGET
@@ -42,7 +44,7 @@ def adjusted(
             continue
         value = value_of(composed or {}, key, override.value())
         settled = not is_free(key) or key == "compile" and value == "auto"  # auto has been decided
-        if node[leaf] == value or settled and repeats(override, recorded):
+        if node[leaf] == value or is_same_path(key, node[leaf], value) or settled and repeats(override, recorded):
             continue
         check_can_change(override, allowed, saved)
         changes[key] = node[leaf], value
@@ -160,6 +162,12 @@ def repeats(override: Override, recorded: dict[str, Override]) -> bool:
     """Whether the run was started with this override; its config has the resolved value (of `auto`, for instance)."""
     key = override.key_or_group
     return key in recorded and recorded[key].value() == override.value()
+
+
+def is_same_path(key: str, stored: object, value: object) -> bool:
+    """Whether the value is the stored absolute path, seen from the current folder."""
+    both = key in PATH_KEYS and isinstance(stored, str) and isinstance(value, str)
+    return both and os.path.abspath(os.path.expanduser(value)) == stored
 
 
 def is_free(key: str) -> bool:
