@@ -3,10 +3,7 @@
 The library returns only encoded bytes: decoding, EXIF orientation and resizing are the same as for all other sources.
 """
 
-import contextlib
-import logging
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +14,13 @@ from vit.data.class_names import encode_labels, labels_are_withheld, withheld_re
 from vit.data.errors import DataError
 from vit.data.image_sources.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS
 from vit.data.sample_names import PackedStrings, RowNames
+from vit.data.sets.hub_loading import import_datasets, load_folder, load_from_hub, resolve_commit
 from vit.data.source import Source
-from vit.data.splits.names import SPLIT_NAMES, match_splits, warn_without_effect
+from vit.data.splits.names import SPLIT_NAMES, match_splits
 from vit.data.splits.split import Raw, Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
-from vit.messages import import_problem, override_for_shell, with_cause
-
-log = logging.getLogger("vit")
-
-MISSING = "data=hub requires the package datasets, which {}: pip install 'vitwright[hub]'"
-SAVED = ("dataset_dict.json", "state.json")  # files of save_to_disk
-COMMIT = re.compile(r"[0-9a-f]{40}")
-TIMEOUT = 10.0  # seconds for the first response of the hub
+from vit.messages import override_for_shell
 
 
 @dataclass(frozen=True)
@@ -74,8 +65,8 @@ def hub(
     if (root is None) == (repo is None):
         raise DataError("data=hub: set either data.repo=OWNER/NAME for a data set of the hub, or data.root=FOLDER")
     name = repo or str(root)
-    found = _load_folder(Path(root).expanduser(), subset) if root else _load_from_hub(repo, revision, subset)
-    pinned = {} if root else {"revision": _resolve_commit(found, repo, revision)}
+    found = load_folder(Path(root).expanduser(), subset) if root else load_from_hub(repo, revision, subset)
+    pinned = {} if root else {"revision": resolve_commit(found, repo, revision)}
     title = repo.split("/")[-1] if repo else Path(root).expanduser().resolve().name
     parts, left_out = _select_splits(name, found, splits)
     classes, splits_of_source = None, {}
@@ -93,94 +84,6 @@ def hub(
         return Source(title, classes, three_ways(splits_of_source["train"], fractions, split_seed), left_out, pinned)
     fraction = validation_fraction(fractions)
     return Source(title, classes, with_validation(splits_of_source, None, fraction, split_seed), left_out, pinned)
-
-
-def _import_datasets() -> Any:
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError(MISSING.format(import_problem(error, "datasets"))) from None
-    return datasets
-
-
-def _load_folder(root: Path, subset: str | None) -> Any:
-    datasets = _import_datasets()
-    if not root.is_dir():
-        raise FileNotFoundError(f"data.root: the folder {root} does not exist; set data.repo=OWNER/NAME for the hub")
-    with _explain_errors(f"data.root={root}"):
-        if any((root / file).is_file() for file in SAVED):
-            warn_without_effect({"subset": subset}, f"{root} was saved by save_to_disk, which saves one subset")
-            return datasets.load_from_disk(str(root))
-        found = datasets.load_dataset(str(root.resolve()), name=subset)
-    if list(found) == ["train"]:
-        _check_capitals(root)
-    return found
-
-
-def _check_capitals(root: Path) -> None:
-    """Raises DataError for splits in capitals: the library recognizes lower case only and would read Testing/ as train.
-    """
-    conventional = {name for names in SPLIT_NAMES.values() for name in names}
-    for path in (path for folder in (root, root / "data") if folder.is_dir() for path in sorted(folder.iterdir())):
-        first = re.split(r"[-_.]", path.name)[0]
-        split = path.is_file() or any(inside.is_dir() for inside in path.iterdir())
-        if split and first != first.lower() and first.lower() in conventional:
-            raise DataError(f"data.root={root}: the datasets library does not recognize the split {path.name!r} in "
-                            f"capitals; rename it to {path.name.lower()!r}, or read folders of images with data=folder")
-
-
-def _load_from_hub(repo: str, revision: str | None, subset: str | None) -> Any:
-    datasets = _import_datasets()
-    if Path(repo).exists():
-        raise DataError(f"data.repo={repo} is also a local folder; set {override_for_shell('data.root', repo)} to read "
-                        "it, or change to another directory to load the data set of the hub")
-    connection = contextlib.nullcontext() if _hub_responds(repo, revision) else _offline(datasets)
-    with _explain_errors(f"data.repo={repo}" + (f" data.revision={revision}" if revision else "")), connection:
-        return datasets.load_dataset(repo, name=subset, revision=revision)
-
-
-def _hub_responds(repo: str, revision: str | None) -> bool:
-    """Whether the hub responds to one request. Without a network `load_dataset` repeats its own for half a minute."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
-
-    try:
-        HfApi(library_name="vit").dataset_info(repo, revision=revision, timeout=TIMEOUT)
-    except (HfHubHTTPError, HFValidationError):  # a response, which `load_dataset` gets too and explains
-        return True
-    except OfflineModeIsEnabled:
-        return False
-    except Exception as error:  # errors of the HTTP library, which differs between versions of huggingface_hub
-        log.warning("data.repo=%s: the hub cannot be reached (%s), so the cache is read; HF_HUB_OFFLINE=1 reads it "
-                    "without asking the hub", repo, with_cause(error, 100))
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _offline(datasets: Any) -> Iterator[None]:
-    """Within the context the library reads its cache only, as if HF_HUB_OFFLINE=1 had been set before its import."""
-    before, datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE, True
-    try:
-        yield
-    finally:
-        datasets.config.HF_HUB_OFFLINE = before
-
-
-def _resolve_commit(found: Any, repo: str, revision: str | None) -> str | None:
-    """The commit of the files, from the name of their cache folder; logged if no revision was requested.
-
-    Raises DataError for another commit than the requested one: without a network the library uses any cached commit.
-    """
-    rows = next(iter(found.values())) if isinstance(found, dict) else found
-    paths = [Path(file["filename"]).parts for file in rows.cache_files]
-    commit = next((part for parts in paths for part in parts if COMMIT.fullmatch(part)), revision)
-    if revision and COMMIT.fullmatch(revision) and commit != revision:
-        raise DataError(f"data.repo={repo}: commit {revision} cannot be downloaded, only {commit} is in the cache; "
-                        f"connect to a network, or set data.revision={commit}")
-    if commit and commit != revision:
-        log.warning("data.repo=%s is commit %s; set data.revision=%s to load the same data again", repo, commit, commit)
-    return commit
 
 
 def _select_splits(
@@ -310,7 +213,7 @@ def _make_split(rows: Any, column: str, labels: np.ndarray, key: str, root: Path
     """A split whose images are read on request; images that are files are named by their paths."""
     rows = rows.select_columns([column])
     if type(rows.features[column]).__name__ == "Image":
-        rows = rows.cast_column(column, _import_datasets().Image(decode=False))
+        rows = rows.cast_column(column, import_datasets().Image(decode=False))
     first = rows[0][column] if len(rows) else None
     names: Sequence[str] = RowNames(key, np.arange(len(labels)))
     if isinstance(first, dict) and first["bytes"] is None and first["path"]:
@@ -325,17 +228,3 @@ def _short(path: str, root: Path | None) -> str:
     if root is not None and file.is_relative_to(root.resolve()):
         return str(file.relative_to(root.resolve()))
     return str(Path(*file.parts[-2:]))
-
-
-@contextlib.contextmanager
-def _explain_errors(name: str) -> Iterator[None]:
-    """Converts errors of the library to a DataError of one sentence."""
-    try:
-        yield
-    except DataError:
-        raise
-    except ConnectionError as error:
-        raise DataError(f"{name} cannot be downloaded and is not in the cache ({with_cause(error)}); download it once "
-                        "with a network, or set data.root=FOLDER to a local folder") from None
-    except Exception as error:
-        raise DataError(f"{name} cannot be loaded: {with_cause(error)}") from None
