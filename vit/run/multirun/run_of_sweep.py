@@ -1,9 +1,11 @@
 """One run of a sweep, in its own process."""
 
 import math
-import pathlib
 import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from hydra.conf import JobConf
 from hydra.core.hydra_config import HydraConfig
 
 from vit.run.config.composing import compose, paths_of_origin, resolve
@@ -16,58 +18,86 @@ from vit.run.multirun.sweep_results import FailedRun, write_record
 from vit.run.processes.separate_process import STOPPED, train_in_new_process
 
 
-def run_one_of_sweep(
-    folder: pathlib.Path, inside: bool, carried: list[str], total: int | None, searching: bool = False,
-    together: StopTogether | None = None, begin: int = 0,
-) -> float:
-    """One run of a sweep, in its own process; returns the monitored metric of its best epoch, for the sweeper.
+@dataclass(frozen=True)
+class Sweep:
+    """What the runs of a sweep share.
 
     Args:
-        inside: whether the run folder is within that of the sweep.
+        folder: the folder of the sweep.
+        inside: whether the run folders are within it.
         carried: overrides of Hydra's own settings that every run needs.
-        total: number of runs of the sweep, if it is known.
+        total: number of runs, if it is known.
         searching: whether a sweeper searches by the metric.
         together: the stop of all runs, if the launcher starts several at the same time.
         begin: number of the first new folder of a search that continues an earlier one; 0 for other sweeps.
+    """
+
+    folder: Path
+    inside: bool
+    carried: list[str]
+    total: int | None
+    searching: bool = False
+    together: StopTogether | None = None
+    begin: int = 0
+
+    def name_of(self, job: JobConf, subdir: str) -> str:
+        """The name of the run folder, within that of the sweep."""
+        if self.begin:
+            return str(job.num + self.begin)
+        return str(job.num) if subdir == "." else subdir
+
+
+def run_one_of_sweep(sweep: Sweep) -> float:
+    """One run of a sweep, in its own process; returns the monitored metric of its best epoch, for the sweeper.
 
     Raises:
         SystemExit: the run was stopped by a signal, with its exit code.
         FailedRun: the run failed in a search. Otherwise its metric is NaN, and the sweep goes on.
     """
-    from vit.run.records.folder import METRICS, new_path, read_metrics
+    from vit.run.records.folder import METRICS, read_metrics
 
     hydra = HydraConfig.get()
-    origin, here = pathlib.Path(hydra.runtime.cwd), pathlib.Path.cwd()  # they differ with hydra.job.chdir
-    overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
-    name = str(number) if hydra.sweep.subdir == "." else str(hydra.sweep.subdir)
-    print_line(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}")
+    origin, here = Path(hydra.runtime.cwd), Path.cwd()  # they differ with hydra.job.chdir
+    overrides, number = [*hydra.overrides.task, *sweep.carried], int(hydra.job.num)
+    print_line(f"\n[{number + 1}{f'/{sweep.total}' if sweep.total else ''}] {shlex.join(overrides)}")
     if here != origin:
         overrides += paths_of_origin(compose(overrides), str(origin))
     config = resolve(compose(overrides))
     check_direction(hydra.sweeper, config)
     if here != origin:
-        folder, config["runs"] = origin / folder, str(origin / config["runs"])
+        sweep, config["runs"] = replace(sweep, folder=origin / sweep.folder), str(origin / config["runs"])
     named = folder_of_command(config)
-    found = run_with(folder, overrides) if begin else None if inside else unfinished(config, overrides)
-    name = str(number + begin) if begin else name
-    path = named or found or (folder / name if inside else new_path(config))
+    path = named or folder_of_run(sweep, sweep.name_of(hydra.job, str(hydra.sweep.subdir)), config, overrides)
     if config["resume"] == "auto" and is_finished(path, overrides):
         print_line(f"{path} is finished")
         code = 0
     else:
         new = overrides if named else [*overrides, override_text("run_dir", str(path))]
-        code = train_in_new_process(new) if together is None else train_beside_others(new, together, number)
+        code = train_beside_others(new, sweep.together, number) if sweep.together else train_in_new_process(new)
     if code in STOPPED:
         raise SystemExit(code)
     has_metrics = code == 0 and (path.expanduser() / METRICS).is_file()  # a comparison has them in its runs
     metrics = read_metrics(path) if has_metrics else {}
     recorded = path if here == origin else here / path.expanduser()
-    write_record(folder, number, {"folder": str(recorded), "overrides": overrides, "exit_code": code,
-                                  "metrics": metrics})
+    write_record(sweep.folder, number, {"folder": str(recorded), "overrides": overrides, "exit_code": code,
+                                        "metrics": metrics})
     monitor = config["callbacks"]["monitor"]
-    if searching and monitor not in metrics:
+    if sweep.searching and monitor not in metrics:
         raise FailedRun(f"run {number + 1} " + (f"failed with exit code {code}" if code else f"has no {monitor}"))
     return metrics.get(monitor, math.nan)
+
+
+def folder_of_run(sweep: Sweep, name: str, config: dict, overrides: list[str]) -> Path:
+    """The folder of a run that the command does not name: that of an earlier run with these overrides where the sweep
+    continues, else a new one.
+    """
+    from vit.run.records.folder import new_path
+
+    if sweep.begin and (found := run_with(sweep.folder, overrides)):
+        return found
+    if sweep.inside:
+        return sweep.folder / name
+    return unfinished(config, overrides) or new_path(config)
 
 
 def train_beside_others(overrides: list[str], together: StopTogether, number: int) -> int:
@@ -80,15 +110,15 @@ def train_beside_others(overrides: list[str], together: StopTogether, number: in
     return code
 
 
-def folder_of_command(config: dict) -> pathlib.Path | None:
+def folder_of_command(config: dict) -> Path | None:
     """The folder of the run or checkpoint that `resume` names, else `run_dir`; None where the sweep chooses it."""
-    resumed = pathlib.Path(config["resume"]) if config["resume"] and config["resume"] != "auto" else None
+    resumed = Path(config["resume"]) if config["resume"] and config["resume"] != "auto" else None
     if resumed is not None:
         return resumed.parent.parent if resumed.is_file() else resumed
-    return pathlib.Path(config["run_dir"]) if config["run_dir"] else None
+    return Path(config["run_dir"]) if config["run_dir"] else None
 
 
-def unfinished(config: dict, overrides: list[str]) -> pathlib.Path | None:
+def unfinished(config: dict, overrides: list[str]) -> Path | None:
     """The run that `resume=auto` continues, which is in no folder of a sweep; None without one."""
     if config["resume"] != "auto":
         return None
@@ -97,7 +127,7 @@ def unfinished(config: dict, overrides: list[str]) -> pathlib.Path | None:
     return resume.find_resumable({**config, "overrides": resume.recorded(overrides)}, resume.to_record(overrides))
 
 
-def is_finished(path: pathlib.Path, overrides: list[str]) -> bool:
+def is_finished(path: Path, overrides: list[str]) -> bool:
     """Whether this is the folder of a finished run with these overrides."""
     from vit.run.records.folder import RunFolder
 

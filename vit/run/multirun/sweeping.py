@@ -14,7 +14,7 @@ from vit.run.config.hydra_interface import CONFIG_ERRORS, PRIMARY, SEARCH_PATH, 
 from vit.run.config.overrides import override_text, parse, sweep
 from vit.run.console import print_line
 from vit.run.multirun.continued_search import earlier_records, next_number
-from vit.run.multirun.run_of_sweep import run_one_of_sweep
+from vit.run.multirun.run_of_sweep import Sweep, run_one_of_sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
 from vit.run.multirun.stopping_together import StopTogether, starts_processes
 from vit.run.multirun.sweep_results import gathered
@@ -54,9 +54,10 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
 
     continued = searching and inside and config["resume"] == "auto" and is_numbered(hydra)
     begin, earlier = (next_number(folder), earlier_records(folder, jobs[0])) if continued else (0, [])
+    shared = Sweep(folder, inside, carried, total, searching, together, begin)
 
     def run_one(_: DictConfig) -> float:
-        return run_one_of_sweep(folder, inside, carried, total, searching, together, begin)
+        return run_one_of_sweep(shared)
 
     improved = config["callbacks"]["monitor"] if searching else None
     further = FAILURES if "max_failure_rate" in hydra.sweeper else ""
