@@ -9,6 +9,7 @@ from rich.console import Console
 from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
 from vit.bundle import save_bundle
 from vit.cli import main
+from vit.cli.prediction.explain import opened
 from vit.models import create_model
 from vit.models.explanation import explain
 from vit.report.figures.architecture import architecture_svg, architecture_table, shown_parts
@@ -99,6 +100,7 @@ def test_the_command_explains_names(capsys):
     (["vit_tinny"], "there is no model 'vit_tinny'; nearest: vit_tiny"),
     (["vit_tiny", "image_size"], "'image_size' must have the form KEY=VALUE"),
     (["vit_tiny", "patch_sise=4"], "patch_size"),
+    (["vit_tiny", "name=vit_small"], "name=vit_small: the model is named by vit_tiny"),
     (["text_tiny"], "the model needs a value for vocab_size, num_classes"),
     (["no/such/folder"], "no/such/folder: there is no such model"),
     (["vit_tiny", "--output", "picture.png"], "picture.png must end in .svg"),
@@ -108,6 +110,11 @@ def test_errors_are_one_line(arguments, message, capsys):
     assert main(["explain", *arguments]) == 1
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize("value", ["1e-5", "1E-05", "0.00001", "1.0e-5"])
+def test_numbers_may_have_an_exponent(value):
+    assert opened("vit_tiny", [f"layer_scale={value}"]).config.layer_scale == 1e-5
 
 
 def test_values_of_a_saved_model_are_refused(tmp_path, capsys):

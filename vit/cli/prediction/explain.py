@@ -1,5 +1,6 @@
 """`vit explain`: the architecture of a model, with shapes, parameters and floating point operations."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ Tokens = Annotated[int | None, typer.Option(
     min=1, help="Length of the texts for which operations are counted; by default 32, or the longest that the model "
                 "reads.", show_default=False)]
 TOKENS = 32
+EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")  # a number for Python and Hydra; a string in YAML 1.1
 
 
 def explain(model: Model, values: Values = None, output: Output = None, tokens: Tokens = None) -> None:
@@ -57,7 +59,10 @@ def opened(name: str, values: list[str]) -> "nn.Module":
     from vit.models import create_model
 
     if not Path(name).exists() and not name.startswith(HUB) and (name.startswith("timm") or "/" not in name):
-        return create_model(name, **dict(map(parsed, values)))
+        options = dict(map(parsed, values))
+        if "name" in options:
+            raise ValueError(f"name={options['name']}: the model is named by {name}; leave name= out")
+        return create_model(name, **options)
     if values:
         raise ValueError(f"{name} is not the name of a new model, so it takes no values; leave out {values[0]}")
     return open_model(name, features_only=True).model
@@ -75,6 +80,6 @@ def parsed(value: str) -> tuple[str, object]:
     if not equals:
         raise ValueError(f"{value!r} must have the form KEY=VALUE, such as image_size=32")
     try:
-        return key, yaml.safe_load(text)
+        return key, float(text) if EXPONENT.fullmatch(text) else yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"{text!r}, the value of {key}, cannot be read: {' '.join(str(error).split())}") from error
