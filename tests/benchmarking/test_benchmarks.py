@@ -4,6 +4,7 @@ import importlib.util
 import io
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -213,8 +214,8 @@ def test_a_run_has_the_device_and_the_batch_of_its_bare_step():
     assert as_bare_step(["data=digits"], "cuda:0") == ["trainer.accelerator=gpu", "trainer.devices=1",
                                                        "recipe.accumulate=1"]
     assert as_bare_step([], "cpu")[0] == "trainer.accelerator=cpu"
-    for override in ("trainer.accelerator=gpu", "trainer.devices=2", "recipe.accumulate=2"):
-        with pytest.raises(ValueError, match=f"{override}: the run is compared with a step on one device"):
+    for override in ("trainer.accelerator=gpu", "trainer.devices=2", "recipe.accumulate=2", "++trainer.devices=2"):
+        with pytest.raises(ValueError, match=f"{re.escape(override)}: the run is compared with a step on one device"):
             bench_training_run([override], Settings(rounds=1), [], quiet)
 
 

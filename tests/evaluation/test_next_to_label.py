@@ -89,7 +89,7 @@ def test_images(photos, tmp_path, capfd, thresholds):
     model, out = save_images_model(tmp_path / "model", thresholds), tmp_path / "out"
     assert main(["next", str(model), str(photos), "--count", "31", "-o", str(out)]) == 0
     printed = capfd.readouterr()
-    assert "30 of 31 to label next; 1 near copies left out" in printed.out
+    assert "30 of 31 to label next; 1 near copy left out" in printed.out
     assert "broken.png" in printed.err
     rows = list(csv.DictReader((out / "next.csv").open()))
     tasks = json.loads((out / "label_studio.json").read_text())

@@ -22,6 +22,11 @@ def test_the_table_lists_what_is_not_loaded() -> None:
     ]
 
 
+def test_the_number_of_further_tensors_is_separate_from_the_status() -> None:
+    report = KeyReport([KeyRow(f"u{i}", "excluded", None, (i,)) for i in range(MAX_ROWS + 2)])
+    assert report.table().splitlines()[-1] == "  excluded ... and 2 more"
+
+
 def test_the_status_follows_from_the_sources() -> None:
     state = RenamedState({"q": torch.zeros(2), "k": torch.zeros(2), "pair": torch.zeros(2), "own": torch.zeros(2)})
     state.make("qk", ["q", "k"], lambda *parts: torch.cat(parts))

@@ -66,7 +66,7 @@ def as_bare_step(overrides: list[str], device: str) -> list[str]:
     accelerator = {"cuda": "gpu"}.get(kind := torch.device(device).type, kind)
     fixed = {"trainer.accelerator": accelerator, "trainer.devices": 1, "recipe.accumulate": 1}
     for override in overrides:
-        if (key := override.partition("=")[0]) in fixed:
+        if (key := override.lstrip("+").partition("=")[0]) in fixed:
             raise ValueError(f"{override}: the run is compared with a step on one device without accumulation; leave "
                              f"{key} out" + (", and choose the device with --device" if "accel" in key else ""))
     return [f"{key}={value}" for key, value in fixed.items()]

@@ -56,7 +56,7 @@ class KeyReport:
             rows = [row for row in self.rows if row.status == status]
             lines += [f"  {status + ' ':8}{format_row(row)}" for row in rows[:MAX_ROWS]]
             if len(rows) > MAX_ROWS:
-                lines.append(f"  {status:8}... and {len(rows) - MAX_ROWS} more")
+                lines.append(f"  {status + ' ':8}... and {len(rows) - MAX_ROWS} more")
         return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ from vit.cli.terminal import (
     print_unreadable,
     print_written,
 )
+from vit.messages import number_of
 
 if TYPE_CHECKING:
     from vit.data.image_sources.files import LeftOut
@@ -63,7 +64,8 @@ def choose_next(
               None if texts else lambda path: predictor.preprocessing.decode(Path(path), path))
     print_unreadable(found.unreadable, found.samples + len(found.unreadable), "text" if texts else "file")
     print_left_out(left_out, len(samples))
-    typer.echo(f"{len(found.chosen)} of {found.samples} to label next; {found.near_copies} near copies left out")
+    copies = number_of(found.near_copies, "near copy", "near copies")
+    typer.echo(f"{len(found.chosen)} of {found.samples} to label next; {copies} left out")
     print_written(f"{output / 'next.csv'}, {output / 'next.html'}, {output / 'label_studio.json'} and "
                   f"{output / 'label_studio.xml'}")
 

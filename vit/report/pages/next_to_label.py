@@ -11,7 +11,7 @@ from PIL import Image
 
 from vit.evaluation.labelling.next_to_label import ChosenSample, NextToLabel
 from vit.files.strict_json import json_text
-from vit.messages import number_of
+from vit.messages import agree, number_of
 from vit.report.pages.embedded import thumbnail_url
 from vit.report.pages.html_parts import card, cards, paragraph, table
 from vit.report.pages.page import html_page
@@ -85,7 +85,8 @@ def interface(kind: str, classes: Sequence[str], several: bool) -> str:
 def page(found: NextToLabel, picture: Callable[[str], Image.Image] | None) -> str:
     """The chosen samples in the order of their choice."""
     text = (f"{len(found.chosen)} of {number_of(found.samples, 'sample')}, in the order of their choice: uncertain "
-            f"ones that differ from each other. {found.near_copies} near copies were left out.")
+            f"ones that differ from each other. {number_of(found.near_copies, 'near copy', 'near copies')} "
+            f"{agree(found.near_copies, 'was', 'were')} left out.")
     if picture is not None:
         body = cards(card(thumbnail_url(picture(each.source)), each.source, lines(each)) for each in found.chosen)
     else:
