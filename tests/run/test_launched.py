@@ -1,6 +1,10 @@
 """Processes that srun, torchrun or commands on several machines started."""
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -43,6 +47,21 @@ def test_a_rank_of_a_run_with_several_processes_stays_one(monkeypatch, strategy,
         monkeypatch.setenv(name, value)
     with own_run({"strategy": strategy}) as warnings:
         assert not warnings and is_launched()
+
+
+def test_an_error_of_all_processes_of_torchrun_is_left_to_the_first():
+    """torchrun ends the others when the first has failed. Each of them printed the same error."""
+    code = """if True:
+        import os, signal, threading, vit.run.processes.launched
+        from vit.run.command import report_error
+        from vit.training.fault_tolerance.interrupts import StopSignals
+        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        with StopSignals().handled():
+            report_error(ValueError("wrong"))
+    """
+    variables = {**os.environ, "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGTERM and not done.stdout + done.stderr
 
 
 def test_a_rank_starts_no_ranks(tmp_path, monkeypatch):

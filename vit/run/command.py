@@ -298,6 +298,10 @@ def environment(**variables: str) -> Iterator[None]:
 
 def report_error(error: Exception) -> int:
     """Print the error as one line, and return the exit code."""
+    if "LOCAL_RANK" in os.environ:
+        from vit.run.processes.launched import leave_error_to_first_rank
+
+        leave_error_to_first_rank()
     print(f"error: {error_message(error)}", file=sys.stderr)
     return getattr(error, "exit_code", 1)
 

@@ -2,6 +2,10 @@
 
 import contextlib
 import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
 
 # variables by which vit and Lightning recognize a rank; LOCAL_WORLD_SIZE, which divides the cores, is not removed
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS")
+SAME_ERROR = 2.0  # seconds between two ranks that find the same error before they join
 
 
 def started_by() -> tuple[str, int]:
@@ -69,3 +74,19 @@ def check_number(devices: "Devices") -> None:
     if launcher == "srun" and is_launched() and "SLURM_NTASKS_PER_NODE" not in os.environ:
         raise ConfigError(f"--ntasks={number} of SLURM does not state the processes of a machine: use "
                           f"--nodes={devices.nodes} --ntasks-per-node={devices.number}")
+
+
+def leave_error_to_first_rank() -> None:
+    """Wait a moment in a process of torchrun that is not the first of its machine, before an error is printed: if the
+    first has failed too, as all do at a wrong override, torchrun ends this one, and the error is printed once.
+
+    An error of a rank that has joined the others may be its own, and the cause of theirs: no wait.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    first = os.environ.get("LOCAL_RANK", "0") == "0"
+    if joined or first or started_by()[0] != "torchrun" or threading.current_thread() is not threading.main_thread():
+        return
+    earlier = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends this process without a message
+    time.sleep(SAME_ERROR)
+    signal.signal(signal.SIGTERM, earlier or signal.SIG_DFL)  # None: a handler in C
