@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.run.conftest import QUICK, SMALL, start, write_photos
-from vit.run.parts.same_samples import digest
+from vit.run.config.composing import ConfigError
+from vit.run.parts.same_samples import check_numbers, digest, number_in
 
 
 def test_each_name_each_label_and_their_order_count():
@@ -41,3 +42,19 @@ def test_a_machine_with_other_files_is_an_error_in_all_processes(tmp_path):
 @pytest.mark.parametrize("name", ["caf\udce9.png", "\u00e9.png"])
 def test_names_that_are_not_unicode_count_too(name):
     assert digest({"train": [(name, "x")]}) != digest({"train": [("e.png", "x")]})
+
+
+def test_a_process_with_another_batch_size_is_an_error_and_one_with_another_seed_a_warning(caplog):
+    """With other batches one process waited for the other until trainer.timeout."""
+    check_numbers(1, [0, 64, 0, 5], [0, 64, 0, 5])
+    assert not caplog.records
+    with pytest.raises(ConfigError, match=r"rank 3 has recipe.batch_size=32, rank 0 recipe.batch_size=64; all "):
+        check_numbers(3, [0, 32, 0, 5], [0, 64, 0, 5])
+    check_numbers(1, [1, 64, 0, 5], [0, 64, 0, 5])
+    assert "rank 1 has seed=1, rank 0 seed=0: the ranks order the samples differently" in caplog.text
+
+
+def test_a_number_that_a_config_does_not_have_is_0():
+    config = {"seed": 3, "recipe": {"batch_size": 8, "batch_tokens": None}}
+    keys = ("seed", "recipe.batch_size", "recipe.batch_tokens", "recipe.epochs", "other.epochs")
+    assert [number_in(config, key) for key in keys] == [3, 8, 0, 0, 0]

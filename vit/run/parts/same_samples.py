@@ -1,14 +1,22 @@
-"""All processes of a run have the same samples, also where each machine reads its own copy of the data."""
+"""All processes of a run have the same samples, also where each machine reads its own copy of the data, and divide
+them into the same batches.
+"""
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from vit.data import DataError
+from vit.run.config.composing import ConfigError
 
 SPLITS = ("train", "val", "test")
+SEED = "seed"
+NUMBERS = ("recipe.batch_size", "recipe.batch_tokens", "recipe.epochs")  # which determine the number of steps
+log = logging.getLogger("vit")
 
 
 class SameSamples(Callback):
@@ -18,27 +26,56 @@ class SameSamples(Callback):
 
     Args:
         splits: split -> (name, class or target) of each sample.
+        config: the config of this process, whose seed, batch size and epochs are compared too.
     """
 
-    def __init__(self, splits: Mapping[str, Sequence[tuple[str, str]]]):
+    def __init__(self, splits: Mapping[str, Sequence[tuple[str, str]]], config: Mapping[str, Any]):
         self.values = [digest(splits), *counts(splits)]
+        self.numbers = [number_in(config, key) for key in (SEED, *NUMBERS)]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Compare the samples.
 
         Raises:
             DataError: a process has other samples than the first one; in all processes.
+            ConfigError: a process would take other steps than the first one, which would wait for it; in all processes.
         """
         if stage != "fit" or trainer.world_size == 1:
             return
-        own = torch.tensor(self.values, device=trainer.strategy.root_device)
+        own = torch.tensor(self.values + self.numbers, device=trainer.strategy.root_device)
         gathered = [torch.empty_like(own) for _ in range(trainer.world_size)]
         torch.distributed.all_gather(gathered, own)
         first, *others = (values.tolist() for values in gathered)
+        count = len(self.values)
         for rank, other in enumerate(others, 1):
-            if other != first:
-                raise DataError(f"rank {rank} has other samples than rank 0, {described(other)} instead of "
-                                f"{described(first)}: copy the data to its machine again")
+            if other[:count] != first[:count]:
+                raise DataError(f"rank {rank} has other samples than rank 0, {described(other[:count])} instead of "
+                                f"{described(first[:count])}: copy the data to its machine again")
+            check_numbers(rank, other[count:], first[count:])
+
+
+def check_numbers(rank: int, other: Sequence[int], first: Sequence[int]) -> None:
+    """Compares the seed and the numbers of `NUMBERS` of a process with those of the first one. Another seed is a
+    warning: the process then divides another order of the samples.
+
+    Raises:
+        ConfigError: it would take other steps.
+    """
+    for key, found, expected in zip((SEED, *NUMBERS), other, first, strict=True):
+        if found == expected:
+            continue
+        differs = f"rank {rank} has {key}={found}, rank 0 {key}={expected}"
+        if key != SEED:
+            raise ConfigError(f"{differs}; all processes of a run need the same command")
+        log.warning(f"{differs}: the ranks order the samples differently, so that an epoch has some of them twice and "
+                    "others not at all; with strategy=single each process is a run of its own")
+
+
+def number_in(config: Mapping[str, Any], key: str) -> int:
+    """The value of a dotted key; 0 where it is not a number."""
+    for name in key.split("."):
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return int(config) if isinstance(config, int) else 0
 
 
 def digest(splits: Mapping[str, Sequence[tuple[str, str]]]) -> int:

@@ -149,7 +149,7 @@ def build_callbacks(
     margin = chosen.get("start_margin", MARGIN)  # not in the records of earlier versions
     return [
         GracefulStop(signals),
-        *([SameSamples(job.source.split_lists())] if devices.world > 1 else []),
+        *([SameSamples(job.source.split_lists(), config)] if devices.world > 1 else []),
         FollowEpoch(),
         FiniteLoss(),
         ThroughputMeter(),
