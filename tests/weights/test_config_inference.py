@@ -37,6 +37,18 @@ def test_the_config_is_inferred_from_tensors_of_vit(case: str) -> None:
     assert VisionTransformerConfig.from_dict(inferred) == config
 
 
+@pytest.mark.parametrize("ratio", [4.0, 2.7])  # that of the blocks, and one that is not a whole width
+def test_the_ratio_of_attention_pooling_may_be_stated(ratio: float) -> None:
+    config = VisionTransformerConfig(**{**TINY, "pool": "attention", "class_token": False, "pool_mlp_ratio": ratio})
+    state = model_from_config(config.to_dict()).state_dict()
+    stated = {"num_heads": 3, "activation": "gelu", "image_size": 32}
+    inferred = infer_config(state, {**stated, "pool_mlp_ratio": ratio})
+    assert VisionTransformerConfig.from_dict(inferred) == config
+    check_declared(inferred, {"pool_mlp_ratio": ratio + 1e-3})
+    with pytest.raises(ConfigMismatch, match=r"pool_mlp_ratio is 3\.0 by the source's config or the argument"):
+        infer_config(state, {**stated, "pool_mlp_ratio": 3.0})
+
+
 @pytest.mark.parametrize("positions", ["sincos", "rotary"])
 def test_positions_without_a_table_must_be_stated(positions: str) -> None:
     config = VisionTransformerConfig(**{**TINY, "positions": positions})

@@ -107,8 +107,8 @@ def infer_pool(state: State, known: Mapping[str, Any]) -> dict[str, Any]:
     if "pool.latent" in state:
         if "pool.mlp.fc1.weight" not in state:
             raise ValueError("pool.latent is there, but not pool.mlp.fc1.weight: attention pooling has an MLP in vit")
-        hidden, blocks = state["pool.mlp.fc1.weight"].shape[0], round(known["mlp_ratio"] * known["dim"])
-        ratio = None if hidden == blocks else hidden / known["dim"]
+        hidden, in_blocks = state["pool.mlp.fc1.weight"].shape[0], round(known["mlp_ratio"] * known["dim"])
+        ratio = None if hidden == in_blocks and "pool_mlp_ratio" not in known else hidden / known["dim"]
         return {"pool": "attention", "final_norm": final_norm, "pool_mlp_ratio": ratio}
     usual = "class" if "embed.cls_token" in state and final_norm != "pooled" else "mean"
     if (head := state.get("head.weight")) is not None and head.shape[1] == 2 * known["dim"]:
