@@ -42,7 +42,7 @@ def adjusted(
         if leaf not in node or isinstance(node[leaf], dict):
             check_recorded(override, config["overrides"])
             continue
-        value = value_of(composed or {}, key, override.value())
+        value = value_at(composed or {}, key, override.value())
         settled = not is_free(key) or key == "compile" and value == "auto"  # auto has been decided
         if node[leaf] == value or is_same_path(key, node[leaf], value) or settled and repeats(override, recorded):
             continue
@@ -76,7 +76,7 @@ def change_loggers(config: dict, overrides: list[str], composed: Mapping[str, An
             # the same logger: it continues its run in the tracker, and keeps options that earlier commands changed
             new = {**old, **(new if whole else {option: new[option] for option in options})}
         config["logger"][name] = new
-    changes = {key: (value_of({"logger": stored}, key, None), value_of(config, key, None)) for key in keys
+    changes = {key: (value_at({"logger": stored}, key, None), value_at(config, key, None)) for key in keys
                if key.count(".") > 1 and isinstance(stored.get(key.split(".")[1]), dict)}
     after = names_of_loggers(config)
     return {**({} if after == before else {"logger": (before, after)}), **changes}
@@ -147,7 +147,7 @@ def node_of(config: Mapping[str, Any], key: str) -> tuple[Any, str]:
     return config, leaf
 
 
-def value_of(config: Mapping[str, Any], key: str, default: object) -> object:
+def value_at(config: Mapping[str, Any], key: str, default: object) -> object:
     """The value of a dotted key; the default where the config does not have it."""
     node, leaf = node_of(config, key)
     return node.get(leaf, default)

@@ -51,16 +51,16 @@ class Rule:
         named = key in self.keys or any("*" in each and fnmatchcase(key, each) for each in self.keys)
         if not named:
             return False
-        own, other = values[key], value_of(self.other, values)
+        own, other = values[key], effective_value(self.other, values)
         if own in self.off or self.values and own not in self.values:
             return False
-        if any(value_of(name, values) not in valid for name, valid in self.where.items()):
+        if any(effective_value(name, values) not in valid for name, valid in self.where.items()):
             return False
         return self.when(own, other) if callable(self.when) else other in self.when
 
     def sentence(self, key: str, values: Values) -> str:
         """`KEY=VALUE has no effect with OTHER=VALUE; FIX`"""
-        why = self.why or f"with {self.other}={yaml_text(value_of(self.other, values))}"
+        why = self.why or f"with {self.other}={yaml_text(effective_value(self.other, values))}"
         fix = f"{self.fix}, or leave it out" if self.fix else "leave it out"
         # a model is saved in timm's format only if timm has the values of its config, also of parts that it lacks
         effect = "effect on the network" if key.startswith("model.") else self.effect
@@ -282,7 +282,7 @@ def stated_values(overrides: list[str]) -> Iterator[tuple[str, Any]]:
             yield from nodes(value, f"{override.key_or_group}.")
 
 
-def value_of(key: str, values: Values) -> Any:
+def effective_value(key: str, values: Values) -> Any:
     """The value of a key; the default of the model where it is null or not listed."""
     if (found := values.get(key)) is not None:
         return found
