@@ -47,7 +47,10 @@ class NextToLabel:
 
 @dataclass(frozen=True)
 class UnlabelledOutputs:
-    """Readable inputs with probabilities (N,classes) and features (N,D); without features, the probabilities."""
+    """The N readable inputs with their probabilities (N,classes) and features (N,D), the inputs of the model's head.
+
+    The features are the probabilities again where they cannot be recorded, as of an ensemble.
+    """
 
     sources: list[str]
     probabilities: np.ndarray
@@ -59,13 +62,15 @@ def next_to_label(
     predictor: Predictor | TextPredictor, inputs: Images | Iterable, count: int = 50, *, exclude: Collection[str] = (),
     seed: int = 0, batch_size: int = 64, progress: Progress | None = None,
 ) -> NextToLabel:
-    """Choose `count` of the inputs; see `vit.evaluation.labelling.selection`.
+    """Choose up to `count` inputs to label next, by `vit.evaluation.labelling.selection`.
 
     The candidates are the most uncertain inputs; of several near copies only the most uncertain one is a candidate.
 
     Args:
         inputs: a folder or paths of images, or a list of texts.
+        count: fewer are chosen if there are not as many candidates.
         exclude: paths or texts that are labelled already.
+        progress: is called with 1 after each prediction.
 
     Raises:
         ValueError: `count` is below 1, no input is left or readable, or none of `exclude` is an input.
@@ -81,8 +86,9 @@ def next_to_label(
     thresholds = np.array(bundle.thresholds) if bundle.thresholds else None
     scores = uncertainty(outputs.probabilities, thresholds)
     candidates = most_uncertain(scores, max(POOL * count, MIN_POOL))
-    copies = set() if texts else \
-        repeated([outputs.sources[i] for i in candidates], predictor.preprocessing.decode)
+    copies: set[int] = set()
+    if not texts:
+        copies = repeated([outputs.sources[i] for i in candidates], predictor.preprocessing.decode)
     distinct = np.delete(candidates, sorted(copies))
     chosen = distinct[choose_diverse(directions(outputs.features)[distinct],
                                      residuals(outputs.probabilities[distinct], thresholds), count, seed)]
@@ -111,7 +117,7 @@ def remaining(inputs: Sequence, exclude: Collection[str]) -> list:
 def predict_all(
     predictor: Predictor | TextPredictor, inputs: Iterable, batch_size: int, progress: Progress | None
 ) -> UnlabelledOutputs:
-    """Calibrated probabilities of all classes, as of `predict`, and the inputs of the head."""
+    """The outputs for all inputs; the probabilities are those of `predict`, calibrated where the model is."""
     classes = {name: c for c, name in enumerate(predictor.bundle.classes)}
     sources, rows, unreadable = [], [], []
     with captured_features(predictor.model) as captured:
@@ -127,7 +133,7 @@ def predict_all(
             rows.append(row)
     probabilities = np.array(rows).reshape(-1, len(classes))
     features = np.concatenate([part.numpy() for part in captured]) if captured else probabilities
-    features = features if len(features) == len(rows) else probabilities
+    features = features if len(features) == len(rows) else probabilities  # a fast predictor repeats forward passes
     return UnlabelledOutputs(sources, probabilities, features, unreadable)
 
 
@@ -152,11 +158,11 @@ def repeated(paths: Sequence[str], decode: Callable[[Path, str], Image.Image]) -
 
 
 def described(
-    found: UnlabelledOutputs, i: int, score: float, rank: int, classes: Sequence[str], thresholds: np.ndarray | None
+    outputs: UnlabelledOutputs, i: int, score: float, rank: int, classes: Sequence[str], thresholds: np.ndarray | None
 ) -> ChosenSample:
     """A chosen sample with its predicted labels, most probable first."""
-    row = found.probabilities[i]
+    row = outputs.probabilities[i]
     order = np.argsort(-row, kind="stable")
     best = order[:1] if thresholds is None else [c for c in order if row[c] >= thresholds[c]]
     names, probabilities = tuple(classes[c] for c in best), tuple(float(row[c]) for c in best)
-    return ChosenSample(found.sources[i], names, probabilities, score, rank)
+    return ChosenSample(outputs.sources[i], names, probabilities, score, rank)

@@ -47,7 +47,7 @@ def save_next(
 
 
 def row(each: ChosenSample, classes: Sequence[str]) -> list:
-    """The cells of the table."""
+    """The cells of a row of the CSV table."""
     return [each.source, join_cell(each.labels, classes),
             join_cell([f"{p:.6f}" for p in each.probabilities], classes), f"{each.score:.6f}", each.rank]
 
@@ -63,9 +63,12 @@ def address(source: str, inputs: Path | None) -> str:
 
 
 def task(each: ChosenSample, kind: str, model: str, value: str) -> dict:
-    """A task with its prediction, in the basic JSON format of Label Studio.
+    """A task of Label Studio with its prediction, in the basic JSON format (https://labelstud.io/guide/predictions).
 
-    https://labelstud.io/guide/predictions
+    Its score is the lowest probability of a predicted label.
+
+    Args:
+        kind, value: "image" with its address, or "text" with the text.
     """
     choice = {"id": "label", "type": "choices", "from_name": CONTROL, "to_name": kind,
               "value": {"choices": list(each.labels)}}
@@ -76,14 +79,14 @@ def task(each: ChosenSample, kind: str, model: str, value: str) -> dict:
 
 
 def interface(kind: str, classes: Sequence[str], several: bool) -> str:
-    """The labelling interface that the tasks belong to."""
+    """The labelling interface for these tasks, in Label Studio's XML."""
     choices = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in classes)
     return (f'<View>\n  <{kind.capitalize()} name="{kind}" value="${kind}"/>\n  <Choices name="{CONTROL}" '
             f'toName="{kind}" choice="{"multiple" if several else "single"}">\n{choices}  </Choices>\n</View>\n')
 
 
 def page(found: NextToLabel, picture: Callable[[str], Image.Image] | None) -> str:
-    """The chosen samples in the order of their choice."""
+    """The HTML page of the chosen samples in the order of their choice."""
     text = (f"{len(found.chosen)} of {number_of(found.samples, 'sample')}, in the order of their choice: uncertain "
             f"ones that differ from each other. {number_of(found.near_copies, 'near copy', 'near copies')} "
             f"{agree(found.near_copies, 'was', 'were')} left out.")
@@ -97,6 +100,7 @@ def page(found: NextToLabel, picture: Callable[[str], Image.Image] | None) -> st
 
 
 def lines(each: ChosenSample) -> list[str]:
+    """The lines below a picture: rank and predicted labels, uncertainty, path."""
     return [f"{each.rank}. {caption(each)}", f"uncertainty {each.score:.3f}", each.source]
 
 

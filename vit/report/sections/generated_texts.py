@@ -28,7 +28,7 @@ LISTED = 30  # worst texts, and pairs of characters
 BOOTSTRAPPED = 5000  # pairs; of more, the intervals are those of so many evenly spaced ones
 WIDE = 480  # pixels of the picture of a text line
 NAMES = {"exact_match": "exact match", "cer": "character error rate", "bleu": "BLEU", "chrf": "chrF"}
-MISSING, ADDED = "(missing)", "(none)"
+MISSING, ADDED = "(missing)", "(none)"  # in place of a generated character, and of one of the reference
 
 
 def texts(subject: Subject) -> Section:
