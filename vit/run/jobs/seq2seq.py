@@ -35,7 +35,7 @@ from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
 
-SAMPLES = 8  # written as files
+SAMPLES = 8  # inputs that are saved to try the model on
 
 
 class Seq2SeqJob(Job):
@@ -44,7 +44,7 @@ class Seq2SeqJob(Job):
     split_class = PairSplit
     unit = "pairs"
     tokenizes = True
-    accepts_augment = True  # checked below: only images of text have it
+    accepts_augment = True  # of images of text; `build_inputs` rejects it for texts
     recipe_keys = ("augment", "batch_tokens", "loss")
     tokenizers: dict[str, Tokenizer]
     preprocessing: LinePreprocessing | None
@@ -65,7 +65,11 @@ class Seq2SeqJob(Job):
         return networks.stated_values(self.config)
 
     def build_inputs(self, initial: Initial | None) -> None:
-        """Preprocessing and tokenizers; raises ConfigError for word vectors of images."""
+        """Build preprocessing and tokenizers.
+
+        Raises:
+            ConfigError: word vectors for the source are configured, and the sources are images.
+        """
         config, source = self.config, self.source
         self.preprocessing = build_line_preprocessing(config["data"], source, initial) if source.images else None
         if source.images and (vectors := config["model"].get("vectors")):
@@ -96,7 +100,7 @@ class Seq2SeqJob(Job):
                                                 self.model.config.max_len, augment, progress)
 
     def complete_recipe(self) -> None:
-        """Nothing: no value is `auto`, and batches may be limited by tokens instead of samples."""
+        """Does nothing: no value is `auto`, and batches may be limited by tokens instead of samples."""
 
     def name_model(self, initial: Initial | None) -> str:
         return "encoder_decoder"

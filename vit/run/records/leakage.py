@@ -42,7 +42,7 @@ def check_leakage(
     key: str, origin: Origin, source: Source | PairSource | CorpusSource, config: Mapping[str, Any],
     decisive: Collection[str] = CHECKED,
 ) -> tuple[dict[str, int], list[Entry]]:
-    """Checks that a model was not trained on samples of val or test, itself or through its own initial weights.
+    """Checks that neither a model nor the initial weights it came from were trained on samples of val or test.
 
     The same sample, trained on with its label, is an error unless `on_leakage` is "warn". A sample of equal content
     under another name, and one that pre-training used without its label, is a warning.
@@ -116,12 +116,13 @@ def find_leaked(
 
 
 def _identified_by_name(record: DataRecord, named: bool) -> dict[str, Entry]:
-    """The recorded training samples, by name, which their names identify in data at the recorded location: files of the
-    run itself, even if their content has changed, and samples without recorded content. Names of files of earlier runs
-    do not identify samples, because they may belong to other data.
+    """Name -> training sample, of the samples that a name is enough to identify in data at the recorded location.
+
+    They are the files of the run itself, even if their content has changed, and samples that were recorded without
+    content. Files of earlier runs are not among them, because their names may belong to other data.
 
     Args:
-        named: whether the samples have names of their own.
+        named: whether names identify the samples of the split, as file names do and row numbers do not.
     """
     lineage = record.lineage()
     own = lineage[len(record.earlier):] if named else []
@@ -129,19 +130,29 @@ def _identified_by_name(record: DataRecord, named: bool) -> dict[str, Entry]:
 
 
 def _counts(found: Mapping[str, Leaked]) -> str:
+    """`3 of the 10 samples of val and 1 of the 5 samples of test`"""
     return " and ".join(f"{each.known} of the {number_of(each.total, 'sample')} of {split}"
                         for split, each in found.items())
 
 
 def _same_splits(record: DataRecord, data: Mapping[str, Any], combined: bool) -> str:
+    """The fix in the error: the overrides of the model's own splits, or other data where they do not help.
+
+    Args:
+        combined: whether the model is an ensemble, whose members have several splits.
+    """
     keys = [key for key in SPLIT_KEYS if key in record.data and record.data[key] != data.get(key)]
     if not keys or combined:
         return "use other data, or a split that it was not trained on"
     return f"use its splits with {' '.join(override_for_shell(f'data.{key}', record.data[key]) for key in keys)}"
 
 
-def _warn_without_record(key: str, origin: Origin, source: object, config: Mapping[str, Any]) -> None:
-    """Warns that a model of the same data may have had other splits, where its run is missing."""
+def _warn_without_record(
+    key: str, origin: Origin, source: Source | PairSource | CorpusSource, config: Mapping[str, Any]
+) -> None:
+    """Warns that val and test may contain training samples of a model whose run is missing: of an ensemble, and of a
+    model of the same data with other splits.
+    """
     if is_ensemble(origin):
         log.warning("%s=%s: the runs of its members are missing, so val and test of %s may contain samples that they "
                     "were trained on", key, origin.path, source.name)
