@@ -104,7 +104,7 @@ def infer_stack(state: State, stated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def infer_relative_positions(state: State) -> dict[str, Any]:
-    """Relative positions are parameters of the blocks."""
+    """The values of relative positions, which the blocks contain; none for other positions."""
     hidden = state.get(FIRST + "attn.relative.mlp.fc1.weight")
     return {} if hidden is None else {"positions": "relative", "relative_hidden": hidden.shape[0]}
 
@@ -143,6 +143,9 @@ def check_equal_blocks(state: State, depth: int) -> None:
 
 def infer_num_heads(state: State, stated: Mapping[str, Any], inner: int, dim: int, depth: int) -> int:
     """The number of heads: from the norm of the queries (K,), else as stated, else as in published models of this size.
+
+    Args:
+        inner: width of the queries of all heads together, H * K.
 
     Raises:
         ValueError: none of them determines it, or it does not divide the queries' width.

@@ -93,11 +93,11 @@ def only_square_grid(length: int, prefix: int) -> tuple[int, int]:
 
 
 def infer_pool(state: State, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Pooling: attention pooling and the position of the last norm are visible in the parameters; the rest is stated,
-    or as usual.
+    """The values of pooling. Attention pooling, the mean beside the class token and the position of the last norm are
+    visible in the parameters; otherwise `pool` is as stated, or "class" or "mean" by the parameters that there are.
 
     Raises:
-        ValueError: the parameters are of no pooling that vit has.
+        ValueError: the parameters belong to no pooling of vit.
     """
     norms = [value for value, name in (("tokens", "encoder.norm.weight"), ("pooled", "pool.norm.weight"))
              if name in state]

@@ -97,6 +97,12 @@ def best_match(target: State, *states: State) -> dict[str, Tensor]:
 
 
 def copy_tensors(model: nn.Module, tensors: State, target: State, assign: bool) -> None:
+    """Copy tensors into the model.
+
+    Args:
+        target: the model's own tensors by name.
+        assign: replace the model's parameters by these tensors instead, unless parameters are tied.
+    """
     tied = len({tensor.data_ptr() for tensor in target.values()}) != len(target)
     if assign and not tied:  # assigned tensors would no longer be tied
         assigned = {name: tensor.to(target[name].dtype).contiguous() for name, tensor in tensors.items()}
