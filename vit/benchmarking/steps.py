@@ -16,7 +16,7 @@ from vit.benchmarking.results import MODES, OURS, Case, Settings
 from vit.benchmarking.timing import Program, in_turns, wait_for_gpu
 from vit.inference import autocast
 from vit.low_precision import DTYPES
-from vit.models import VisionTransformer, flops
+from vit.models import VisionTransformer, VisionTransformerConfig, flops
 from vit.models.flops import count_flops
 from vit.models.inference_copy import inference_copy
 from vit.nn.transformer import set_autocast_residual
@@ -54,7 +54,7 @@ def bench_model(
                 measure(case, build, settings)
 
 
-def describe(config) -> str:
+def describe(config: VisionTransformerConfig) -> str:
     """`9 blocks of 192, 3 heads, patches of 4x4, images of 32x32`"""
     patch, image = ("x".join(map(str, size)) for size in (config.patch_size, config.image_size))
     return f"{config.depth} blocks of {config.dim}, {config.num_heads} heads, patches of {patch}, images of {image}"
@@ -123,7 +123,7 @@ def check_peer(name: str, model: VisionTransformer, peer: Peer) -> dict[str, flo
     return {**facts, "remark": peer.remark}
 
 
-def fixed_batch(config, size: int, device: str) -> tuple[Tensor, Tensor]:
+def fixed_batch(config: VisionTransformerConfig, size: int, device: str) -> tuple[Tensor, Tensor]:
     """images (B,C,H,W) of noise, labels (B,)"""
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(size, config.in_chans, *config.image_size, generator=generator)
@@ -132,8 +132,10 @@ def fixed_batch(config, size: int, device: str) -> tuple[Tensor, Tensor]:
 
 
 def program(name: str, network: nn.Module, batch: tuple[Tensor, Tensor], case: Case) -> Program:
-    """A training step or a forward pass of the network on the batch. Peers have no `bf16-residual`: they compute in
-    bf16-mixed. A forward pass of this project's model is that of `vit predict`, with packed weights.
+    """A training step or a forward pass of the network on the batch, images (B,C,H,W) and labels (B,).
+
+    Peers compute in bf16-mixed instead of `bf16-residual`, which they do not have. A forward pass of this project's
+    model is that of `vit predict`, with packed weights.
     """
     images, labels = batch
     precision = str(case.setting["precision"])

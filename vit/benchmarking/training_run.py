@@ -28,7 +28,7 @@ from vit.training import build_optimizer, clip_gradients
 
 STEP = "bare step"
 STEPS = 10  # bare steps per round
-LINES = 20  # last lines of the output of a failed run in its error
+LINES = 20  # lines at the end of the output of a failed run that its error quotes
 
 
 def bench_training_run(
@@ -58,7 +58,7 @@ def bench_training_run(
 
 
 def as_bare_step(overrides: list[str], device: str) -> list[str]:
-    """The overrides by which a run has the device of the bare step and its whole batch at once.
+    """The overrides by which a run uses the device of the bare step and does not accumulate gradients.
 
     Raises:
         ValueError: the run's own overrides have one of these keys.
