@@ -25,6 +25,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a full disk
 
 
 class Precision(StrEnum):
+    """Precision of the computation, by Lightning's names."""
+
     full = "32-true"
     bf16 = "bf16-mixed"
     fp16 = "16-mixed"
@@ -81,12 +83,12 @@ def check_writable(file: Path | None) -> None:
 
 
 def check_table(option: str, file: Path | None, endings: Iterable[str]) -> None:
-    """Check that the ending of a table's name is not that of a format in which it is not written. A table with an
-    ending of no format, or with none, is CSV.
+    """Check that a table can be written in the format that the ending of its name stands for. A name with another
+    ending than those of tables, or without one, is accepted and means CSV.
 
     Args:
         option: the option that names the file.
-        endings: of the formats in which it is written, in lower case.
+        endings: endings of the formats that the command writes, in lower case.
 
     Raises:
         BadParameter: names the file and the endings.

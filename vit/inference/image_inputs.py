@@ -43,7 +43,7 @@ def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Itera
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Reject an empty batch.
+    """Check the number of images in a batch.
 
     Raises:
         ValueError: `batch_size` is not a whole number of at least 1.
