@@ -79,6 +79,19 @@ def test_pictures_without_labels_give_vectors_alone(tmp_path, capsys):
     assert {row["label"] for row in rows} == {"a", "b"} and {row["split"] for row in rows} == {"train", "val", "test"}
 
 
+def test_numbers_of_neighbours_do_not_exceed_the_readable_samples(tmp_path, capsys):
+    model, photos = saved(tmp_path), tmp_path / "photos"
+    for split, count in (("train", 5), ("val", 2), ("test", 2)):
+        write_photos(photos / split, {"a": count, "b": count})
+    next((photos / "train" / "a").iterdir()).write_bytes(b"no image")
+    command = ["probe", str(model), "data=folder", f"data.root={photos}", "data.on_bad_sample=skip"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "k=5" in printed and "k=10" not in printed
+    assert main([*command, "--k", "10"]) == 2
+    assert "--k 10: the data has 9 training samples" in capsys.readouterr().err
+
+
 def vectors(model, photos, file):
     assert main(["probe", str(model), str(photos), "--save", str(file)]) == 0
     return torch.from_numpy(np.load(file)["features"])

@@ -66,11 +66,11 @@ def probe(
     data = compose_data(with_config_dir(arguments or [], config_dir), bundle)["data"]
     source = evaluation_source(data, bundle)
     check_source(source, bundle)
-    ks = choose_ks(ks, len(source.splits["train"]))
+    choose_ks(ks, len(source.splits["train"]))  # an error before the features are computed
     parts = embed_source(bundle, featurizer, source, data, batch_size)
     if save is not None:
         save_features(save, parts, source.classes)
-    rows = probe_features(parts, ks)
+    rows = probe_features(parts, choose_ks(ks, len(parts["train"])))  # without unreadable samples
     print_probes(rows, f"{source.name}, frozen features")
     sizes = {key: len(split) for key, split in source.splits.items()}
     write_json({"model": str(model), "data": source.name, "samples": sizes, "probes": rows}, json_file)
