@@ -156,8 +156,9 @@ def speed(job: Job, trainer: Trainer) -> dict:
 def left_out(job: Job, unreadable: Sequence[BadImage]) -> dict:
     """The number of samples that were left out as unusable: from the start, in training, and in the test."""
     omitted = job.omitted()
+    known = {name for name, _ in omitted}
     skipped = job.batches.bad | {error.name: error.reason for error in unreadable}
-    skipped = {name: reason for name, reason in skipped.items() if name not in dict(omitted)}
+    skipped = {name: reason for name, reason in skipped.items() if name not in known}
     for name, reason in skipped.items():
         log.warning("left out %s: %s", name, reason)
     return {f"skipped_{job.task.unit}": len(omitted) + len(skipped)}

@@ -15,6 +15,7 @@ from vit.cli.terminal import (
     Precision,
     check_classes,
     check_new_folder,
+    print_without_effect,
     print_written,
 )
 from vit.messages import number_of
@@ -55,6 +56,9 @@ def calibrate(
 
     predictor = load(model, device, str(precision))
     bundle = check_classifier(predictor)
+    if temperature_only and bundle.thresholds:
+        print_without_effect("--temperature-only changes nothing here: models that assign several labels have "
+                             "temperatures only")
     source = matched_source(compose_data(with_config_dir(overrides or [], config_dir), bundle), bundle, split)
     choice = TEMPERATURE if temperature_only else FULL
     found = fit(predictor, source, split, choice, batch_size)
