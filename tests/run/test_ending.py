@@ -148,6 +148,10 @@ def test_runs_of_one_setting_are_grouped():
 def test_the_note_on_losses_names_what_only_training_has():
     quiet = {"recipe": {"loss": {"label_smoothing": 0.0}, "crop": None, "mixup": None}, "model": {"dropout": 0.0}}
     assert loss_note(quiet) == ""
+    mixed = {"recipe": {"mixup": {"mixup": 0.2, "prob": 0}}, "model": {}}
+    assert loss_note(mixed) == ""
+    mixed["recipe"]["mixup"]["prob"] = 0.5
+    assert loss_note(mixed) == "Only the training loss is computed with mixup."
     loud = {"recipe": {"loss": {"label_smoothing": 0.1, "ctc": 0.5}, "augment": {"affine": {"degrees": 1}}},
             "model": {"dropout": 0.1, "dim": 8}, "distill": {"kind": "none"}}
     assert loss_note(loud) == ("Only the training loss is computed with label smoothing 0.1, CTC loss of "

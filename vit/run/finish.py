@@ -114,7 +114,7 @@ def loss_note(config: dict) -> str:
     parts += [f"CTC loss of weight {loss['ctc']:g}"] if loss.get("ctc") else []
     parts += [name for name, used in {
         "augmentation": recipe.get("crop") or any(step for step in (recipe.get("augment") or {}).values()),
-        "mixup": recipe.get("mixup"),
+        "mixup": recipe.get("mixup") and recipe["mixup"].get("prob") != 0,
         "distillation": (config.get("distill") or {}).get("kind", "none") != "none",
         "dropout": any(value for key, value in model.items() if key.endswith(("dropout", "drop_path"))),
     }.items() if used]
