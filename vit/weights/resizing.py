@@ -77,7 +77,8 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     """(D,C,ph,pw) -> (D,channels,ph,pw), as in timm.
 
     A single channel gets the sum of all, so that a grey image gives the same token as its RGB version. For any other
-    number the channels are repeated or truncated, and scaled such that the token of a grey image is unchanged.
+    number the channels are repeated or truncated, and scaled by C / channels: the token of a grey image is the same for
+    a multiple of C channels, and of about the same size otherwise.
     """
     old = weight.shape[1]
     if old == channels:
