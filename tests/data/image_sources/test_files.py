@@ -27,6 +27,7 @@ def tree(class_folders):
     (photos / "dog" / "up").symlink_to("..", target_is_directory=True)
     (photos / "dog" / "top").symlink_to(root, target_is_directory=True)
     (root / "elsewhere" / "puppies" / "round").symlink_to(photos / "dog", target_is_directory=True)
+    (photos / "dog" / "itself").symlink_to("itself")
     os.mkfifo(photos / "dog" / "pipe.jpg")
     return photos
 
@@ -49,6 +50,7 @@ def test_every_file_is_found_once(tree):
         "dog/again/round": "a link to a folder that has already been read",
         "dog/up": "a link to a folder that has already been read",
         "dog/top": "a link to a folder that contains it",
+        "dog/itself": "not an image (no extension)",
         "dog/pipe.jpg": "not a regular file",
     }
     assert summary(files.left_out).startswith("4 a link to a folder that has already been read, 2 hidden, 1 ")
@@ -61,6 +63,14 @@ def test_training_predict_and_pictures_find_the_same_files(tree):
     for found in (source, unlabelled):
         assert sorted(name for split in found.splits.values() for name in split.names) == FOUND
         assert sorted(found.left_out) == sorted((os.path.relpath(name, tree), reason) for name, reason in left_out)
+
+
+def test_a_link_to_itself_with_the_name_of_an_image_is_an_unreadable_image(class_folders):
+    root = class_folders({"cat": 1, "dog": 1})
+    (root / "cat" / "itself.png").symlink_to("itself.png")
+    (root / "itself").symlink_to("itself")
+    assert image_files(root).images == ["cat/000.png", "cat/itself.png", "dog/000.png"]
+    assert folder(root).classes == ["cat", "dog"]
 
 
 def test_a_link_to_a_class_of_the_same_split_is_not_a_class(class_folders):

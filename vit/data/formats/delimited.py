@@ -46,7 +46,7 @@ def find_file(path: Path) -> Path | None:
     Raises:
         DataError: two files differ only by the case of their names.
     """
-    files = [entry.name for entry in os.scandir(path.parent) if entry.is_file()] if path.parent.is_dir() else []
+    files = [entry.name for entry in path.parent.iterdir() if os.path.isfile(entry)] if path.parent.is_dir() else []
     for name in (path.name, f"{path.name}.gz"):
         found = sorted(file for file in files if file.lower() == name.lower())
         if len(found) > 1:

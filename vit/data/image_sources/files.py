@@ -8,7 +8,7 @@ loop nor list a file twice. All other entries are left out, with the reason.
 
 import os
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def _read_folder(root: str, start: _Folder, found: ImageFiles, read: set[str], l
             path = os.path.join(folder, entry.name)
             if reason := _reason(entry):
                 found.left_out.append((path, reason))
-            elif entry.is_dir():
+            elif _is(entry.is_dir):
                 (links if entry.is_symlink() else waiting).append((path, (*above, real)))
             else:
                 found.images.append(path)
@@ -129,11 +129,19 @@ def _reason(entry: os.DirEntry) -> str | None:
     """Why an entry is left out, else None; a dangling link with an image suffix is an unreadable image."""
     if is_hidden(entry.name):
         return "hidden"
-    if entry.is_dir():
+    if _is(entry.is_dir):
         return None
     if not is_image_name(entry.name):
         return _not_an_image(entry.name)
-    return None if entry.is_file() or not os.path.exists(entry.path) else "not a regular file"
+    return None if _is(entry.is_file) or not os.path.exists(entry.path) else "not a regular file"
+
+
+def _is(test: Callable[[], bool]) -> bool:
+    """The result of `entry.is_dir` or `entry.is_file`; False for a link to itself, where they raise an error."""
+    try:
+        return test()
+    except OSError:
+        return False
 
 
 def _not_an_image(name: str) -> str:
