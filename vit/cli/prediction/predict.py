@@ -75,17 +75,19 @@ def predicted_rows(
         model: its folder, for errors.
 
     Raises:
-        BadParameter: settings of text generation for another kind of model, or as the function of the kind.
+        BadParameter: settings of text generation for another kind of model, test-time augmentation of texts, or as the
+            function of the kind.
     """
     from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor
 
-    if request.augmentations and not isinstance(predictor, Predictor):
-        settings = {**settings, "tta": request.augmentations}
     if isinstance(predictor, Seq2SeqPredictor):
+        settings = {**settings, "tta": request.augmentations} if request.augmentations else settings
         return generated_rows(predictor, request, settings)
     if settings:
         raise typer.BadParameter(f"--{next(iter(settings)).replace('_', '-')} is for models that generate text, but "
                                  f"{model} is not such a model")
+    if request.augmentations and not isinstance(predictor, Predictor):
+        raise typer.BadParameter(f"--tta is for models that read images, but {model} reads texts; leave it out")
     if isinstance(predictor, MaskedTextPredictor):
         return masked_rows(predictor, request)
     return (text_rows if isinstance(predictor, TextPredictor) else image_rows)(predictor, request)

@@ -146,7 +146,7 @@ def generation_settings(predictor: "Seq2SeqPredictor", request: Request, options
     """
     top_k = request.top_k or 1
     if options.get("tta") and not predictor.is_image_to_text:
-        raise typer.BadParameter("--tta is for image-to-text models, but this model reads texts")
+        raise typer.BadParameter("--tta is for models that read images, but this model reads texts; leave it out")
     if predictor.is_image_to_text and not request.inputs:
         raise typer.BadParameter("this model reads images; pass image files or folders")
     if not options.get("sample"):
