@@ -19,6 +19,7 @@ from tests.run.conftest import SMALL, start, table, write_photos, write_question
 from vit.run.changes_on_resuming import adjusted
 from vit.run.config.composing import ConfigError
 from vit.run.records.reading import NODES, read_stored, unfinished
+from vit.run.resume import find_resumable
 from vit.training import Interrupted
 
 DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64", "model.depth=1"]
@@ -135,6 +136,18 @@ def test_resume_auto_skips_a_run_without_a_readable_config_and_finished_ones(tmp
     assert found == [(tmp_path / "mine/2", ["seed=2"]), (tmp_path / "mine/1", ["seed=1"])]
     (message,) = {record.getMessage() for record in caplog.records}
     assert message.startswith(f"resume=auto skips {tmp_path / 'mine/3'}: ")
+
+
+def test_resume_auto_finds_a_run_with_other_loggers(tmp_path):
+    folder = tmp_path / "mine" / "1"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints/last.ckpt").touch()
+    stored = "".join(f"{node}: {{}}\n" for node in NODES[:-1])
+    (folder / "config.yaml").write_text(f"{stored}overrides: [seed=1, logger=csv]\n")
+    config = {"resume": "auto", "run_dir": None, "runs": str(tmp_path), "name": "mine"}
+    for loggers in ([], ["logger=csv"], ["logger=default", "+logger.mine._target_=a.B", "~logger.tensorboard"]):
+        assert find_resumable({**config, "overrides": [*loggers, "seed=1"]}) == folder
+    assert find_resumable({**config, "overrides": ["seed=2", "logger=csv"]}) is None
 
 
 @pytest.mark.parametrize("batches", [10, STEPS * 3, STEPS * 3 + 1])

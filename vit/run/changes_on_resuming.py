@@ -87,6 +87,12 @@ def is_of_loggers(override: str) -> bool:
     return override.lstrip("+~").partition("=")[0].partition(".")[0] == "logger"
 
 
+def of_same_run(overrides: list[str], others: list[str]) -> bool:
+    """Whether two lists of recorded overrides are equal but for those of loggers, which a resumed run may change."""
+    one, other = ([each for each in listed if not is_of_loggers(each)] for listed in (overrides, others))
+    return one == other
+
+
 def names_of_loggers(config: Mapping[str, Any]) -> str:
     return ", ".join(name for name, node in config["logger"].items() if node is not None) or "none"
 

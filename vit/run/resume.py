@@ -17,6 +17,7 @@ from vit.run.changes_on_resuming import (
     from_to,
     is_of_loggers,
     keeps_splits,
+    of_same_run,
 )
 from vit.run.config.composing import data_of_primary
 from vit.run.config.hydra_interface import PRIMARY, hydra_overrides, is_hydra_key
@@ -150,7 +151,7 @@ def overrides_of_ranks(plan: Plan, overrides: list[str]) -> list[str]:
 
 def find_resumable(config: dict, given: list[str] | None = None) -> pathlib.Path | None:
     """The run folder or checkpoint to resume. For `resume=auto` it is `run_dir`, if it is set and contains a run, else
-    the newest unfinished run with the same overrides; None without one.
+    the newest unfinished run with the same overrides, whatever its loggers; None without one.
 
     Args:
         given: the overrides of the command, as runs recorded them before they recorded the data of a primary config.
@@ -166,7 +167,8 @@ def find_resumable(config: dict, given: list[str] | None = None) -> pathlib.Path
     if config["run_dir"]:
         path = pathlib.Path(config["run_dir"]).expanduser()
         return path if RunFolder(path, main=False).used else None
-    return next((path for path, stored in unfinished(config) if stored in (config["overrides"], given)), None)
+    own = [each for each in (config["overrides"], given) if each is not None]
+    return next((path for path, stored in unfinished(config) if any(of_same_run(stored, each) for each in own)), None)
 
 
 def nothing_to_resume(config: dict) -> str:

@@ -5,6 +5,8 @@ Its sweeper chooses other values than before, so that the runs of its own have f
 
 import pathlib
 
+from vit.run.changes_on_resuming import of_same_run
+
 
 def earlier_records(folder: pathlib.Path, overrides: list[str]) -> list[dict]:
     """The records of the finished runs in the folder, as `write_record` writes them.
@@ -30,8 +32,9 @@ def run_with(folder: pathlib.Path, overrides: list[str]) -> pathlib.Path | None:
     from vit.run import resume  # loads torch
     from vit.run.records.reading import read_config
 
-    same = resume.recorded(overrides)
-    return next((path for path in numbered(folder) if read_config(path, overrides)["overrides"] == same), None)
+    own = resume.recorded(overrides)
+    return next((path for path in numbered(folder)
+                 if of_same_run(read_config(path, overrides)["overrides"], own)), None)
 
 
 def numbered(folder: pathlib.Path) -> list[pathlib.Path]:
