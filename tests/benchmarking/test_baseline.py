@@ -33,6 +33,14 @@ def test_ratios_of_one_report_only_are_listed():
     assert compare_with_baseline(report({A: 1.0}), report({A: 1.0})).other_machine is None
 
 
+def test_a_baseline_without_its_machine_is_compared():
+    """`machine` is null, or absent, in a report that was edited by hand."""
+    for before in ({**report({A: 1.0}), "machine": None}, {"clock": "wall", "ratios": {A: 1.0}}):
+        found = compare_with_baseline(report({A: 0.5}), before)
+        assert found.fallen == {A: (1.0, 0.5)}
+        assert found.lines()[-1] == "the baseline is of another machine: unknown instead of EPYC (AVX512)"
+
+
 @pytest.mark.parametrize(("now", "message"), [
     (report({B: 1.0}), "no ratio of the baseline was measured"),
     (report({}), "none \\(add --against\\)"),

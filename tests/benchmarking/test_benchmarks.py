@@ -1,5 +1,6 @@
 """Every benchmark on tiny sizes: real programs of all libraries, and the report that they make."""
 
+import copy
 import importlib.util
 import io
 import json
@@ -28,6 +29,8 @@ from vit.benchmarking import (
 )
 from vit.benchmarking.hardware import default_size
 from vit.benchmarking.results import Case
+from vit.benchmarking.steps import fixed_batch, train_step
+from vit.benchmarking.steps import program as program_of
 from vit.benchmarking.tables import conditions
 from vit.benchmarking.training_run import STEP, add_round, as_bare_step, bare_step, new_case
 from vit.bundle import load_bundle, save_bundle
@@ -106,6 +109,34 @@ def test_models_are_measured_against_all_peers(kind, forwards, batches, monkeypa
         assert math.isclose(own["share_of_matrix_rate"], rate, rel_tol=1e-6)
 
 
+def test_rates_are_those_of_the_median_round():
+    case = Case("step", {"batch": 6}, "images", 6, flops=100.0, matrix_rate=200.0, times={"vit": [2.0, 1.0, 30.0]})
+    assert case.per_second("vit") == 6 / 2 and case.share("vit") == 100 / 2 / 200  # whatever one slow round takes
+
+
+@pytest.mark.parametrize("name", ["vit", "timm"])
+@pytest.mark.parametrize("kind", ["step", "inference"])
+def test_a_step_changes_the_weights_and_inference_computes_the_logits(kind, name):
+    torch.manual_seed(0)
+    model = vit.create_model("vit_tiny", image_size=16, patch_size=8, dim=32, depth=1, num_heads=2, dropout=0.5)
+    before, batch = copy.deepcopy(model).eval(), fixed_batch(model.config, 3, "cpu")
+    found = program_of(name, model, batch, Case(kind, {"precision": "32-true", "mode": "eager"}, "images", 3))()
+    changed = [not torch.equal(*pair) for pair in zip(model.parameters(), before.parameters(), strict=True)]
+    assert all(changed) if kind == "step" else not any(changed)
+    if kind == "inference":
+        torch.testing.assert_close(found, before(batch[0]))
+
+
+def test_a_step_clips_the_gradient_to_norm_1():
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5))
+    before = [each.detach().clone() for each in model.parameters()]
+    images, labels = 100 * torch.randn(2, 3, 2, 2), torch.tensor([1, 2])
+    sgd = torch.optim.SGD(model.parameters(), lr=1.0)
+    train_step(model, sgd, torch.nn.utils.clip_grad_norm_, images, labels, "32-true")
+    moved = torch.cat([(a - b).flatten() for a, b in zip(model.parameters(), before, strict=True)])
+    assert moved.norm().item() == pytest.approx(1, abs=1e-3)
+
+
 def test_a_program_with_other_outputs_is_refused(monkeypatch):
     monkeypatch.setattr("vit.benchmarking.peers.to_timm", lambda state, config: shifted(state, config))
 
@@ -116,6 +147,12 @@ def test_a_program_with_other_outputs_is_refused(monkeypatch):
 
     with pytest.raises(ValueError, match="timm computes something else: with equal weights its logits differ by"):
         bench_model("inference", build, Settings(("timm",), ("32-true",), rounds=1), [], quiet)
+
+
+def test_a_peer_that_is_missing_leaves_the_peers_after_it():
+    settings, cases = Settings(("ctranslate2", "timm"), ("32-true",), ("eager",), (2,), rounds=1), []
+    bench_model("inference", build, settings, cases, quiet)
+    assert set(cases[0].times) == {"vit", "timm"} and set(cases[0].missing) == {"ctranslate2"}
 
 
 @pytest.mark.slow

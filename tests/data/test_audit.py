@@ -147,6 +147,22 @@ def test_statistics_of_files(photos):
     assert estimate(split, preprocessing, limit=3) == estimate(split, preprocessing, limit=3) != (mean, std)
 
 
+def test_sizes_of_arrays_are_width_by_height():
+    pixels = np.zeros((3, 8, 5), np.uint8)
+    report = audit(Source("toy", ["a", "b"], {"train": array_split(pixels, np.array([0, 1, 1]), "t")}), P8)
+    assert report.sizes == {"5x8": 3} and report.headers == report.total == 3
+
+
+def test_the_audit_of_files_has_the_statistics_of_the_training_images(photos):
+    split = folder(photos, fractions=(1, 0, 0)).splits["train"]
+    preprocessing = Preprocessing(size=32)
+    source = Source("photos", ["a", "b"], {"train": split.take(np.arange(4)), "val": split.take(np.arange(4, 6))})
+    report = audit(source, preprocessing, seconds=None)
+    pixels = np.stack([preprocessing.image(split.read(i)).numpy() for i in range(4)]) / 255
+    assert np.allclose(report.mean, pixels.mean((0, 2, 3)), atol=1e-4)
+    assert np.allclose(report.std, pixels.std((0, 2, 3)), atol=1e-4)
+
+
 def test_statistics_of_unreadable_data(tmp_path):
     flat = array_split(np.full((4, 8, 8), 51, np.uint8), np.zeros(4), "flat")
     assert estimate(flat, P8) == ((0.2, 0.2, 0.2), (1.0, 1.0, 1.0))

@@ -75,6 +75,12 @@ def test_similar_class_names_are_reported(caplog, class_folders):
     assert "'Elk' and 'elk' are 2 classes" in caplog.text
 
 
+def test_a_similar_name_is_not_called_an_equal_number(caplog):
+    encode_labels("t.csv", ["Cat", "cat", "1", "2"], None, None)
+    assert "'Cat' and 'cat' are 2 classes, although they differ only by case or white space" in caplog.text
+    assert "the same number" not in caplog.text
+
+
 @pytest.mark.parametrize("label", ["['cat', 'dog']", '{"choices":["cat","dog"]}', "[]", "[0 1]"])
 @pytest.mark.parametrize("separator", [None, ","])
 def test_lists_written_as_text_are_errors(label, separator):

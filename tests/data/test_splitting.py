@@ -9,7 +9,7 @@ from vit.counters import permutation
 from vit.data import DataError, PairSplit, folder, imagenet, parallel, table, text_table
 from vit.data.identity import hash_positions
 from vit.data.sample_names import RowNames
-from vit.data.splits.split import array_split, evenly_spaced
+from vit.data.splits.split import Split, array_split, evenly_spaced
 from vit.data.splits.splitting import assign_splits, hold_out, validation_fraction, with_validation
 
 SHARES = (0.8, 0.1, 0.1)
@@ -35,6 +35,18 @@ def test_adding_and_removing_samples_does_not_move_others(seed):
     after = parts(more + keys, np.concatenate([np.repeat(np.arange(4), 50), labels]), seed=seed)
     assert all(after[key] == part for key, part in before.items())
     assert before != parts(keys, labels, seed=seed + 1)
+
+
+def test_a_concatenation_has_the_samples_of_its_parts_in_order(class_folders):
+    files = folder(class_folders({"a": 2, "b": 1}), fractions=(1, 0, 0)).splits["train"]
+    first, second = (array_split(np.random.default_rng(s).integers(0, 256, (2, 3, 4), np.uint8), np.arange(2), f"p{s}")
+                     for s in (1, 2))
+    for parts in ([first, files], [files, first, second], [first, second]):
+        whole = Split.concat(parts)
+        assert (whole.pixels is None) == any(part is files for part in parts) and len(whole) == sum(map(len, parts))
+        expected = [(part.names[i], part.labels[i], part.read(i)) for part in parts for i in range(len(part))]
+        for i, (name, label, content) in enumerate(expected):
+            assert whole.names[i] == name and whole.labels[i] == label and np.array_equal(whole.read(i), content)
 
 
 def test_few_samples_move_in_small_classes():

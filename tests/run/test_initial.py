@@ -8,7 +8,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 import vit
-from tests.run.conftest import SMALL, write_photos
+from tests.run.conftest import SMALL, table, write_photos
 from vit.run.config.composing import ConfigError
 from vit.run.parts.init_from import load_initial
 
@@ -78,6 +78,10 @@ def test_the_same_classes_keep_the_head(source, tmp_path):
     run = vit.train([*STILL, "data.image_size=12", f"init_from={source}", f"run_dir={tmp_path}"])
     before, after = weights(source), weights(run.path)
     assert all(torch.equal(before[name], after[name]) for name in before)
+    start, end = table(run.path / "metrics.csv")  # of constant weights
+    assert (start["epoch"], start["step"], start["train/loss"]) == ("0", "0", "") and end["epoch"] == "1"
+    for name in ("val/loss", "val/accuracy"):
+        assert start[name] == end[name]
 
 
 @pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])

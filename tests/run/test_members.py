@@ -120,6 +120,15 @@ def test_other_data_is_evaluated_and_equal_contents_are_named(folds, tmp_path, c
     assert "1 of the 8 samples of other has the same content as training samples" in caplog.text
 
 
+def test_a_split_of_other_data_with_contents_of_the_members_is_named(folds, tmp_path, caplog, monkeypatch):
+    other = write_photos(tmp_path / "other", {f"{split}/{name}": 3 for split in ("train", "val", "test")
+                                              for name in ("cat", "dog")}, size=(9, 9))
+    shutil.copy(next((folds.parent / "photos" / "cat").iterdir()), other / "test" / "cat" / "copy.png")
+    monkeypatch.setattr(logging.getLogger("vit"), "handlers", [caplog.handler])
+    assert main(["evaluate", str(folds / "ensemble"), "data=folder", f"data.root={other}"]) == 0
+    assert "1 of the 7 samples of other, test, has the same content as training samples of the members" in caplog.text
+
+
 def test_members_with_other_random_splits_are_refused_and_those_with_the_same_are_not(tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20})
     data = ["data=folder", f"data.root={root}"]

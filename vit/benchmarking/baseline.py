@@ -88,6 +88,6 @@ def compare_with_baseline(
 
 
 def name_of_machine(report: dict[str, Any]) -> str:
-    """`AMD EPYC (AVX512)`: ratios depend on the instructions, with which `vit.nn.cpu` selects its operations."""
-    machine = report.get("machine") or {}
-    return f"{machine.get('processor')} ({machine.get('instructions')})"
+    """`AMD EPYC (AVX512)`: ratios depend on the instructions, by which `vit.nn.cpu` selects its operations."""
+    machine = report.get("machine")
+    return f"{machine.get('processor')} ({machine.get('instructions')})" if machine else "unknown"

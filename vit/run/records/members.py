@@ -11,6 +11,7 @@ from vit.data import Source
 from vit.data.identity import to_nfc
 from vit.data.splits.recorded import Entry
 from vit.exchange.run_records import read_object
+from vit.messages import agree
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import CONFIG
 from vit.run.records.splits import DataRecord, read_record
@@ -72,8 +73,8 @@ def check_unseen(bundle: Bundle, source: Source, data: dict, split: str, recorde
             unseen = [key for key, count in counts.items() if not count and key != "train"]
             raise ConfigError(_message(bundle, f"{counts[split]} of the {total}", f"{source.name}, {split},", unseen))
     elif count := record.known(source, split):
-        log.warning("%d of the %d samples of %s, %s, have the same content as training samples of the members of %s",
-                    count, total, source.name, split, bundle.path)
+        log.warning("%d of the %d samples of %s, %s, %s the same content as training samples of the members of %s",
+                    count, total, source.name, split, agree(count, "has", "have"), bundle.path)
 
 
 def _seen_samples(record: DataRecord, source: Source) -> dict[str, int]:
