@@ -330,7 +330,7 @@ def test_a_bundle_of_timms_own_model_becomes_transformers_own(tmp_path) -> None:
         torch.testing.assert_close(theirs(images()).logits, model(images()), **CLOSE)
 
 
-def test_a_bundle_keeps_all_it_holds(tmp_path) -> None:
+def test_a_copied_bundle_has_the_same_metrics_extra_classes_and_preprocessing(tmp_path) -> None:
     save_bundle(tmp_path / "one", ours(), NAMES, PREPARED["cut"], {"val/accuracy": 0.5}, {"data": ["data=digits"]})
     convert(tmp_path / "one", tmp_path / "two")
     one, two = load_bundle(tmp_path / "one"), load_bundle(tmp_path / "two")
@@ -383,7 +383,7 @@ def test_several_labels_per_image(tmp_path) -> None:
 
 @pytest.mark.parametrize("several", [False, True])
 def test_the_calibration_of_a_bundle_remains_with_options_that_change_nothing(several: bool, tmp_path) -> None:
-    """It was dropped without a word."""
+    """It was dropped without a warning."""
     numbers, thresholds = ((0.7, 0.6), (0.2, 0.1)), (0.1, 0.2, 0.3, 0.4, 0.5) if several else ()
     record = LabelCalibration(20, (2.0,) * 5, *numbers) if several else Calibration(20, 2.0, *numbers)
     saved = save_bundle(tmp_path / "ours", ours(norm_eps=1e-6), NAMES, PREPARED["squash"], {"val/loss": 0.5},
@@ -400,7 +400,7 @@ def test_the_calibration_of_a_bundle_remains_with_options_that_change_nothing(se
 
 @pytest.mark.filterwarnings("ignore:.*names 5 classes, but has 3")
 def test_thresholds_of_another_number_of_labels_are_named(tmp_path) -> None:
-    """They were dropped without a word, and the model then predicted one label per image."""
+    """They were dropped without a warning, and the model then predicted one label per image."""
     record = LabelCalibration(20, (2.0,) * 5, (0.7, 0.6), (0.2, 0.1))
     save_bundle(tmp_path / "ours", ours(norm_eps=1e-6), NAMES, PREPARED["squash"], thresholds=(0.1, 0.2, 0.3, 0.4, 0.5),
                 calibration=record)
@@ -438,7 +438,7 @@ def test_thresholds_of_another_number_of_labels_are_named(tmp_path) -> None:
         ({"image_size": (32, 16)}, "torchvision", r"has a square image_size only, not \(32, 16\)"),
     ],
 )
-def test_what_others_cannot_express_is_refused(options: dict, to: str, message: str, tmp_path) -> None:
+def test_a_model_that_the_target_cannot_express_is_an_error(options: dict, to: str, message: str, tmp_path) -> None:
     model = ours(**options)
     with pytest.raises(SourceError, match=message):
         convert(model, tmp_path / "theirs.pth", to)

@@ -1,4 +1,4 @@
-"""Sources of all usual kinds; a refusal is one line that names what was found and what is accepted."""
+"""Sources of all usual kinds; an error is one line that names what was found and what is accepted."""
 
 import json
 import os
@@ -170,7 +170,7 @@ def test_a_bundle_is_loaded_unchanged(tmp_path) -> None:
     assert 0.01 < wider.head.weight.std() < 0.03 and not wider.head.bias.any()
 
 
-def test_a_bundle_states_all_that_it_holds(tmp_path) -> None:
+def test_everything_in_a_bundle_is_read(tmp_path) -> None:
     model, preprocessing = scramble(vit.create_model("vit_tiny", **TINY)), Preprocessing((16, 16), crop_pct=0.5)
     calibration = LabelCalibration(9, (2.0, 0.5, 1.0, 1.0, 1.0), (0.5, 0.25), (0.125, 0.0625))
     save_bundle(tmp_path / "bundle", model, NAMES, preprocessing, extra={"data": ["data=digits"]},
@@ -265,7 +265,7 @@ def test_the_command_line_accepts_the_same_sources(folder, tmp_path, capsys) -> 
 
 
 def refused(source, *texts: str, **arguments) -> str:
-    """One line with all of these texts."""
+    """The error of importing the source: one line with all of these texts."""
     with pytest.raises(SourceError) as error:
         vit.import_weights(source, **arguments)
     message = str(error.value)
@@ -406,7 +406,7 @@ def test_thresholds_of_several_labels(config, count, expected) -> None:
     ({"pytorch-lightning_version": "2", "config": "model"}, False),
     ({"pytorch-lightning_version": "2"}, False),
 ])
-def test_checkpoints_of_other_users_of_lightning_are_not_taken_for_ours(content, own) -> None:
+def test_checkpoints_of_other_programs_with_lightning_are_distinguished_from_ours(content, own) -> None:
     assert is_own_checkpoint(content) is own
 
 

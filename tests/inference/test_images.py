@@ -336,7 +336,7 @@ def test_fast_with_a_precision_is_refused(saved):
         vit.load(saved, precision="bf16-mixed", fast=True)
 
 
-def test_a_model_that_was_saved_without_preprocessing_says_so(tmp_path):
+def test_predicting_by_a_model_saved_without_preprocessing_is_an_error(tmp_path):
     model = vit.create_model("vit_tiny", image_size=16, patch_size=8, num_classes=3, depth=1)
     save_bundle(tmp_path, model, ["a", "b", "c"])
     predictor = vit.load(tmp_path)

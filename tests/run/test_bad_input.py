@@ -331,7 +331,7 @@ def test_the_other_entry_point_reports_the_same(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("earlier", [None, "", "0"])
-def test_debug_is_of_one_command(monkeypatch, earlier):
+def test_debug_applies_to_one_command(monkeypatch, earlier):
     monkeypatch.setenv("VIT_DEBUG", "x")
     os.environ.pop("VIT_DEBUG")
     os.environ.update({} if earlier is None else {"VIT_DEBUG": earlier})
@@ -350,7 +350,7 @@ def test_line_images_have_a_limit_of_pixels(capsys, tmp_path):
     assert "pixels are more than max_pixels=10" in "".join(capsys.readouterr())
 
 
-def test_debug_shows_where(monkeypatch):
+def test_an_error_with_debug_has_a_traceback(monkeypatch):
     monkeypatch.setenv("VIT_DEBUG", "")  # which the command sets; afterwards it is as before
     with pytest.raises(ValueError, match="recipe.epochs"):
         main(["recipe.epoch=3", "--debug"])

@@ -45,7 +45,7 @@ def digits_run(tmp_path_factory):
     return run
 
 
-def test_the_folder_holds_everything(digits_run):
+def test_the_files_of_a_run_folder(digits_run):
     there = {str(path.relative_to(digits_run.path)) for path in digits_run.path.rglob("*") if path.is_file()}
     assert there >= {
         "config.yaml",

@@ -242,7 +242,7 @@ def test_one_task_of_bert_alone(task, weights, tmp_path, capfdbinary):
 
 
 @pytest.mark.parametrize(("root", "table"), [(None, []), ("stories", ["data.path=TABLE"])])
-def test_the_command_after_pre_training_on_a_corpus_of_ones_own_asks_for_a_table(root, table):
+def test_the_next_command_after_pre_training_on_another_corpus_has_a_table_of_labelled_texts(root, table):
     job = SimpleNamespace(config={"data": {"root": root}})
     command = MaskedTextJob.next_command(job, SimpleNamespace(path="run"), None)
     assert command == ("train", "data=text_table", *table, "init_from=run")

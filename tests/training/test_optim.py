@@ -273,7 +273,7 @@ def test_muon_moves_by_the_polynomial_of_the_singular_values(monkeypatch):
     torch.testing.assert_close(start - layer.blocks[0].weight, (u * s @ v).float(), rtol=1e-5, atol=1e-5)
 
 
-def test_muon_has_the_later_convolutions_of_a_stem_but_neither_pixels_nor_classes():
+def test_muon_updates_the_later_convolutions_of_a_stem_but_not_the_first_one_or_the_head():
     model = small_vit(stem="compact", pool="attention", class_token=False)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     optimizer = build_optimizer(model, "nmuon", lr=0.02, layer_decay=0.5)

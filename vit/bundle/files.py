@@ -55,11 +55,12 @@ class SourceError(ValueError):
 
 
 class Mapped(dict[str, Any]):
-    """The content of a PyTorch file with memory-mapped tensors; copy them, they break when the file is overwritten."""
+    """The content of a PyTorch file with memory-mapped tensors, which become invalid when the file is overwritten."""
 
 
 def read_file(path: Path, mapped: bool = True) -> Any:
-    """The content of a file: tensors by name, or the object that PyTorch saved; its format is detected, not its suffix.
+    """The content of a file: tensors by name, or the object that PyTorch saved. The format is detected from the
+    first bytes, not from the suffix.
 
     Args:
         mapped: return `Mapped` if the format allows it, so that only the tensors that are used are read, and not the

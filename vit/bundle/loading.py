@@ -52,7 +52,7 @@ class Bundle:
         classes: empty for models that generate text.
         preprocessing: preprocessing of images; None for models without image input.
         tokenizers: tokenizers by side, "source" and "target", for models of text.
-        extra: the JSON-able values that the caller of `save_bundle` added.
+        extra: the further values that the caller of `save_bundle` added.
         record: everything under the key `vit` of config.json.
         thresholds: one per class for models that assign several labels, else empty.
         calibration: calibration of the probabilities of a classifier, a `LabelCalibration` if it assigns several

@@ -59,10 +59,11 @@ def save_bundle(
 
     Args:
         metrics: final numbers by name, such as `{"val/accuracy": 0.98}`.
-        extra: JSON-able values, such as `{"data": ["data=digits"]}`, the overrides of the data of `vit evaluate`.
+        extra: further values for JSON; `{"data": ["data=digits"]}` are overrides that select the data set of
+            `vit evaluate`.
         state: the weights to save, under the model's names; the model's own by default.
         tokenizers: tokenizers by side, "source" and "target", for models of text.
-        thresholds: a probability per class from which its label is assigned, for several labels per image.
+        thresholds: the least probability, per class, with which its label is assigned; for several labels per image.
         calibration: calibration of the probabilities, measured on validation samples; `thresholds` are those of the
             calibrated probabilities.
 

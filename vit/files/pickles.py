@@ -75,7 +75,7 @@ def _check_directory(archive: zipfile.ZipFile) -> None:
 
 
 def check_pickle(data: bytes) -> None:
-    """Refuses a pickle that would expand its content in memory.
+    """Checks that a pickle does not expand its content in memory.
 
     Raises:
         LimitError: the pickle calls bytearray, or another function with arguments that no saved weights have.

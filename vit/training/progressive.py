@@ -116,9 +116,10 @@ def between(count: int, first: float, last: float) -> list[float]:
 
 
 def two_values(key: str, values: object) -> Sequence:
-    """
+    """The first and the last value of a schedule, unchanged.
+
     Raises:
-        ValueError: `values` is not a first and a last value.
+        ValueError: `values` are not two.
     """
     if not isinstance(values, list | tuple) or len(values) != 2:
         raise ValueError(f"{key} is {values}, but must be the first and the last value, such as "

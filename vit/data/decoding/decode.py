@@ -38,7 +38,7 @@ EXTENSIONS = frozenset(
 )
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 ORIENTATION = 0x0112  # the EXIF tag
-PILLOW_LIMIT = 178_956_970  # pixels above which Pillow refuses to open an image
+PILLOW_LIMIT = 178_956_970  # pixels above which Pillow does not open an image
 MAX_PIXELS_LIMIT = 2**32  # the largest max_pixels: 12 GB of RGB
 ARRAYS = "holds NumPy arrays, not one image; train, evaluate and audit read it with data=table data.path=FILE"
 NOT_ONE_IMAGE = (".csv", ".tsv", ".parquet", ".arrow", ".json", ".jsonl", ".xlsx", ".tar", ".tgz", ".tar.gz")

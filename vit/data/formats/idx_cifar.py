@@ -77,7 +77,7 @@ def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None)
 
 
 class _DataOnly(pickle.Unpickler):
-    """Unpickles dicts, lists, numbers, bytes and NumPy arrays; refuses to call any other code."""
+    """Unpickles dicts, lists, numbers, bytes and NumPy arrays; any other function is an error, not called."""
 
     def find_class(self, module: str, name: str) -> object:
         if (module, name) in (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")):

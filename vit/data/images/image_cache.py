@@ -150,7 +150,7 @@ class StoredImages:
     def open(cls, path: Path) -> "StoredImages | None":
         """The file mapped into memory; None if it does not exist or is not complete."""
         try:
-            data = np.memmap(path, np.uint8, "c")  # copy on write: torch refuses read-only memory
+            data = np.memmap(path, np.uint8, "c")  # copy on write: torch.from_numpy warns about read-only memory
         except (OSError, ValueError):  # an empty file cannot be mapped
             return None
         if len(data) < 24 or data[-8:].tobytes() != MAGIC:

@@ -113,7 +113,7 @@ def read_thumbnails(
     """
     if isinstance(preprocessing, LinePreprocessing):
         plain = preprocessing.pixels
-    else:  # the preprocessing of packed images refuses `draft`
+    else:  # `PackedPreprocessing` does not allow `draft`
         plain = preprocessing.of_one_size() if isinstance(preprocessing, PackedPreprocessing) else preprocessing
     draft = plain.replace(draft=True)
     pixels, positions, sides = [], [], []
