@@ -1,5 +1,8 @@
 """Outputs of commands are checked before the computation, and an option without effect is named."""
 
+import gc
+import importlib
+import json
 import os
 
 import pytest
@@ -10,6 +13,8 @@ from tests.inference.tiny_models import save_masked
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
+
+predict = importlib.import_module("vit.cli.prediction.predict")
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +108,32 @@ def test_a_full_disk_is_reported_with_the_file(model, tmp_path, capfd):
                     ["probe", str(model), "--k", "1", "--json", "/dev/full"]):
         assert main(command) == 1
         assert capfd.readouterr().err.endswith(f"error: {command[-2]} /dev/full: No space left on device\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
+def test_a_full_disk_has_no_traceback_for_an_excel_table(model, tmp_path, capfd):
+    pytest.importorskip("openpyxl")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "full.xlsx").symlink_to("/dev/full")
+    assert main(["predict", str(model), str(tmp_path / "a.png"), "--output", str(tmp_path / "full.xlsx")]) == 1
+    gc.collect()
+    error = capfd.readouterr().err
+    assert "full.xlsx: No space left on device" in error and "Traceback" not in error
+
+
+def test_an_interrupt_is_reported_and_the_file_is_named_as_incomplete(model, tmp_path, capfd, monkeypatch):
+    for name in "abc":
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+    row = predict.error_row
+
+    def interrupted(error):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(predict, "error_row", interrupted)
+    command = ["predict", str(model), *(str(tmp_path / f"{name}.png") for name in ("a", "none", "c")), "-o"]
+    assert main([*command, str(tmp_path / "p.json")]) == 130
+    printed = capfd.readouterr().err
+    assert f"{tmp_path}/p.json is incomplete" in printed and printed.endswith("error: interrupted\n")
+    assert [each["file"] for each in json.loads((tmp_path / "p.json").read_text())] == [str(tmp_path / "a.png")]
+    monkeypatch.setattr(predict, "error_row", row)
+    assert main([*command, str(tmp_path / "p.json")]) == 3 and "incomplete" not in capfd.readouterr().err

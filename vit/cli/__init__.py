@@ -10,6 +10,7 @@ import sys
 from typing import Annotated
 
 import typer
+import typer.core
 
 from vit.cli.data.audit import audit
 from vit.cli.data.next import choose_next
@@ -33,7 +34,23 @@ from vit.cli.training.runs import runs
 from vit.files.machine import discard_output, keep_freed_memory, limit_threads
 from vit.run.deferred_modules import DeferredCompiler, defer, deferred_packages
 
+
+class Interrupted(Exception):
+    """Ctrl-C in a command; typer would turn a KeyboardInterrupt into an exit code without a message."""
+
+
+class Commands(typer.core.TyperGroup):
+    """The commands; an interrupt in one of them reaches `main`."""
+
+    def invoke(self, ctx: typer.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Train, fine-tune, evaluate, explain and use Vision Transformers.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -57,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         with print_user_warnings():
             shared = {"debug": debug, "arguments": arguments}
             return app(arguments, prog_name="vit", standalone_mode=False, obj=shared) or 0
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, Interrupted, typer.Abort):
         return print_error("interrupted", 130)
     except BrokenPipeError:  # the other end of a pipe has closed, as `head` does
         discard_output()

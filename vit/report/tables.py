@@ -135,7 +135,9 @@ class ExcelTable:
         return cell
 
     def close(self) -> None:
-        self.book.save(self.stream)
+        archive = io.BytesIO()  # zipfile and lxml would print tracebacks about a stream without space
+        self.book.save(archive)
+        self.stream.write(archive.getbuffer())
 
 
 class ParquetTable:

@@ -1,5 +1,7 @@
 """`vit predict`: predictions of a saved model for files or lines of text."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +27,7 @@ from vit.messages import number_of
 
 if TYPE_CHECKING:
     from vit.inference import BadInput, MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor
+    from vit.report.tables import Table
 
 
 @with_option_groups
@@ -143,8 +146,10 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
     from vit.report.tables import TABLES, open_table
 
     unreadable, inputs, predicted = [], 0, 0
-    with with_file_name(output), open_table(output, [*rows.columns, "error"], TABLES[rows.format]) as table, \
+    with with_file_name(output), named_if_incomplete(output) as opened, \
+            open_table(output, [*rows.columns, "error"], TABLES[rows.format]) as table, \
             counted("predict", rows.total) as progress:
+        opened(table)
         for prediction in rows.predictions:
             if isinstance(prediction, BadInput):
                 unreadable.append(prediction)
@@ -159,6 +164,21 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
         errors = f" and {number_of(len(unreadable), 'error')}" if unreadable else ""
         print_written(f"{number_of(predicted, 'prediction')}{errors} to {output}")
     return inputs, len(unreadable)
+
+
+@contextmanager
+def named_if_incomplete(output: Path | None) -> Iterator[Callable[["Table"], None]]:
+    """Yields a function to call with the table that was opened; an error or Ctrl-C after that prints that the file has
+    only a part of the rows.
+    """
+    opened = []
+    try:
+        yield opened.append
+    except BaseException:
+        if opened and output is not None:
+            stderr().print(f"{output} is incomplete: its last rows are missing",
+                           style="yellow", markup=False, highlight=False, soft_wrap=True)
+        raise
 
 
 def error_row(error: "BadInput") -> dict[str, str]:
