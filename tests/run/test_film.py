@@ -188,6 +188,16 @@ def test_translations_are_filmed_with_what_greedy_search_generates(tmp_path, mon
     assert best == f"{source} → {predictor.predict([source])[0].text}"
 
 
+def test_a_frame_of_generated_texts_has_the_metric_of_its_epoch(tmp_path, monkeypatch):
+    titles = []
+    monkeypatch.setattr(Seq2SeqFilm, "draw", lambda self, found, title: titles.append(title) or
+                        Image.new("RGB", (9, 9)))
+    run = vit.train([*NUMBERS, *SMALL, "callbacks.film=1", "callbacks.monitor=val/cer", "callbacks.mode=min",
+                     f"run_dir={tmp_path / 'run'}"])
+    assert titles == [f"epoch {epoch}   val/cer {float(row['val/cer']):.4f}"
+                      for epoch, row in enumerate(table(run.path / "metrics.csv"), 1)]
+
+
 def test_the_cross_attention_of_a_frame_is_that_of_predicting_the_reference(tmp_path, monkeypatch):
     recorded = {}
     monkeypatch.setattr(Seq2SeqFilm, "draw", lambda self, found, title: recorded.update(

@@ -49,6 +49,7 @@ class Film(pl.Callback, ABC):
     def __init__(self, folder: Path, metric: str) -> None:
         self.folder, self.metric = folder, metric
         self.last: Path | None = None  # frame of this session
+        self._recorded: Sequence[Any] = ()
 
     @abstractmethod
     def record(self, task: pl.LightningModule) -> Sequence[Any]:
@@ -60,9 +61,12 @@ class Film(pl.Callback, ABC):
 
     @torch.no_grad()
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking:
-            return
-        recorded = self.record(pl_module)
+        if not trainer.sanity_checking:
+            self._recorded = self.record(pl_module)  # before the averaged weights are replaced
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the frame here, because the task logs metrics of generated texts after `on_validation_epoch_end`."""
+        recorded, self._recorded = self._recorded, ()
         if trainer.is_global_zero and recorded:
             epoch, found = trainer.current_epoch + 1, trainer.callback_metrics.get(self.metric)
             frame = self.draw(recorded, f"epoch {epoch}" + ("" if found is None else
