@@ -99,6 +99,16 @@ def test_a_decoder_with_other_pixels_is_refused(monkeypatch):
         select.cache_clear()
 
 
+def test_a_decoder_whose_import_fails_without_a_text_is_named(monkeypatch):
+    def fails():
+        raise RuntimeError
+
+    monkeypatch.setattr(jpeg_decoders, "_torchcodec", fails)
+    select.cache_clear()
+    with pytest.raises(DataError, match=r"torchcodec cannot be imported \(RuntimeError\); install it"):
+        select("torchcodec")
+
+
 def test_a_missing_decoder_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "simplejpeg", None)
     select.cache_clear()

@@ -15,6 +15,7 @@ from PIL import Image
 from vit.data.decoding.bit_depth import FULL
 from vit.data.decoding.decode import load_image
 from vit.data.errors import DataError
+from vit.messages import first_line
 
 DECODERS = ("auto", "pillow", "simplejpeg", "torchcodec")
 EXTRAS = {"simplejpeg": "jpeg", "torchcodec": "torchcodec"}
@@ -67,7 +68,7 @@ def select(decoder: str) -> Decoder | None:
     except (ImportError, OSError, RuntimeError) as error:  # torchcodec raises the latter where libraries are missing
         if decoder == "auto":
             return None
-        raise DataError(f"data.decoder={name}: {name} cannot be imported ({str(error).splitlines()[0]}); install it "
+        raise DataError(f"data.decoder={name}: {name} cannot be imported ({first_line(error)}); install it "
                         f"with pip install 'vitwright[{EXTRAS[name]}]', or set data.decoder=auto") from None
     if equals_pillow(function):
         return function

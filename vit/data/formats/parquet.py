@@ -11,6 +11,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.files.machine import total_memory
 from vit.files.untrusted import check_regular, megabytes, read_json, unpacked_limit
+from vit.messages import agree, number_of
 
 
 def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
@@ -28,8 +29,9 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]
     memory = total_memory()
     if size > memory // 2:
         raise DataError(
-            f"{paths[0]}: the {len(paths)} Parquet files decompress to {size / 1e9:.1f} GB, over half of the "
-            f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
+            f"{paths[0]}: {number_of(len(paths), 'Parquet file')} {agree(len(paths), 'needs', 'need')} "
+            f"{size / 1e9:.1f} GB of memory, over half of the {memory / 1e9:.1f} GB of this machine; use fewer "
+            "samples, or for images class folders and data=folder"
         )
     tables = [_read_table(path) for path in paths]
     for path, part in zip(paths, tables, strict=True):

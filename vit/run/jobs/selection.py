@@ -1,4 +1,4 @@
-"""From a config to its job, refusing options that the task does not support."""
+"""The job of a config; options that its task does not support are errors."""
 
 from pathlib import Path
 
