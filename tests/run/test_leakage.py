@@ -107,6 +107,17 @@ def test_files_of_the_same_name_in_other_data_are_other_samples(first):
     assert leaked([], splits=own, elsewhere=True) == (0, 0)
 
 
+def test_labels_that_an_earlier_run_used_count_where_a_later_one_used_none(first):
+    """Records of former versions have no fingerprints, so that the same sample has two entries."""
+    record = read_record(first)
+    source, held = build_source(record.data), record.splits["val"][0]
+    pretrained = dataclasses.replace(record, splits={"train": [held]}, labelled=False)
+    assert find_leaked(pretrained, source, record.data, "val")[1:] == (1, 0)
+    for earlier in (held, held._replace(fingerprint="")):
+        both = dataclasses.replace(pretrained, earlier=[earlier])
+        assert find_leaked(both, source, record.data, "val")[1:] == (1, 1)
+
+
 @pytest.mark.parametrize(("changes", "fix"), [
     ({"fractions": [0.5, 0.25, 0.25], "group": "([0-9])"}, "'data.fractions=[0.6,0.2,0.2]' data.group=null"),
     ({"split_seed": 1, "fold": "1/5"}, "data.split_seed=0 data.fold=null"),

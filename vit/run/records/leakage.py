@@ -105,8 +105,9 @@ def find_leaked(
     named = has_names(getattr(source.splits[split], "names", ()))
     by_name = _identified_by_name(record, named) if record.is_at(dict(data)) else {}
     names = [to_nfc(entry.name) for entry in entries]
-    same = [by_both.get((name, entry.fingerprint)) or by_name.get(name)
-            for name, entry in zip(names, entries, strict=True)]
+    found = [(by_both.get((name, entry.fingerprint)), by_name.get(name))
+             for name, entry in zip(names, entries, strict=True)]
+    same = [max(each, key=lambda known: 0 if known is None else 1 + bool(known.label)) for each in found]
     copies = {e.fingerprint for e, known in zip(entries, same, strict=True) if known is None} & by_content
     if copies:
         copies -= {entry.fingerprint for entry in list_entries(source, ["train"])["train"]}
@@ -126,7 +127,8 @@ def _identified_by_name(record: DataRecord, named: bool) -> dict[str, Entry]:
     """
     lineage = record.lineage()
     own = lineage[len(record.earlier):] if named else []
-    return {to_nfc(entry.name): entry for entry in [*(e for e in lineage if not e.fingerprint), *own]}
+    known = [*(entry for entry in lineage if not entry.fingerprint), *own]
+    return {to_nfc(entry.name): entry for entry in sorted(known, key=lambda entry: entry.label != "")}
 
 
 def _counts(found: Mapping[str, Leaked]) -> str:
