@@ -524,6 +524,45 @@ def test_a_search_trains_its_runs(own, capfd):
     assert yaml.safe_load(Path("out/optimization_results.yaml").read_text())["best_value"] == best
 
 
+STUDY = ["hydra.sweeper.storage=sqlite:///lr.db", "hydra.sweeper.study_name=lr"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_stopped_trial_is_repeated_by_the_next_search(killed, own, monkeypatch, capfd):
+    """Its run is resumed, and the study has its value. A search that was killed leaves its trial running."""
+    commands, codes = [], [143, 0]
+
+    def train_in_new_process(overrides):
+        commands.append(overrides)
+        folder = Path(next(each for each in parse(overrides) if each.key_or_group == "run_dir").value())
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text('{"val/accuracy": 0.5}')
+        return codes.pop(0)
+
+    monkeypatch.setattr("vit.run.multirun.run_of_sweep.train_in_new_process", train_in_new_process)
+    search = ["--config-dir", str(own), "-m", *TINY, *SEARCH[:3], *STUDY, "hydra.sweeper.n_trials=1",
+              "recipe.optimizer.lr=interval(0.001,0.01)", "resume=auto"]
+    with monkeypatch.context() as patch:
+        if killed:
+            ended = subprocess.Popen([sys.executable, "-c", ""])
+            ended.wait()
+            patch.setattr("vit.run.multirun.stopped_trials.os.getpid", lambda: ended.pid)
+            patch.setattr("vit.run.multirun.stopped_trials.is_stopped", lambda process: False)
+        with pytest.raises(SystemExit):
+            main(search)
+    assert [trial.state.name for trial in trials()] == (["RUNNING"] if killed else ["FAIL", "WAITING"])
+    assert main(search) == 0
+    assert [trial.state.name for trial in trials()] == ["FAIL", "COMPLETE"]
+    first, second = ([each for each in parse(one) if each.key_or_group == "recipe.optimizer.lr"] for one in commands)
+    assert first[0].value() == second[0].value() and "Warning" not in capfd.readouterr().err
+
+
+def trials():
+    import optuna
+
+    return optuna.load_study(study_name="lr", storage="sqlite:///lr.db").trials
+
+
 def test_a_search_for_the_worst_is_an_error(own, capfd):
     direction = "hydra.sweeper.direction=minimize"
     assert main(["--config-dir", str(own), "-m", *TINY, "recipe=brief", *SEARCH, direction]) == 2

@@ -16,6 +16,7 @@ from vit.run.console import print_line
 from vit.run.multirun.continued_search import earlier_records, next_number
 from vit.run.multirun.run_of_sweep import Sweep, run_one_of_sweep
 from vit.run.multirun.searching import GRID, check_direction, direction_overrides
+from vit.run.multirun.stopped_trials import repeated_if_stopped
 from vit.run.multirun.stopping_together import StopTogether, starts_processes
 from vit.run.multirun.sweep_results import gathered
 
@@ -63,7 +64,7 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     further = FAILURES if "max_failure_rate" in hydra.sweeper else ""
     stop = together.handled() if together else contextlib.nullcontext()
     try:
-        with gathered(folder, improved, further, earlier) as codes, stop:
+        with gathered(folder, improved, further, earlier) as codes, stop, repeated_if_stopped(hydra.sweeper):
             with_hydra(run_one, ["--multirun"], [*overrides_of_sweep(first.overrides, parsed), *settings], first.name)
     except SystemExit:  # by a stop signal
         print_line(how_to_continue(folder, inside))
