@@ -557,6 +557,21 @@ def test_a_stopped_trial_is_repeated_by_the_next_search(killed, own, monkeypatch
     assert first[0].value() == second[0].value() and "Warning" not in capfd.readouterr().err
 
 
+def test_a_search_without_the_trials_of_its_runs_is_a_warning(own, apart, monkeypatch, tmp_path, caplog):
+    """As from another working directory, whose `sqlite:///lr.db` is another file."""
+    monkeypatch.setattr("vit.run.multirun.stopped_trials.log.propagate", True)
+    search = ["--config-dir", str(own), "-m", *TINY, *SEARCH[:3], *STUDY, "hydra.sweeper.n_trials=1",
+              f"hydra.sweep.dir={tmp_path / 'out'}", "recipe.optimizer.lr=interval(0.001,0.01)", "resume=auto",
+              "callbacks.monitor=val/loss"]
+    monkeypatch.setattr("vit.run.multirun.sweeping.next_number", lambda folder: len(apart))  # without config.yaml
+    for repeated in (False, False, True):
+        if repeated:
+            Path("elsewhere").mkdir()
+            monkeypatch.chdir("elsewhere")
+        assert main(search) == 0
+        assert ("the study lr in sqlite:///lr.db has no trials, but" in caplog.text) == repeated
+
+
 def trials():
     import optuna
 

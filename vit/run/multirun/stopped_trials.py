@@ -5,7 +5,9 @@ ever. Each trial records its process, so that those of a process that was killed
 """
 
 import contextlib
+import logging
 import os
+import pathlib
 import socket
 import warnings
 from collections.abc import Iterator
@@ -18,12 +20,18 @@ from vit.files.machine import is_alive
 if TYPE_CHECKING:
     import optuna
 
+log = logging.getLogger("vit")
+
 PROCESS = "vit_process"  # user attribute of a trial: HOST:PID of the search that asked for it
 
 
 @contextlib.contextmanager
-def repeated_if_stopped(sweeper: DictConfig) -> Iterator[None]:
-    """Context manager of a search: it repeats the trials of stopped ones, and leaves its own to the next one."""
+def repeated_if_stopped(sweeper: DictConfig, continued: pathlib.Path | None = None) -> Iterator[None]:
+    """Context manager of a search: it repeats the trials of stopped ones, and leaves its own to the next one.
+
+    Args:
+        continued: folder with runs of an earlier search, which the study must know too.
+    """
     if not str(sweeper.get("_target_")).startswith("hydra_plugins.hydra_optuna") or not sweeper.get("storage"):
         yield
         return
@@ -34,6 +42,10 @@ def repeated_if_stopped(sweeper: DictConfig) -> Iterator[None]:
     def ask_and_record(study: "optuna.Study", *arguments: object, **options: object) -> "optuna.Trial":
         if not studies:
             studies.append(study)
+            if continued is not None and not study.trials:
+                log.warning("the study %s in %s has no trials, but %s has runs: this search begins anew, without their "
+                            "results; is %s another file in this working directory?", study.study_name,
+                            sweeper.storage, continued, sweeper.storage)
             repeat_stopped(study)
         trial = ask(study, *arguments, **options)
         trial.set_user_attr(PROCESS, f"{socket.gethostname()}:{os.getpid()}")

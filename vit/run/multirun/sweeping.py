@@ -64,7 +64,8 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     further = FAILURES if "max_failure_rate" in hydra.sweeper else ""
     stop = together.handled() if together else contextlib.nullcontext()
     try:
-        with gathered(folder, improved, further, earlier) as codes, stop, repeated_if_stopped(hydra.sweeper):
+        with (gathered(folder, improved, further, earlier) as codes, stop,
+              repeated_if_stopped(hydra.sweeper, folder if begin else None)):
             with_hydra(run_one, ["--multirun"], [*overrides_of_sweep(first.overrides, parsed), *settings], first.name)
     except SystemExit:  # by a stop signal
         print_line(how_to_continue(folder, inside))
