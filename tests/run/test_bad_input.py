@@ -303,7 +303,8 @@ def test_a_folder_that_is_in_use_or_done(refused, tmp_path):
         refused(
             ["run_dir=mine"],
             2,
-            "error: run_dir=mine: another run is writing there; choose another run_dir\n",
+            "error: run_dir=mine: another run is writing there; wait until it has ended to resume it, or choose "
+            "another run_dir\n",
             stopped=False,
         )
         refused(["resume=mine"], 2, "another run is writing there", stopped=False)

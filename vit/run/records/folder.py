@@ -126,7 +126,8 @@ class RunFolder:
             self._lock = FileLock(self.path / ".lock")  # between threads too; forked workers do not inherit it
             self._lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:
-            raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
+            raise ConfigError(f"run_dir={self.path}: another run is writing there; wait until it has ended to resume "
+                              "it, or choose another run_dir") from None
         except OSError as error:
             raise ConfigError(
                 f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir"
