@@ -1,6 +1,8 @@
 """`vit convert`: other libraries load its files with the same predictions, and they are converted back bit for bit."""
 
 import json
+import re
+import resource
 import warnings
 from pathlib import Path
 
@@ -497,3 +499,16 @@ def test_heads_and_activation_that_contradict_a_saved_model_are_an_error(tmp_pat
         convert(saved, tmp_path / "copy", activation="gelu_tanh")
     assert not (tmp_path / "copy").exists()
     convert(saved, tmp_path / "copy", num_heads=4, activation="gelu")
+
+
+@pytest.mark.parametrize("to", ["timm", "transformers", "torch_export"])
+def test_a_full_disk_is_an_error_that_names_the_target(to: str, tmp_path) -> None:
+    source, dest = bundle(tmp_path / "model"), tmp_path / ("new.pt2" if to == "torch_export" else "new")
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))  # bytes; Python ignores SIGXFSZ
+    try:
+        with pytest.raises(ValueError, match=f"(cannot write|saved to) {re.escape(str(dest))}: .*File too large"):
+            vit.convert(source, dest, to=to)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [each.name for each in tmp_path.iterdir()] == ["model"]

@@ -1,5 +1,6 @@
 """`vit convert`: any source of weights in the form of another library, or as a bundle of this project."""
 
+import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,10 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
-from vit.bundle import CONFIG, WEIGHTS, Bundle, Calibration, save_bundle
+from vit.bundle import CONFIG, WEIGHTS, Bundle, BundleError, Calibration, save_bundle
 from vit.bundle.files import SourceError, independent_tensors
 from vit.bundle.label_calibration import LabelCalibration, raw_thresholds
 from vit.data import AnyPreprocessing, Preprocessing
@@ -30,6 +32,7 @@ from vit.exchange.pixel_differences import ProbabilityShift, timm_difference, tr
 from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint, read_config
 from vit.exchange.sources import PROCESSOR_FILE, WeightSource
 from vit.files.strict_json import json_text
+from vit.messages import one_line
 from vit.models import model_from_config
 from vit.weights import KeyReport, KeyRow, timm_arguments
 from vit.weights.formats.torchvision import to_torchvision
@@ -167,13 +170,18 @@ def as_timm_module(checkpoint: Checkpoint) -> Checkpoint:
 def verified_target(dest: Path, check: Callable[[Path], None]) -> Iterator[Path]:
     """A temporary path to save to; it is renamed to `dest` once `check` found that it computes what the model does."""
     dest.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{dest.name}.part-", dir=dest.parent) as part:
-        path = Path(part) / dest.name
-        yield path
-        check(path)
-        if dest.is_dir():
-            dest.rmdir()  # an empty one, as `check_target` made sure
-        path.rename(dest)
+    try:
+        with TemporaryDirectory(prefix=f".{dest.name}.part-", dir=dest.parent) as part:
+            path = Path(part) / dest.name
+            yield path
+            check(path)
+            if dest.is_dir():
+                dest.rmdir()  # an empty one, as `check_target` made sure
+            path.rename(dest)
+    except BundleError as error:  # which names the temporary folder
+        raise BundleError(str(error).replace(str(path.absolute()), str(dest))) from error
+    except (OSError, SafetensorError) as error:
+        raise SourceError(f"cannot write {dest}: {one_line(error)}; nothing was saved") from error
 
 
 def export_bundle(dest: Path, export: ExportedModel, to: str = "bundle") -> None:
@@ -209,7 +217,12 @@ def export_torchvision(dest: Path, export: ExportedModel) -> None:
     except ValueError as error:
         raise SourceError(f"{error}; --to bundle saves it unchanged") from None
     with verified_target(dest, partial(check_same, to="torchvision", model=export.model)) as path:
-        save_file(weights, path) if dest.suffix == ".safetensors" else torch.save(weights, path)
+        if dest.suffix == ".safetensors":
+            save_file(weights, path)
+        else:
+            buffer = io.BytesIO()  # torch's own writer ends the process where the disk is full
+            torch.save(weights, buffer)
+            path.write_bytes(buffer.getbuffer())
 
 
 def export_transformers(dest: Path, export: ExportedModel) -> None:

@@ -5,6 +5,7 @@ is wrong there changes predictions without an error; decoding and resizing image
 """
 
 import copy
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -121,7 +122,9 @@ def write_onnx(path: Path, program: Program, stated: Mapping[str, str]) -> None:
 def write_torch_export(path: Path, program: Program, stated: Mapping[str, str]) -> None:
     """Write a file for `torch.export.load`, with any batch size; `stated` becomes its extra files."""
     with quiet():
-        torch.export.save(trace(program), path, extra_files=dict(stated))
+        buffer = io.BytesIO()  # torch's own writer ends the process where the disk is full
+        torch.export.save(trace(program), buffer, extra_files=dict(stated))
+        path.write_bytes(buffer.getbuffer())
 
 
 def trace(program: Program) -> ExportedProgram:
