@@ -4,6 +4,10 @@ import gc
 import importlib
 import json
 import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -13,6 +17,7 @@ from tests.inference.tiny_models import save_masked
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
+from vit.files.atomic import write_output
 
 predict = importlib.import_module("vit.cli.prediction.predict")
 
@@ -137,3 +142,57 @@ def test_an_interrupt_is_reported_and_the_file_is_named_as_incomplete(model, tmp
     assert [each["file"] for each in json.loads((tmp_path / "p.json").read_text())] == [str(tmp_path / "a.png")]
     monkeypatch.setattr(predict, "error_row", row)
     assert main([*command, str(tmp_path / "p.json")]) == 3 and "incomplete" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", [
+    ["card", "{model}", "-o", "{file}.md"],
+    ["explain", "{model}", "-o", "{file}.svg"],
+    ["probe", "{model}", "{photos}", "--save", "{file}.npz"],
+    ["probe", "{model}", "{photos}", "--save", "{file}.parquet"],
+    ["attention", "{model}", "{photos}/a.png", "-o", "{file}.html"],
+    ["runs", "{photos}", "--csv", "{file}.csv"],
+    ["runs", "{photos}", "--json", "{file}.json"],
+])
+def test_a_full_disk_leaves_the_earlier_file_unchanged(model, tmp_path, capfd, command):
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "a.png")
+    command = [each.format(model=model, photos=tmp_path / "photos", file=tmp_path / "out") for each in command]
+    if command[0] == "card":
+        command.append("--overwrite")
+    file = Path(command[-1] if command[-1] != "--overwrite" else command[-2])
+    file.write_text("earlier")
+    file.chmod(0o600)
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # bytes; Python ignores SIGXFSZ
+    try:
+        code = main(command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert code == 1 and file.read_text() == "earlier" and len(list(tmp_path.iterdir())) == 2
+    assert main(command) == 0 and file.read_bytes() != b"earlier" and file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_and_a_device_remain_what_they_are(model, tmp_path):
+    (tmp_path / "link.md").symlink_to("real.md")
+    assert main(["card", str(model), "-o", str(tmp_path / "link.md")]) == 0
+    assert (tmp_path / "link.md").is_symlink() and (tmp_path / "real.md").stat().st_size
+    write_output(tmp_path / "link.md", b"new")
+    assert (tmp_path / "link.md").is_symlink() and (tmp_path / "real.md").read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_output(tmp_path / "pipe", lambda file: file.write(b"row"))
+    assert os.read(reader, 10) == b"row" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="a path of Linux and macOS")
+@pytest.mark.parametrize("stdout", ["pipe", "file"])
+def test_standard_output_is_a_file_by_its_path(tmp_path, stdout):
+    program = "from vit.cli import main; main(['runs', '.', '--json', '/dev/stdout'])"
+    command = [sys.executable, "-c", program]
+    with open(tmp_path / "out", "wb") as file:
+        done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE if stdout == "pipe" else file,
+                              env=os.environ | {"PYTHONPATH": str(Path(vit.__file__).parents[1])})
+    assert done.returncode == 0
+    assert b'"runs": []' in (done.stdout or (tmp_path / "out").read_bytes())
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]

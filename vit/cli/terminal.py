@@ -1,6 +1,5 @@
 """Shared by the commands: common arguments, and progress, warnings and errors on standard error."""
 
-import errno
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from vit.inference import BadInput
 
 TABLE_ENDINGS = (".csv", ".tsv", ".xls", ".xlsx", ".json", ".jsonl", ".parquet")
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a full disk
 
 
 class Precision(StrEnum):
@@ -172,22 +170,11 @@ def check_not_an_input(output: Path | None, inputs: Iterable[str | Path]) -> Non
 
 def write_json(values: dict, file: Path | None) -> None:
     """Write values to a JSON file, if there is one."""
+    from vit.files.atomic import write_output
     from vit.files.strict_json import json_text
 
     if file is not None:
-        with with_file_name(file):
-            file.write_text(json_text(values) + "\n", encoding="utf-8")
-
-
-@contextmanager
-def with_file_name(file: Path | None) -> Iterator[None]:
-    """Within the context, the error of a full disk names the file that is written."""
-    try:
-        yield
-    except OSError as error:
-        if file is not None and error.errno in FULL and error.filename is None:
-            error.filename = str(file)
-        raise
+        write_output(file, f"{json_text(values)}\n".encode())
 
 
 def print_unreadable(unreadable: Sequence["BadInput"], total: int, unit: str = "file", limit: int = 100) -> None:

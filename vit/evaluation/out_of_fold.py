@@ -18,7 +18,7 @@ from vit.evaluation.classification import Contents, RunOptions, check_labels, ru
 from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import run_over_texts
-from vit.files.atomic import write_atomically
+from vit.files.atomic import write_output
 from vit.inference.text_classification import TextPredictor
 from vit.messages import different_names, number_of
 
@@ -78,10 +78,11 @@ class HeldOut:
 
             names = [name.encode("utf-8", "backslashreplace").decode() for name in self.names]
             columns = zip(*replace(self, names=names).rows(), strict=True)
-            parquet.write_table(pyarrow.table(dict(zip(header, map(list, columns), strict=True))), path)
+            table = pyarrow.table(dict(zip(header, map(list, columns), strict=True)))
+            write_output(Path(path), lambda hashed: parquet.write_table(table, hashed.file))
             return
         lines = ([*row[: len(FACTS)], *(f"{p:.6g}" for p in row[len(FACTS) :])] for row in self.rows())
-        write_atomically(Path(path), _csv_text([header, *lines]))
+        write_output(Path(path), _csv_text([header, *lines]))
 
     @staticmethod
     def concat(parts: Sequence["HeldOut"]) -> "HeldOut":

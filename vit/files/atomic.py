@@ -10,8 +10,8 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from vit.files.untrusted import NotRegularFileError, file_sha256, parse_json, re
 log = logging.getLogger("vit")
 
 TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.tmp$")
+LONGEST_NAME = 255  # bytes of a file name on most file systems
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a full disk
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)  # errors of unsupported hard links
 MANIFEST = "manifest.json"
 
@@ -88,6 +90,43 @@ def write_atomically(
             temporary.unlink()
         raise
     return sha256
+
+
+def write_output(path: Path, content: bytes | Callable[[Any], Any]) -> None:
+    """Write a file that a user named: as `write_atomically`, but a link remains one, an existing file keeps its mode,
+    and a device or a pipe is written to. A file in a folder that cannot be written is written in place.
+
+    Raises:
+        CheckpointError: as for `write_atomically`.
+        OSError: a file that is written in place cannot be; it has the name of the file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+
+    def put_in_place(temporary: Path, sha256: str) -> None:
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+        sync_folder(target.parent)
+
+    is_stream = (path.exists() and not path.is_file()) or path.absolute().parts[1:2] in (("dev",), ("proc",))
+    fits = len(os.fsencode(temporary_path(target).name)) <= LONGEST_NAME
+    if not is_stream and fits and os.access(target.parent, os.W_OK):
+        write_atomically(target, content, put_in_place)
+        return
+    with named_if_full(path), open(path, "wb") as file:
+        file.write(content) if isinstance(content, bytes) else content(HashedFile(file))
+
+
+@contextmanager
+def named_if_full(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Within the context, the error of a full disk names the file that is written."""
+    try:
+        yield
+    except OSError as error:
+        if path is not None and error.errno in FULL and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def write_error(path: Path, error: OSError | RuntimeError) -> CheckpointError:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from vit.files.atomic import named_if_full
 from vit.files.strict_json import Replaced, json_text, log_replaced
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def open_table(
     path: str | PathLike[str] | None, columns: Iterable[str], kind: type[Table] = CsvTable
 ) -> Iterator[Table]:
     """A table in a file, or on standard output if `path` is None; completed also after an error."""
-    with open(path, "wb") if path is not None else nullcontext(sys.stdout.buffer) as stream:
+    with named_if_full(path), open(path, "wb") if path is not None else nullcontext(sys.stdout.buffer) as stream:
         table = kind(stream, columns)
         if path is None and sys.stdout.isatty():
             table = TerminalTable(table)

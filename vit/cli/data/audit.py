@@ -174,10 +174,11 @@ def find_near_copies(
 def write_copies(page: Path, pairs: "list[NearCopy]", source: "Source",
                  preprocessing: "Preprocessing | LinePreprocessing") -> None:
     """Write the page of near copies."""
+    from vit.files.atomic import write_output
     from vit.report.pages.near_copies import copies_page
     from vit.report.pages.samples import Samples
 
-    page.write_text(copies_page(pairs, Samples(source, preprocessing), f"Near copies, {source.name}"), encoding="utf-8")
+    write_output(page, copies_page(pairs, Samples(source, preprocessing), f"Near copies, {source.name}").encode())
     print_written(str(page))
 
 

@@ -21,7 +21,6 @@ from vit.cli.terminal import (
     print_without_effect,
     print_written,
     stderr,
-    with_file_name,
 )
 from vit.messages import number_of
 
@@ -146,7 +145,7 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
     from vit.report.tables import TABLES, open_table
 
     unreadable, inputs, predicted = [], 0, 0
-    with with_file_name(output), named_if_incomplete(output) as opened, \
+    with named_if_incomplete(output) as opened, \
             open_table(output, [*rows.columns, "error"], TABLES[rows.format]) as table, \
             counted("predict", rows.total) as progress:
         opened(table)

@@ -1,6 +1,7 @@
 """`vit runs`: all runs of a folder at a glance."""
 
 import csv
+import io
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ def runs(
     check_table("--csv", csv_file, (".csv",))
     from rich.console import Console
 
+    from vit.files.atomic import write_output
     from vit.files.strict_json import json_text
     from vit.report.pages.runs_table import runs_page, runs_table
     from vit.run.records.listing import COLUMNS, list_runs, select
@@ -43,15 +45,16 @@ def runs(
         listed = ": " + ", ".join(f"{n} {state}" for state, n in counts.items()) if counts else ""
         typer.echo(f"{len(chosen)} of {number_of(len(found), 'run')}{listed}")
     if csv_file is not None:
-        with open(csv_file, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(run.to_dict() for run in chosen)
+        table = io.StringIO(newline="")
+        writer = csv.DictWriter(table, COLUMNS)
+        writer.writeheader()
+        writer.writerows(run.to_dict() for run in chosen)
+        write_output(csv_file, table.getvalue().encode())
     if json_file is not None:
         rows = [run.to_dict() | {"curve": list(run.curve)} for run in chosen]
-        json_file.write_text(json_text({"runs": rows}) + "\n", encoding="utf-8")
+        write_output(json_file, f"{json_text({'runs': rows})}\n".encode())
     if html is not None:
-        html.write_text(runs_page(chosen, f"Runs in {folder}"), encoding="utf-8")
+        write_output(html, runs_page(chosen, f"Runs in {folder}").encode())
     for file in (csv_file, json_file, html):
         if file is not None:
             print_written(str(file))

@@ -10,6 +10,7 @@ import torch
 
 from vit.data import BadImage, ImageDataset, Split, TextDataset
 from vit.evaluation.progress import Progress
+from vit.files.atomic import write_output
 from vit.inference import decode_ahead, named_images
 from vit.inference.features import Featurizer
 from vit.inference.image_inputs import File
@@ -129,8 +130,9 @@ def save_embeddings(path: Path, parts: dict[str, Embeddings], classes: Sequence[
     labels = np.concatenate([part.labels for part in parts.values()])
     splits = [split for split, part in parts.items() for _ in part.names]
     if path.suffix == ".npz":
-        np.savez(path, features=features, names=np.array(names, dtype=str), splits=np.array(splits, dtype=str),
-                 labels=labels, classes=np.array(classes, dtype=str))
+        arrays = {"features": features, "names": np.array(names, dtype=str), "splits": np.array(splits, dtype=str),
+                  "labels": labels, "classes": np.array(classes, dtype=str)}
+        write_output(path, lambda hashed: np.savez(hashed.file, **arrays))
         return
     import pyarrow
     import pyarrow.parquet
@@ -143,4 +145,4 @@ def save_embeddings(path: Path, parts: dict[str, Embeddings], classes: Sequence[
         "label": pyarrow.array(class_names, pyarrow.string()),
         "feature": values,
     }
-    pyarrow.parquet.write_table(pyarrow.table(table), path)
+    write_output(path, lambda hashed: pyarrow.parquet.write_table(pyarrow.table(table), hashed.file))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vit.files.atomic import write_output
 from vit.files.strict_json import json_text
 from vit.report.attention.maps import ImageMaps, TokenMaps
 from vit.report.pages.embedded import png_url
@@ -73,6 +74,5 @@ def _write_page(path: str | PathLike[str], heading: str, panels: list[dict[str, 
     data = json_text({"heading": heading, "panels": panels, "image": encoded}, None)
     data = data.replace("<", "\\u003c")  # a token may be </script>
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(TEMPLATE.read_text(encoding="utf-8").replace("DATA", data, 1), encoding="utf-8")
+    write_output(path, TEMPLATE.read_text(encoding="utf-8").replace("DATA", data, 1).encode())
     return path

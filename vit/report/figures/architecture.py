@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 
 from rich.table import Table
 
+from vit.files.atomic import write_output
 from vit.models.explanation import Explanation, Part
 
 WIDTH, ROW, TOP, INDENT = 860, 24, 84, 18
@@ -136,7 +137,7 @@ def write_architecture(explanation: Explanation, path: str | PathLike[str]) -> P
     """
     path = Path(path)
     check_svg(path)
-    path.write_text(architecture_svg(explanation), encoding="utf-8")
+    write_output(path, architecture_svg(explanation).encode())
     return path
 
 

@@ -8,6 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from vit.files.atomic import named_if_full
+
 INK = "#1f2933"  # text
 MUTED = "#66727f"  # secondary text, ticks
 RULE = "#e3e8ee"  # grid lines and frames
@@ -55,7 +57,7 @@ def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
     """Save the figure in the format of the extension; creates the folder if it does not exist."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
+    with named_if_full(path), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # characters without a glyph are drawn as boxes
         if path.suffix.lower() == ".png" and isinstance(figure.canvas, FigureCanvasAgg):
             figure.canvas.print_png(path)  # draws once, savefig twice

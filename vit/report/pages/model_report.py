@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from vit.data.threads import StageProgress
-from vit.files.atomic import write_atomically
+from vit.files.atomic import write_output
 from vit.files.strict_json import json_text
 from vit.files.untrusted import read_json
 from vit.inference import MultiLabelPredictor, Seq2SeqPredictor, TextPredictor
@@ -72,8 +72,8 @@ def write_report(path: str | PathLike[str], subject: Subject, progress: StagePro
         raise ValueError(f"{path} would have {len(page):,} bytes, more than {LIMIT:,}; use fewer --attention images")
     values = {section.key: dict(section.values) for section in sections}
     beside = path.with_suffix(".json")
-    write_atomically(path, page)
-    write_atomically(beside, f"{json_text(values)}\n".encode())
+    write_output(path, page)
+    write_output(beside, f"{json_text(values)}\n".encode())
     return [path, beside]
 
 

@@ -1,6 +1,7 @@
 """What to label next, as files: a table, an import file of Label Studio with its labelling interface, and a page."""
 
 import csv
+import io
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from xml.sax.saxutils import quoteattr
 from PIL import Image
 
 from vit.evaluation.labelling.next_to_label import ChosenSample, NextToLabel
+from vit.files.atomic import write_output
 from vit.files.strict_json import json_text
 from vit.messages import agree, number_of
 from vit.report.pages.embedded import thumbnail_url
@@ -36,14 +38,15 @@ def save_next(
     """
     folder.mkdir(parents=True, exist_ok=True)
     kind = "text" if inputs is None else "image"
-    with open(folder / CSV, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        writer = csv.writer(file)
-        writer.writerow((kind if inputs is None else "path", *COLUMNS[1:]))
-        writer.writerows(row(each, classes) for each in found.chosen)
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerow((kind if inputs is None else "path", *COLUMNS[1:]))
+    writer.writerows(row(each, classes) for each in found.chosen)
+    write_output(folder / CSV, table.getvalue().encode(errors="surrogateescape"))
     tasks = [task(each, kind, model, address(each.source, inputs)) for each in found.chosen]
-    (folder / TASKS).write_text(json_text(tasks) + "\n", encoding="utf-8")
-    (folder / INTERFACE).write_text(interface(kind, classes, several), encoding="utf-8", errors="surrogateescape")
-    (folder / PAGE).write_text(page(found, picture), encoding="utf-8")
+    write_output(folder / TASKS, f"{json_text(tasks)}\n".encode())
+    write_output(folder / INTERFACE, interface(kind, classes, several).encode(errors="surrogateescape"))
+    write_output(folder / PAGE, page(found, picture).encode())
 
 
 def row(each: ChosenSample, classes: Sequence[str]) -> list:

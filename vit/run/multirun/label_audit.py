@@ -9,6 +9,7 @@ from vit.data import LinePreprocessing, Preprocessing, Source
 from vit.data.quality.corrections import write_corrections
 from vit.evaluation.labelling.label_errors import LabelError, LabelSetError, find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
+from vit.files.atomic import write_output
 from vit.report.pages.label_errors import label_page
 from vit.report.pages.samples import Samples
 from vit.run.config.composing import ConfigError
@@ -81,8 +82,8 @@ def write_audit(predictions: HeldOut, source: Source, preprocessing: Preprocessi
     csv_file, page = files
     errors = find_label_errors(predictions, limit)
     write_corrections(csv_file, [error.row() for error in errors])
-    page.write_text(label_page(errors, Samples(source, preprocessing), f"Likely label errors, {subject}",
-                               len(predictions), str(csv_file)), encoding="utf-8")
+    write_output(page, label_page(errors, Samples(source, preprocessing), f"Likely label errors, {subject}",
+                               len(predictions), str(csv_file)).encode())
     return LabelAudit(errors, len(predictions), predictions.accuracy, csv_file, page)
 
 
