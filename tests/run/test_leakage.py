@@ -16,9 +16,10 @@ from vit.cli import main
 from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import cross_validate
 from vit.run.parts.data_source import build_source
+from vit.run.records.folder import RunFolder
 from vit.run.records.leakage import check_leakage, find_leaked
 from vit.run.records.members import Origin
-from vit.run.records.splits import read_record
+from vit.run.records.splits import read_record, write_record
 
 SHORT = [*SMALL, "recipe.epochs=1", "report=false", "logger=csv", "precision=32-true", "trainer.accelerator=cpu",
          "calibrate=none"]
@@ -116,6 +117,17 @@ def test_labels_that_an_earlier_run_used_count_where_a_later_one_used_none(first
     for earlier in (held, held._replace(fingerprint="")):
         both = dataclasses.replace(pretrained, earlier=[earlier])
         assert find_leaked(both, source, record.data, "val")[1:] == (1, 1)
+
+
+def test_a_record_without_labels_lists_samples_whose_labels_were_used_before(first, tmp_path):
+    record = read_record(first)
+    source, folder = build_source(record.data), RunFolder(tmp_path)
+    used, unused = record.splits["train"][0], record.splits["train"][1]._replace(label="")
+    for task, expected in (("classification", []), ("masked_image", [used])):
+        (tmp_path / "splits" / "trained_earlier.tsv").unlink(missing_ok=True)
+        write_record(folder, source, [], [used, unused], labelled=task == "classification")
+        folder.write("config.yaml", {"data": record.data, "task": {"name": task}})
+        assert read_record(tmp_path).earlier == expected
 
 
 @pytest.mark.parametrize(("changes", "fix"), [

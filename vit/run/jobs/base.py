@@ -26,7 +26,7 @@ from vit.run.parts.finetuning import start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
 from vit.run.parts.recipe import build_optimization, fit_recipe, steps_per_epoch
 from vit.run.records.folder import RunFolder
-from vit.run.records.splits import write_record
+from vit.run.records.splits import uses_labels, write_record
 from vit.tasks import Batches, Optimization, Task
 from vit.weights import KeyReport
 
@@ -278,7 +278,7 @@ class Job(ABC):
     def record_data(self, folder: RunFolder) -> None:
         """Writes the samples of each split, and those that are left out."""
         folder.log_left_out(self.omitted())
-        write_record(folder, self.source, self.omitted(), self.earlier)
+        write_record(folder, self.source, self.omitted(), self.earlier, uses_labels(self.config))
 
     def omitted(self) -> list[tuple[str, str]]:
         """(name, reason) of the samples that are left out from the start because they cannot be used."""

@@ -2,10 +2,10 @@
 
 import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vit.data import CorpusSource, DataError, PairSource, Source
 from vit.data.splits.recorded import (
@@ -132,16 +132,21 @@ class DataRecord:
 
 
 def write_record(
-    folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]], earlier: Sequence[Entry] = ()
+    folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]], earlier: Sequence[Entry] = (),
+    labelled: bool = True,
 ) -> None:
     """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), the left-out samples, the
     labels that data.corrections changed (name, former label, new label), and the samples that the initial weights or a
     teacher were trained on and the run itself is not. Repeated samples are logged.
+
+    Args:
+        labelled: whether the run uses labels; without, samples whose labels were used before are listed as well.
     """
     corrected, entries = getattr(source, "corrected", []), list_entries(source)
     warn_about_repeats(entries, isinstance(source, Source))
     own = {(entry.name, entry.fingerprint) for entry in entries["train"]} if earlier else set()
-    others = [entry for entry in dict.fromkeys(earlier) if (entry.name, entry.fingerprint) not in own]
+    others = [entry for entry in dict.fromkeys(earlier)
+              if (entry.name, entry.fingerprint) not in own or (entry.label and not labelled)]
     lists = {**entries, **({LEFT_OUT: left_out} if left_out else {}),
              **({CORRECTED: corrected} if corrected else {}), **({EARLIER: others} if others else {})}
     for split, rows in lists.items():
@@ -158,9 +163,13 @@ def read_record(path: Path) -> DataRecord:
     escaped = any(entry.fingerprint for entries in splits.values() for entry in entries)
     left_out = {row[0]: row[-1] for row in read_rows(files[LEFT_OUT], escaped)} if LEFT_OUT in files else {}
     earlier = [Entry(*row) for row in read_rows(files[EARLIER])] if EARLIER in files else []
-    labelled = not str((config.get("task") or {}).get("name")).startswith("masked_")
-    return DataRecord(path, config.get("data") or {}, config.get("classes") or [], splits, left_out, labelled, earlier,
-                      config.get("leakage") or {})
+    return DataRecord(path, config.get("data") or {}, config.get("classes") or [], splits, left_out,
+                      uses_labels(config), earlier, config.get("leakage") or {})
+
+
+def uses_labels(config: Mapping[str, Any]) -> bool:
+    """Whether the training of a run uses labels or targets, which masked pre-training does not."""
+    return not str((config.get("task") or {}).get("name")).startswith("masked_")
 
 
 def record_beside(model: Path) -> DataRecord | None:
