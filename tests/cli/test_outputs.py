@@ -196,3 +196,19 @@ def test_standard_output_is_a_file_by_its_path(tmp_path, stdout):
     assert done.returncode == 0
     assert b'"runs": []' in (done.stdout or (tmp_path / "out").read_bytes())
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(("option", "command"), [
+    ("--output", ["predict", "{model}", "{photo}", "-o", "{model}/config.json"]),
+    ("--json", ["evaluate", "{model}", "--json", "{model}/config.json"]),
+    ("--json", ["evaluate", "{model}", "data=table", "data.path={file}", "--json", "{file}"]),
+    ("--json", ["audit", "data=table", "data.path='{file}'", "--json", "{file}"]),
+    ("--predictions", ["cross-validate", "data=table", "data.path={file}", "--predictions", "{file}"]),
+])
+def test_neither_the_table_of_the_data_nor_the_model_is_overwritten(model, tmp_path, capfd, option, command):
+    file, config = tmp_path / "t.csv", (model / "config.json").read_bytes()
+    file.write_text("file,label\n")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    assert main([each.format(model=model, file=file, photo=tmp_path / "a.png") for each in command]) == 1
+    assert f"{option} " in (error := capfd.readouterr().err) and "would overwrite an input; choose another" in error
+    assert file.read_text() == "file,label\n" and (model / "config.json").read_bytes() == config

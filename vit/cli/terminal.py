@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vit.data.image_sources.files import LeftOut
     from vit.inference import BadInput
 
+MODEL_FILES = ("config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json")
 TABLE_ENDINGS = (".csv", ".tsv", ".xls", ".xlsx", ".json", ".jsonl", ".parquet")
 
 
@@ -154,8 +155,8 @@ def print_without_effect(text: str) -> None:
     stderr().print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-def check_not_an_input(output: Path | None, inputs: Iterable[str | Path]) -> None:
-    """Check that the output would not overwrite an input.
+def check_not_an_input(output: Path | None, inputs: Iterable[str | Path], option: str = "--output") -> None:
+    """Check that the output would not overwrite an input: a file, or the value of an override.
 
     Raises:
         ValueError: it would.
@@ -163,9 +164,15 @@ def check_not_an_input(output: Path | None, inputs: Iterable[str | Path]) -> Non
     if output is None or not output.is_file():
         return
     for each in inputs:
-        with suppress(OSError):  # an input that is missing, or no path at all
-            if os.path.samefile(os.path.expanduser(each), output):
-                raise ValueError(f"--output {output} would overwrite an input; choose another file")
+        for path in (each, *([each.partition("=")[2].strip("'\"")] if isinstance(each, str) and "=" in each else [])):
+            with suppress(OSError):  # an input that is missing, or no path at all
+                if os.path.samefile(os.path.expanduser(path), output):
+                    raise ValueError(f"{option} {output} would overwrite an input; choose another file")
+
+
+def files_of_model(model: Path) -> list[Path]:
+    """The paths that the files of a saved model have, in its folder or in that of a run; an output replaces none."""
+    return [folder / name for folder in (model, model / "model") for name in MODEL_FILES]
 
 
 def write_json(values: dict, file: Path | None) -> None:

@@ -14,6 +14,7 @@ from vit.cli.terminal import (
     Device,
     Overrides,
     check_different,
+    check_not_an_input,
     check_table,
     check_writable,
     print_without_effect,
@@ -98,6 +99,7 @@ def audit(
     """
     label_errors.check(copies)
     check_outputs(json_file, label_errors)
+    check_not_an_input(json_file, overrides or [], "--json")
     from vit.run.config.hydra_interface import with_config_dir
 
     if label_errors.labels is not None and seconds is not None:

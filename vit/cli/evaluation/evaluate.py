@@ -15,7 +15,9 @@ from vit.cli.terminal import (
     Overrides,
     Precision,
     check_folder,
+    check_not_an_input,
     check_writable,
+    files_of_model,
     print_without_effect,
     write_json,
 )
@@ -45,6 +47,7 @@ def evaluate(
 ) -> None:
     """Evaluate a model on labelled data, by default on the test split of the data set that it was trained on."""
     check_writable(json_file)
+    check_not_an_input(json_file, [*(overrides or []), *files_of_model(model)], "--json")
     check_folder(output)
     from vit.cli.evaluation.measurements import Measurement, calibration_note, measure, measure_reconstruction
     from vit.inference import MaskedTextPredictor, Seq2SeqPredictor

@@ -17,6 +17,7 @@ from vit.cli.terminal import (
     check_not_an_input,
     check_writable,
     counted,
+    files_of_model,
     print_skipped,
     print_without_effect,
     print_written,
@@ -51,7 +52,7 @@ def predict(
     request.check()
     explanation.check()
     check_writable(request.output)
-    check_not_an_input(request.output, request.inputs or [])
+    check_not_an_input(request.output, [*(request.inputs or []), *files_of_model(model)])
     predictor = loading.load(model)
     check_classes(predictor)
     check_calibrated_outputs(predictor, request)

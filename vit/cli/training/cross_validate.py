@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import ConfigDir, Overrides, check_table, check_writable
+from vit.cli.terminal import ConfigDir, Overrides, check_not_an_input, check_table, check_writable
 
 
 def cross_validate(
@@ -23,6 +23,7 @@ def cross_validate(
     Each fold is a separate run in a common folder; resume=FOLDER continues a stopped cross-validation.
     """
     check_writable(predictions)
+    check_not_an_input(predictions, overrides or [], "--predictions")
     check_table("--predictions", predictions, (".csv", ".parquet"))
     from vit.run.console import log_to_console
 
