@@ -8,6 +8,7 @@ import shlex
 import numpy as np
 import pytest
 import torch
+import yaml
 from huggingface_hub import ModelCard
 from PIL import Image
 
@@ -130,6 +131,25 @@ def test_numbers_and_preprocessing_are_as_they_are_recorded(tmp_path):
     assert "| accuracy | 0.7500 |\n| images | 8 |\n" in text and "loss" not in text
     assert "| size | 16, 16 |" in text and "| mean | 0.5, 0.5, 0.5 |" in text and "max_pixels" not in text
     assert "## Licence" not in text and "training samples" not in text and "\n\n\n" not in text
+
+
+def test_the_numbers_of_a_run_are_those_of_its_test_split(tmp_path):
+    """A bundle in its run folder: whole numbers count samples, and a class may have no training sample."""
+    bundle = load_bundle(saved(tmp_path / "model", "image"))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"data": {"name": "folder", "root": "/x/pets"}, "recipe": {
+        "optimizer": {"name": "adamw", "lr": 0.1}, "schedule": {"name": "cosine", "warmup": 0}}, "overrides": []}))
+    metrics = {"val/accuracy": 0.5, "test/accuracy": 0.25, "test/images": 3}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    (tmp_path / "splits").mkdir()
+    for split, labels in {"train": ["d e", "a|b", "d e", "d e"], "val": ["<c>"] * 2, "test": ["<c>"] * 3}.items():
+        lines = [f"{i}.png\t{label}\t{i:016x}\n" for i, label in enumerate(labels)]
+        (tmp_path / "splits" / f"{split}.tsv").write_text("".join(lines))
+    text = model_card(bundle)
+    assert "Test split, 3 samples of `pets`." in text and "4 train / 2 val / 3 test" in text
+    assert "| metric | value |\n| --- | --- |\n| accuracy | 0.2500 |\n\n" in text
+    (result,) = ModelCard(text).data.eval_results
+    assert (result.dataset_split, result.metric_type, result.metric_value) == ("test", "accuracy", 0.25)
+    assert "| a\\|b | 1 |\n| &lt;c> | 0 |\n| d e | 3 |\n" in text
 
 
 @pytest.mark.parametrize("count", [200, 201])

@@ -100,6 +100,23 @@ def test_numbers_of_a_regression_are_no_probabilities(folder, tmp_path, outputs:
     assert vit.import_weights(folder)[0].config.num_classes == outputs
 
 
+@pytest.mark.parametrize("labels", [
+    {"num_labels": 2}, {"num_labels": 12}, {"id2label": dict(enumerate("lkjihgfedcba"))}])
+def test_classes_of_transformers_keep_their_order(folder, labels) -> None:
+    """Its config sorts the numbers of the classes as texts, and does not save the names that it gives to two."""
+    model = scramble(hf.ViTForImageClassification(hf.ViTConfig(**SIZE, **labels)))
+    model.save_pretrained(folder)
+    assert vit.load(folder).classes == list(model.config.id2label.values())
+
+
+def test_the_file_of_weights_of_a_bundle_is_the_bundle(tmp_path) -> None:
+    model, preprocessing = vit.create_model("vit_tiny", **TINY), Preprocessing(size=16, mean=(0.1,) * 3)
+    saved = save_bundle(tmp_path / "model", model, NAMES, preprocessing, thresholds=[0.1, 0.2, 0.3, 0.4, 0.5])
+    found = read_checkpoint(saved / "model.safetensors")
+    assert found.class_names == NAMES and found.preprocessing == preprocessing
+    assert found.thresholds == (0.1, 0.2, 0.3, 0.4, 0.5) and found.name == str(saved / "model.safetensors")
+
+
 def test_load_a_timm_folder(tmp_path) -> None:
     model = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5))
     save_for_hf(model, tmp_path, model_args={"img_size": 32, "depth": 2}, model_config={"label_names": NAMES})

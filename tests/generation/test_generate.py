@@ -13,6 +13,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from vit.generation import Generation, Uncached, generate
 from vit.generation.candidates import candidates
+from vit.generation.ctc import ctc_greedy
 from vit.generation.sampling import draw, uniform
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.nn import Cache
@@ -285,6 +286,9 @@ def test_a_text_without_an_allowed_continuation_is_truncated() -> None:
         settings = Generation(min_len=6, max_len=8, no_repeat_ngram=1, **more)
         found = generate(made, torch.tensor([[3, 4]]), None, settings)
         assert all(sorted(h.ids) == [3, 4] and not h.ended and math.isfinite(h.score) for h in found[0]) and found[0]
+        for h in found[0]:  # the mean of its two tokens
+            table = log_probabilities(made, 0, h.ids, (torch.tensor([[3, 4]]), torch.ones(1, 2, dtype=torch.bool)))
+            assert h.score == pytest.approx(float(table[[0, 1], list(h.ids)].mean()), abs=1e-4)
 
 
 def test_an_ensemble_generates_from_the_mean_of_probabilities() -> None:
@@ -560,6 +564,16 @@ def test_greedy_search_has_the_text_of_ctc_as_a_second_candidate() -> None:
         allowed = [each for each in candidates if each == greedy or len(each) < 6 and not {1, 2} & set(each)]
         assert text == max(allowed, key=lambda each: ways.get(each, -math.inf) / (len(each) + 1))
     assert found != plain
+
+
+def test_the_texts_of_ctc_are_different_ones() -> None:
+    """A greedy text of CTC that the beam has found too counts once."""
+    made = model(4, source="image", image_size=(8, 20), patch_size=4, tied="target", vocab_size=7, stem="pooled_conv")
+    images, settings = torch.randn(8, 3, 8, 20), {"max_len": 3, "beam": 100, "n_best": 100}
+    beams = texts(generate(made, images, None, Generation(**settings)))
+    assert any(text in row for row, text in zip(beams, ctc_greedy(*made.ctc_log_probs(images, None), 0), strict=True))
+    found = generate(made, images, None, Generation(**settings, ctc=0.5))
+    assert all(len({(each.ids, each.ended) for each in row}) == len(row) for row in found)
 
 
 def test_ctc_is_for_images_and_several_texts_only() -> None:

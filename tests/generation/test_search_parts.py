@@ -9,7 +9,7 @@ from vit.data import ByteTokenizer
 from vit.generation import Generation, Utf8
 from vit.generation.active_rows import ActiveRows
 from vit.generation.beam import drop_unused
-from vit.generation.ctc import ctc_greedy
+from vit.generation.ctc import ctc_greedy, is_allowed
 from vit.generation.length_penalty import highest_score, penalized
 
 
@@ -49,6 +49,17 @@ def test_greedy_ctc_merges_repeats_and_reads_only_the_columns_of_the_image() -> 
     columns = torch.nn.functional.one_hot(likely, 7).float()
     assert ctc_greedy(columns, torch.tensor([6, 3]), pad=0) == [(3, 3, 4), (5,)]
     assert ctc_greedy(columns, torch.tensor([4, 4]), pad=0) == [(3, 3), (5, 6)]
+
+
+def test_the_blank_of_greedy_ctc_is_the_padding_whatever_its_id() -> None:
+    columns = torch.nn.functional.one_hot(torch.tensor([[0, 0, 6, 0, 4]]), 7).float()
+    assert ctc_greedy(columns, torch.tensor([5]), pad=6) == [(0, 0, 4)]
+
+
+def test_a_text_of_ctc_leaves_a_token_for_eos() -> None:
+    settings = Generation(max_len=9, min_len=2, prefix=(5,))
+    assert [is_allowed((5, *[6] * n), settings, 4) for n in range(6)] == [False, False, True, True, False, False]
+    assert not is_allowed((6, 6, 6), settings, 4)
 
 
 def test_a_text_is_valid_if_it_is_whole_characters_without_special_ids() -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 
 from vit.evaluation.attribution.rollout import rollout
 from vit.report.attention.figures import tokens_picture
+from vit.report.attention.heat import heat_picture
 from vit.report.attention.image_figures import image_picture, image_to_text_picture
 from vit.report.attention.maps import ImageMaps, TokenMaps, head_entropy, select_layers
 from vit.report.attention.page import image_page, image_to_text_page, image_tokens, tokens_page
@@ -99,6 +100,21 @@ def test_layers_are_chosen_by_number():
         select_layers(layers, [3])
     with pytest.raises(ValueError, match="layers=-1: no layer of the model has attention"):
         select_layers({}, [-1])
+
+
+def test_a_heat_picture_has_the_colour_of_each_value_over_its_patch():
+    image, values = np.full((9, 12, 3), 100, np.uint8), np.array([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0]])
+    picture = heat_picture(image, values)
+    assert picture.shape == (9 * 13, 12 * 13, 3)  # 160 pixels at least, about
+    colours = {0.0: [60] * 3, 1.0: 0.45 * 60 + 0.55 * np.array([217, 98, 43]),
+               2.0: 0.1 * 60 + 0.9 * np.array([255, 224, 77])}  # of the maximum: none, half and all
+    for y in range(picture.shape[0]):
+        for x in range(0, picture.shape[1], 5):
+            value = values[int(y > 58), x // 52]
+            np.testing.assert_allclose(picture[y, x], colours[value], atol=0.51)
+    bright = np.arange(0, 240, 20, dtype=np.uint8).reshape(3, 4, 1)
+    corners = heat_picture(bright, np.zeros((2, 3)))[[0, 0, -1, -1], [0, -1, 0, -1], 0]
+    assert corners.tolist() == [0, 36, 96, 132]  # darkened to 0.6
 
 
 def test_mismatched_sizes_are_rejected():

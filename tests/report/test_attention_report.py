@@ -15,9 +15,10 @@ from vit.data.text.tokenizers import ByteTokenizer
 from vit.inference import MultiLabelPrediction
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
-from vit.nn import attention_maps
+from vit.nn import ClassMean, Mean, attention_maps
 from vit.report.attention.recording import (
     image_attention,
+    pooling_weights,
     position_vectors,
     seq2seq_attention,
     teacher_forced_attention,
@@ -159,6 +160,20 @@ def test_pooling_weights_over_the_words_of_a_text(tmp_path, pool, hidden):
     assert "text: pooling" in (tmp_path / "a.html").read_text()
 
 
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+def test_the_shares_of_class_token_and_mean(prefix):
+    """As far as the pooled vector, of twice the width, depends on each token: the mean of its two halves."""
+    x = torch.zeros(1, 7, 1, requires_grad=True)
+    ClassMean(prefix)(x).mean().backward()
+    np.testing.assert_allclose(pooling_weights(ClassMean(prefix), {}, x.detach()), x.grad[0, :, 0], atol=1e-7)
+
+
+def test_padding_has_no_share_of_a_mean():
+    x, mask = torch.zeros(1, 6, 1, requires_grad=True), torch.tensor([[True, True, True, True, False, False]])
+    Mean(1)(x, mask).sum().backward()
+    np.testing.assert_allclose(pooling_weights(Mean(1), {}, x.detach(), mask), x.grad[0, :, 0], atol=1e-7)
+
+
 def test_a_recurrent_text_classifier_shows_its_pooling_by_scores(tmp_path):
     """The network of arXiv 1703.03130: an LSTM below attention pooling."""
     named = {"classes": ["no", "yes"], "tokenizers": {"source": ByteTokenizer()}}
@@ -216,9 +231,9 @@ def test_titles_are_predictions_with_their_probability(tmp_path, image):
     assert class_title("photo.png", MultiLabelPrediction("photo.png", (), ())) == "photo.png → no label"
 
 
-@pytest.mark.parametrize("penalty", [1.0, 0.3])
-def test_the_probability_of_a_generated_text_is_the_product_of_those_of_its_tokens(tmp_path, penalty):
-    settings = {"beam": 2, "max_len": 5, "length_penalty": penalty}
+@pytest.mark.parametrize(("penalty", "prefix"), [(1.0, ()), (0.3, ()), (1.0, (102, 103))])
+def test_the_probability_of_a_generated_text_is_the_product_of_those_of_its_tokens(tmp_path, penalty, prefix):
+    settings = {"beam": 2, "max_len": 5, "length_penalty": penalty, "prefix": prefix}
     predictor = vit.load(save_bundle(tmp_path / "model", seq2seq_model(), extra={"generation": settings}, tokenizers={
         "source": ByteTokenizer(), "target": ByteTokenizer()}))
     recorded = seq2seq_attention(predictor, "abc")
@@ -227,7 +242,7 @@ def test_the_probability_of_a_generated_text_is_the_product_of_those_of_its_toke
     whole = [*text, *([2] if ids.nodes[ids.collected()[0]].outcome == "ended" else [])]
     with torch.no_grad():
         table = predictor.model(source, torch.tensor([[1, *whole[:-1]]]), None)[0].double().softmax(-1)
-    expected = math.prod(float(table[i, token]) for i, token in enumerate(whole))
+    expected = math.prod(float(table[i, token]) for i, token in enumerate(whole) if i >= len(prefix))
     assert recorded.probability == pytest.approx(expected, rel=1e-4)
     assert generated_title("abc", recorded) == f"abc → {recorded.text} {expected:.1%}"
 

@@ -168,6 +168,40 @@ def test_labels_in_the_objects_of_a_web_dataset(tmp_path):
             hub(tmp_path / "set", **options)
 
 
+def test_labels_of_all_splits_are_indices_of_the_classes_of_train(tmp_path):
+    """As texts, of which a split may lack some, and whichever split is named first."""
+    def texts(*labels):
+        kinds = datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")})
+        return datasets.Dataset.from_dict({"image": rows(len(labels))["picture"], "label": list(labels)}, kinds)
+
+    parts = {"a": texts("mule"), "b": texts("zebra", "mule"), "c": texts("zebra", "ant", "mule", "ant")}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "set")
+    source = hub(tmp_path / "set", splits={"test": "a", "val": "b", "train": "c"})
+    assert source.classes == sorted(NAMES) and list(source.splits) == ["train", "val", "test"]
+    assert {key: split.labels.tolist() for key, split in source.splits.items()} == {
+        "train": [2, 0, 1, 0], "val": [2, 1], "test": [1]}
+
+
+def test_the_seed_decides_which_samples_are_held_out(tmp_path):
+    made(60).save_to_disk(tmp_path / "whole")
+    datasets.DatasetDict({"train": made(60), "test": made(3, 60)}).save_to_disk(tmp_path / "parts")
+    for folder in ("whole", "parts"):
+        names = [list(hub(tmp_path / folder, split_seed=seed).splits["val"].names) for seed in (0, 1, 1)]
+        assert names[0] != names[1] == names[2]
+
+
+def test_a_split_with_some_labels_of_minus_1_is_not_withheld(tmp_path):
+    some = made(5).remove_columns("animal").add_column("animal", [-1, 0, 1, 2, 0]).cast(features())
+    datasets.DatasetDict({"train": made(12), "test": some}).save_to_disk(tmp_path / "s")
+    with pytest.raises(DataError, match="-1"):
+        hub(tmp_path / "s")
+
+
+def test_a_column_of_images_is_preferred_to_one_of_bytes(tmp_path):
+    made(12).add_column("mask", [b"x"] * 12).save_to_disk(tmp_path / "s")
+    assert hub(tmp_path / "s", fractions=(1, 0, 0)).splits["train"].read(4) == encoded(4)
+
+
 def two_labels(folder):
     data = made(12).add_column("coarse", [i % 2 for i in range(12)])
     data.cast_column("coarse", datasets.ClassLabel(names=["x", "y"])).save_to_disk(folder)
@@ -198,6 +232,8 @@ def nothing(folder):
         (lambda folder: folder, {"repo": "o/n"}, "set either data.repo"),
     ],
 )
+
+
 def test_errors_are_one_line(tmp_path, build, options, message):
     with pytest.raises((DataError, FileNotFoundError), match=message) as caught:
         hub(build(tmp_path / "set"), **options)
