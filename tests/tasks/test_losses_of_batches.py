@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from vit.data import Preprocessing
 from vit.data.images.masked_patches import EVALUATION, patch_noise
-from vit.generation import Generation
+from vit.generation import Generation, generate
 from vit.models import create_model, model_from_config
 from vit.tasks import (
     Classification,
@@ -129,3 +129,26 @@ def test_validation_of_pairs_is_the_mean_over_the_tokens_of_the_real_rows(transl
     accuracy = (found.argmax(-1) == labels).float().mean()
     assert 0 < accuracy < 1
     torch.testing.assert_close(translator.val_accuracy.compute(), accuracy)
+
+
+def test_texts_are_generated_for_the_first_rows_of_the_validation_data_and_not_for_filling(translator):
+    settings = Generation(max_len=4)
+    translator.tokenizer = SimpleNamespace(decode=lambda ids, errors: tuple(ids))
+    translator.validation = ValidationTexts(("first", "second", "third"), settings, rows=2, examples=0)
+    batch = {"source": SOURCE, "source_mask": SOURCE != 0, "index": torch.tensor([2, 0, 1])}
+    alone = generate(translator.model, SOURCE[1:2], SOURCE[1:2] != 0, settings, utf8=translator.utf8)[0][0]
+    translator.generate_texts({**batch, "weight": torch.tensor([1.0, 1.0, 0.0])})
+    assert translator.generated == [(0, alone.ids, "first")]
+
+
+def test_mixed_images_depend_on_step_micro_batch_and_process():
+    seen = []
+
+    def mixup(images, targets, *counters):
+        seen.append(counters)
+        return images, F.one_hot(targets, 5).float()
+
+    task = Classification(nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 12, 5)), PIXELS, 5, CrossEntropy(), None,
+                          mixup=mixup, seed=7)
+    task.training_loss({"image": IMAGES, "label": LABELS, "samples": STEP}, 5, 2)
+    assert seen == [(7, 5, 2, 0)]

@@ -64,6 +64,15 @@ def test_losses_of_masked_tokens_and_pairs_are_weighted_and_padding_pairs_do_not
     right = (tokens.argmax(1) == batch["labels"])[:3].float().mean()
     torch.testing.assert_close(task.val_tokens.compute(), right)
     torch.testing.assert_close(task.val_pairs.compute(), (pairs.argmax(1) == following)[:2].float().mean())
+    logged = []
+    task.log, task.log_dict = lambda name, value: logged.append((name, value)), lambda *_, **__: None
+    for _ in range(2):  # each epoch has a mean of its own
+        task.on_validation_epoch_end()
+        task.validation_step({**batch, "next": 1 - following}, 0)
+    expected = [2 * each[:3].mean() + 0.5 * F.cross_entropy(pairs[:2], labels[:2])
+                for labels in (following, 1 - following)]
+    assert [name for name, _ in logged] == ["val/loss"] * 2
+    torch.testing.assert_close([value for _, value in logged], expected)
 
 
 @pytest.mark.parametrize("ctc", [-0.1, 1.0])

@@ -97,3 +97,29 @@ def test_loggers_receive_the_loss_of_the_step_that_they_name(tmp_path):
                          default_root_dir=tmp_path)
     trainer.fit(task, torch.utils.data.DataLoader(batches, batch_size=None))
     assert logger.found == {step: task.losses[step] for step in (2, 5, 8)}
+
+
+class Recorded(Linear):
+    def training_loss(self, batch, step, micro):
+        loss = super().training_loss(batch, step, micro)
+        self.parts.append((step, micro, float(loss.detach())))
+        return loss
+
+
+def test_an_epoch_has_the_mean_of_its_own_steps_and_the_highest_rate(tmp_path):
+    quiet_lightning()
+    torch.manual_seed(0)
+    recipe = Optimization(
+        lambda model: torch.optim.SGD([{"params": [model.weight], "lr": 0.01}, {"params": [model.bias], "lr": 0.03}]),
+        lambda optimizer, steps: build_schedule(optimizer, "constant", steps))
+    task = Recorded(nn.Linear(3, 1), recipe)
+    task.losses, task.parts = {}, []
+    batches = [{"x": torch.randn(2, 3), "samples": 4} for _ in range(4)]
+    trainer = pl.Trainer(max_epochs=2, accumulate_grad_batches=2, logger=False, accelerator="cpu",
+                         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+                         default_root_dir=tmp_path)
+    trainer.fit(task, torch.utils.data.DataLoader(batches, batch_size=None))
+    assert [part[:2] for part in task.parts] == [(step, micro) for step in range(4) for micro in (0, 1)]
+    of_steps = [task.parts[i][2] + task.parts[i + 1][2] for i in (4, 6)]  # of the second epoch
+    assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(sum(of_steps) / 2)
+    assert float(trainer.callback_metrics["lr"]) == pytest.approx(0.03)
