@@ -22,6 +22,7 @@ from vit.tasks import (
     TextLoss,
     ValidationTexts,
 )
+from vit.training.progressive import Progressive, Stage
 
 PIXELS = Preprocessing((8, 12), mean=(0.5,) * 3, std=(0.25,) * 3)
 IMAGES = torch.randint(0, 256, (6, 3, 8, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -152,3 +153,15 @@ def test_mixed_images_depend_on_step_micro_batch_and_process():
                           mixup=mixup, seed=7)
     task.training_loss({"image": IMAGES, "label": LABELS, "samples": STEP}, 5, 2)
     assert seen == [(7, 5, 2, 0)]
+
+
+def test_the_stage_of_a_step_decides_how_many_patches_the_blocks_have():
+    model = create_model("vit_tiny", image_size=(8, 12), patch_size=2, dim=16, depth=1, num_heads=2, num_classes=5,
+                         patch_dropout=0.5).train()
+    stages = Progressive((Stage(patch_drop=0.5), Stage(patch_drop=0.25), Stage(patch_drop=0.0)), until=0.5)
+    task = Classification(model, PIXELS, 5, CrossEntropy(), None, progressive=stages)
+    task.total_steps, seen = 8, []
+    model.encoder.blocks[0].register_forward_pre_hook(lambda block, inputs: seen.append(inputs[0].shape[1]))
+    for step in (0, 2, 4):
+        task.training_loss({"image": IMAGES, "label": LABELS, "samples": STEP}, step, 0)
+    assert seen == [1 + 12, 1 + 18, 1 + 24]  # with the class token
