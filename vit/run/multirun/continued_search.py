@@ -5,8 +5,6 @@ Its sweeper chooses other values than before, so that the runs of its own have f
 
 import pathlib
 
-from vit.run.changes_on_resuming import of_same_run
-
 
 def earlier_records(folder: pathlib.Path, overrides: list[str]) -> list[dict]:
     """The records of the finished runs in the folder, as `write_record` writes them.
@@ -30,6 +28,7 @@ def next_number(folder: pathlib.Path) -> int:
 def run_with(folder: pathlib.Path, overrides: list[str]) -> pathlib.Path | None:
     """The run in the folder that has these overrides, finished or stopped; None without one."""
     from vit.run import resume  # loads torch
+    from vit.run.changes_on_resuming import of_same_run
     from vit.run.records.reading import read_config
 
     own = resume.recorded(overrides)

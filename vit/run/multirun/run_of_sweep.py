@@ -8,7 +8,6 @@ from pathlib import Path
 from hydra.conf import JobConf
 from hydra.core.hydra_config import HydraConfig
 
-from vit.run.changes_on_resuming import of_same_run
 from vit.run.config.composing import compose, paths_of_origin, resolve
 from vit.run.config.overrides import override_text
 from vit.run.console import print_line
@@ -135,6 +134,7 @@ def is_finished(path: Path, overrides: list[str]) -> bool:
     if not RunFolder(path, main=False).finished:
         return False
     from vit.run import resume  # loads torch
+    from vit.run.changes_on_resuming import of_same_run
     from vit.run.records.reading import read_config
 
     return of_same_run(read_config(path, overrides)["overrides"], resume.recorded(overrides))
