@@ -21,11 +21,18 @@ with signals.handled(), stops_while_joining(signals, grace=0.5):
         pid = os.fork()
         if pid == 0:
             signal.pause()
-    threading.Timer(0.5, os.kill, [pid, signal.SIGUSR1]).start()
+    if "lasting" in sys.argv:
+        pid = os.fork()
+        if pid == 0:
+            os.close(1), os.close(2), time.sleep(600), os._exit(0)
+    else:
+        threading.Timer(0.5, os.kill, [pid, signal.SIGUSR1]).start()
     try:
         TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=datetime.timedelta(seconds=3))
     except Exception as error:
         print(type(error).__name__)
+if "lasting" in sys.argv:
+    os.kill(pid, signal.SIGKILL)
 """
 
 
@@ -42,8 +49,10 @@ def test_a_stop_ends_the_wait_for_ranks_that_may_never_come():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("case", ["begun", "worker"])
+@pytest.mark.parametrize("case", ["begun", "worker", "lasting"])
 def test_a_wait_goes_on_in_training_and_after_a_signal_to_another_process(case):
-    """In training the ranks agree on the step; a forked process has the signals' file of this one."""
+    """In training the ranks agree on the step; a forked process has the signals' file of this one, and may outlast its
+    use.
+    """
     code, output = end(case)
     assert code == 0 and "DistStoreError" in output, output

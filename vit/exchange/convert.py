@@ -168,7 +168,12 @@ def as_timm_module(checkpoint: Checkpoint) -> Checkpoint:
 
 @contextmanager
 def verified_target(dest: Path, check: Callable[[Path], None]) -> Iterator[Path]:
-    """A temporary path to save to; it is renamed to `dest` once `check` found that it computes what the model does."""
+    """A temporary path to save to; it is renamed to `dest` once `check` found that it computes what the model does.
+
+    Raises:
+        BundleError: the bundle cannot be saved or read again.
+        SourceError: the files cannot be written.
+    """
     dest.parent.mkdir(parents=True, exist_ok=True)
     try:
         with TemporaryDirectory(prefix=f".{dest.name}.part-", dir=dest.parent) as part:

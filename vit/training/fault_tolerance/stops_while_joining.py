@@ -41,7 +41,8 @@ def stops_while_joining(signals: StopSignals, grace: float = GRACE) -> Iterator[
         over.set()
         _watched.clear()
         signal.set_wakeup_fd(earlier, warn_on_full_buffer=False)
-        sent.close()  # which ends the thread
+        sent.shutdown(socket.SHUT_RDWR)  # which ends the thread, also if a forked process has the socket open
+        sent.close()
         watching.join()
         received.close()
 
