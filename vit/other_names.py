@@ -51,7 +51,7 @@ RUN = {  # name elsewhere -> key of a run
     "logging_steps": "trainer.log_every_n_steps",
 }
 
-STEPS = "the length of a run is recipe.epochs, from which the log computes the steps; trainer.max_time limits its time"
+STEPS = "the length of a run is recipe.epochs, and the log states the number of steps; trainer.max_time limits its time"
 VALIDATION = ("a run is validated after each epoch, which selects the best one; callbacks.every_steps saves a "
               "checkpoint in between")
 FINITE = "each run stops before an update with NaN or infinite values, and names the step and the samples"

@@ -33,6 +33,7 @@ def test_published_parameter_counts(name: str, options: dict, parameters: int) -
 @pytest.mark.parametrize(
     ("name", "theirs", "options"),
     [
+        ("vit_micro", "vit_tiny_patch16_224", {"embed_dim": 64, "depth": 4, "num_heads": 2}),
         ("vit_tiny", "vit_tiny_patch16_224", {}),
         ("vit_small", "vit_small_patch16_224", {}),
         ("vit_medium", "vit_base_patch16_224", {"embed_dim": 512, "num_heads": 8}),
@@ -67,7 +68,7 @@ def test_list_models_by_pattern() -> None:
     [
         ("vit_smal_patch16_224", {}, "no model 'vit_smal_patch16_224'; nearest: vit_small_patch16_224"),
         ("resnet18", {}, "no model 'resnet18'; nearest: timm:resnet18"),
-        ("photo", {}, "no model 'photo'; nearest: vit_tiny"),
+        ("photo", {}, "no model 'photo'; nearest: vit_micro, vit_tiny"),
         ("timm/resnet19", {}, "timm has no model 'resnet19'; nearest: timm:resnet18"),
         ("timm:@@@@", {}, r"timm has no model '@@@@'; timm.list_models\(\) lists the names"),
         ("timm:vit_tiny_patch16_224", {"image_size": (32, 8)},

@@ -12,7 +12,7 @@ from vit.run.config.overrides import sweep
 
 def test_default_is_digits_with_matching_model_and_recipe():
     config = resolve(compose([]))
-    assert (config["data"]["name"], config["model"]["dim"], config["recipe"]["epochs"]) == ("digits", 64, 100)
+    assert (config["data"]["name"], config["model"]["name"], config["recipe"]["epochs"]) == ("digits", "vit_micro", 100)
     assert config["name"] == "digits"
 
 

@@ -18,8 +18,10 @@ from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.models.timm_model import TimmConfig, nearest_timm_models, timm_model
 
-# name: (dim, depth, num_heads, mlp_dim, patch_size by default), as in big_vision (arXiv 2106.04560, 2305.13035)
+# name: (dim, depth, num_heads, mlp_dim, patch_size by default), as in big_vision (arXiv 2106.04560, 2305.13035), except
+# for micro, the size of the default run on images of few pixels
 SIZES = {
+    "micro": (64, 4, 2, 256, 16),
     "tiny": (192, 12, 3, 768, 16),
     "small": (384, 12, 6, 1536, 16),
     "medium": (512, 12, 8, 2048, 16),

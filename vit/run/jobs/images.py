@@ -207,7 +207,7 @@ class ImageClassificationJob(ImageJob):
 
     @property
     def description(self) -> str:
-        """`vit_tiny, 64 wide, 4 deep, patches of 4x4`, or the name in timm."""
+        """`vit_micro, 64 wide, 4 deep, patches of 4x4`, or the name in timm."""
         config = self.model.config
         if config.kind != "vit":
             return self.model_name
