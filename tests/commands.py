@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.blank_pictures import follow_environment
 from tests.forking import ROOT, ForkedProcess, forks
 from vit.run.processes.launcher import LAUNCHER
+from vit.run.processes.separate_process import PARENT
 
 TRAIN, VIT = str(ROOT / "train.py"), str(ROOT / "vit" / "__main__.py")
 
@@ -65,8 +66,8 @@ def popen(command: list[str], env: Mapping[str, str] | None = None, **_: object)
     """In place of `subprocess.Popen` for `python -m MODULE ARGUMENTS`."""
     _, _, module, *arguments = command
     changed = {name: value for name, value in (env or {}).items() if os.environ.get(name) != value}
-    if LAUNCHER in changed:
-        changed[LAUNCHER] = str(forks().server.pid)  # a rank ends when its parent does
+    for name in {LAUNCHER, PARENT} & changed.keys():
+        changed[name] = str(forks().server.pid)  # a rank ends when its parent does, and so does a run of a sweep
     return Command("execute_module", [module, arguments], Path.cwd(), changed)
 
 

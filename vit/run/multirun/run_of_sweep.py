@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from vit.run.multirun.searching import check_direction
 from vit.run.multirun.stopping_together import StopTogether
 from vit.run.multirun.sweep_results import FailedRun, write_record
 from vit.run.processes.separate_process import STOPPED, train_in_new_process
+
+POLL = 0.5  # seconds
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ def run_one_of_sweep(sweep: Sweep) -> float:
         sweep, config["runs"] = replace(sweep, folder=origin / sweep.folder), str(origin / config["runs"])
     named = folder_of_command(config)
     path = named or folder_of_run(sweep, sweep.name_of(hydra.job, str(hydra.sweep.subdir)), config, overrides)
+    if config["resume"] == "auto":
+        wait_until_unused(path, sweep.together)
     if config["resume"] == "auto" and is_finished(path, overrides):
         print_line(f"{path} is finished")
         code = 0
@@ -85,6 +90,24 @@ def run_one_of_sweep(sweep: Sweep) -> float:
     if sweep.searching and monitor not in metrics:
         raise FailedRun(f"run {number + 1} " + (f"failed with exit code {code}" if code else f"has no {monitor}"))
     return metrics.get(monitor, math.nan)
+
+
+def wait_until_unused(path: Path, together: StopTogether | None = None) -> None:
+    """Wait until no other process trains in the folder of a run, such as a run that saves its state because its sweep
+    was killed. It has the same overrides, so that this sweep continues it or takes its result.
+
+    Raises:
+        SystemExit: this sweep is being stopped.
+    """
+    from vit.run.records.folder import RunFolder
+
+    folder = RunFolder(path, main=False)
+    if folder.in_use:
+        print_line(f"{path} is in use: another process trains this run; waiting until it has ended")
+    while folder.in_use:
+        if together is not None and (signum := together.requested()):
+            raise SystemExit(128 + signum)
+        time.sleep(POLL)
 
 
 def folder_of_run(sweep: Sweep, name: str, config: dict, overrides: list[str]) -> Path:

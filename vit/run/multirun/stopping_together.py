@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -36,9 +36,11 @@ class StopTogether:
 
     Args:
         folder: folder of the sweep, an absolute path.
+        process: id of the process of the sweep.
     """
 
     folder: Path
+    process: int = field(default_factory=os.getpid)
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
@@ -92,11 +94,11 @@ class StopTogether:
         new.replace(self.folder / STOP)
 
     def requested(self) -> int | None:
-        """The signal with which the runs are asked to stop; None if they are not."""
+        """The signal with which the runs are asked to stop, SIGTERM if the sweep was killed; None if they are not."""
         try:
             return int((self.folder / STOP).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return None
+            return None if is_alive(self.process) else int(signal.SIGTERM)
 
     def wait(self) -> None:
         """Wait until no run is running."""

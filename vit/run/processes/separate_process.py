@@ -1,7 +1,10 @@
 """A run in its own process, without devices, ports or memory of the run before."""
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -9,18 +12,21 @@ from vit.files.machine import STOP_SIGNALS
 from vit.training.fault_tolerance.interrupts import handle_stop_signals
 
 STOPPED = {128 + signum: signum for signum in STOP_SIGNALS}  # exit codes of a run that was stopped by a signal
+PARENT = "VIT_PARENT"  # environment variable of the run: the id of the process that started it
 POLL = 0.1  # seconds
 
 
 def train_in_new_process(overrides: list[str], requested: Callable[[], int | None] | None = None) -> int:
     """Train with these overrides in a new process group; returns the exit code.
 
-    A stop signal is passed on to the run, which saves its state and ends; this process waits for it.
+    A stop signal is passed on to the run, which saves its state and ends; this process waits for it. The run also
+    saves its state and ends if this process is killed.
 
     Args:
         requested: function that returns a stop signal for the run, None until there is one.
     """
-    process = subprocess.Popen([sys.executable, "-m", "vit", "train", *overrides], start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-m", "vit", "train", *overrides], start_new_session=True,
+                               env={**os.environ, PARENT: str(os.getpid())})
     with handle_stop_signals(lambda signum, frame: process.send_signal(signum)):
         while requested is not None and process.poll() is None:
             if signum := requested():
@@ -29,3 +35,23 @@ def train_in_new_process(overrides: list[str], requested: Callable[[], int | Non
             time.sleep(POLL)
         code = process.wait()
     return 128 - code if code < 0 else code  # -15 of `subprocess` is 143 in a shell
+
+
+def stop_with_parent() -> None:
+    """Start a thread that stops this process with SIGTERM when the one that started it by `train_in_new_process` has
+    ended. No effect in other processes, and on Windows, where the id of the parent does not change.
+    """
+    parent = os.environ.pop(PARENT, None)  # not inherited by programs that the run starts
+    if parent is not None and sys.platform != "win32":
+        threading.Thread(target=_stop_after, args=[int(parent)], name="parent", daemon=True).start()
+
+
+def _stop_after(parent: int) -> None:
+    """Wait until the parent of this process is another one than `parent`, then stop this process."""
+    while os.getppid() == parent:
+        time.sleep(POLL)
+    try:
+        print(f"\nprocess {parent}, which started this run, has ended", file=sys.stderr)
+    except OSError:  # the terminal has closed too
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

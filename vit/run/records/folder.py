@@ -33,6 +33,7 @@ log = logging.getLogger("vit")
 NAMED = 5  # left-out samples in the log
 
 CONFIG, METRICS = "config.yaml", "metrics.json"
+LOCK = ".lock"
 COMPARISON = "comparison.json"  # in the folder of a comparison
 FACTS = ("splits", "environment.json", "audit.json")
 LOCK_SECONDS = 1.0  # `vit runs` holds a lock for an instant, to find out whether a run holds it
@@ -112,6 +113,20 @@ class RunFolder:
         return (self.path / "metrics.json").exists()
 
     @property
+    def in_use(self) -> bool:
+        """Whether a process holds the lock. The test locks the file for an instant; a starting run waits longer."""
+        file = self.path / LOCK
+        if not file.exists():
+            return False
+        try:
+            with FileLock(file, timeout=0):
+                return False
+        except Timeout:
+            return True
+        except OSError:  # a folder that cannot be written: no run of this user is writing there
+            return False
+
+    @property
     def out_of_time(self) -> bool:
         """Whether the run is finished because it reached `trainer.max_time`, so that it can continue."""
         try:
@@ -123,7 +138,7 @@ class RunFolder:
         """Create the folder if there is none, and lock it."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.path / ".lock")  # between threads too; forked workers do not inherit it
+            self._lock = FileLock(self.path / LOCK)  # between threads too; forked workers do not inherit it
             self._lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:
             raise ConfigError(f"run_dir={self.path}: another run is writing there; wait until it has ended to resume "

@@ -12,17 +12,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from vit.files.untrusted import read_json
 from vit.messages import did_you_mean, first_line, nearest_names
 from vit.report.logged_values import read_curves
 from vit.run.config.overrides import ConfigError
-from vit.run.records.folder import CONFIG, METRICS
+from vit.run.records.folder import CONFIG, METRICS, RunFolder
 from vit.run.records.reading import read_stored
 from vit.training.monitoring.metric_direction import MODES, mode_of
 
-LOCK, LOG, CURVES = ".lock", "log.txt", "metrics.csv"
+LOG, CURVES = "log.txt", "metrics.csv"
 FAILED = " DEBUG failed"  # how a run logs the error that ended it
 TAIL = 200  # lines at the end of a log among which that error is searched
 STATES = ("running", "stopped", "failed", "finished", "damaged")
@@ -209,25 +207,12 @@ def _data_name(data: dict) -> str:
 
 def _unfinished_state(path: Path, tail: list[str]) -> tuple[str, str]:
     """`running` while a process holds the lock, `failed` if the log ends with an error, else `stopped`."""
-    if _is_locked(path / LOCK):
+    if RunFolder(path, main=False).in_use:
         return "running", ""
     marks = [i for i, line in enumerate(tail) if FAILED in line or " INFO run folder: " in line]
     if marks and FAILED in tail[marks[-1]]:
         return "failed", next((line.strip()[:120] for line in reversed(tail) if line.strip()), "")
     return "stopped", ""
-
-
-def _is_locked(file: Path) -> bool:
-    """Whether another process holds the lock. The test locks the file for an instant; a starting run waits longer."""
-    if not file.exists():
-        return False
-    try:
-        with FileLock(file, timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # a folder that cannot be written: no run of this user is writing there
-        return False
 
 
 def _log_tail(path: Path) -> list[str]:
