@@ -96,6 +96,38 @@ def test_invalid_values_are_errors(changes: dict, message: str) -> None:
         calibration_from_dict({**RECORD.to_dict(), **changes}, CLASSES)
 
 
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"samples": None}, "calibration.samples has None, which is not a finite number"),
+    ({"loss": 0.5}, "calibration.loss is 0.5; it must be a list"),
+    ({"absent": 3}, "calibration.absent is 3; it must be a list"),
+])
+def test_values_of_other_types_are_errors_with_one_label_and_with_several(changes: dict, message: str) -> None:
+    for read, record in ((calibration_from_dict, RECORD), (label_calibration_from_dict, LABELS)):
+        with pytest.raises(ValueError, match=message):
+            read({**record.to_dict(), **changes}, CLASSES)
+        with pytest.raises(ValueError, match="^calibration is 3; it must be a mapping"):
+            read(3, CLASSES)
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"sets": []}, r"calibration.sets is \[\]; it must be a mapping"),
+    ({"sets": {"aps": {"count": 1}}}, "calibration.sets.aps.values is missing"),
+    ({"sets": {"aps": {"count": "1", "values": [0.5]}}}, "calibration.sets.aps.count has '1'"),
+    ({"unknown": {"name": "energy"}}, "calibration.unknown.centre is missing"),
+    ({"unknown": {**RECORD.to_dict()["unknown"], "means": 2}}, "calibration.unknown.means is 2; it must be a list"),
+    ({"selective_risks": [{"probability": 0.5}]}, "calibration.selective_risks.samples is missing"),
+    ({"selective_risks": {}}, r"calibration.selective_risks is \{\}; it must be a list"),
+])
+def test_parts_of_other_types_are_errors(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        calibration_from_dict({**RECORD.to_dict(), **changes}, CLASSES)
+
+
+def test_temperatures_that_are_no_list_are_errors() -> None:
+    with pytest.raises(ValueError, match="calibration.temperatures is 2.0; it must be a list"):
+        label_calibration_from_dict({**LABELS.to_dict(), "temperatures": 2.0}, CLASSES)
+
+
 @pytest.mark.parametrize("key", ["samples", "temperature", "loss", "ece", "sets", "unknown", "selective_risks"])
 def test_a_missing_value_is_named(key: str) -> None:
     values = RECORD.to_dict()

@@ -30,6 +30,18 @@ def test_members_that_differ_are_refused_with_both_values(tmp_path, model, folde
     assert not (tmp_path / "both").exists()
 
 
+def test_members_may_differ_in_what_only_acts_in_training(tmp_path, folder):
+    regularized = tiny(dropout=0.5, drop_path=0.25, patch_dropout=0.5)
+    torch.nn.init.ones_(regularized.head.bias[:1].detach())
+    other = save_bundle(tmp_path / "other", regularized, CLASSES, PREPROCESSING)
+    both = load_bundle(save_ensemble(tmp_path / "both", [folder, other]))
+    pixels = torch.randn(2, 3, 32, 48, generator=torch.Generator().manual_seed(0))
+    expected = sum(load_bundle(each).model(pixels).softmax(-1) for each in (folder, other)) / 2
+    plain = (pixels * torch.tensor(PREPROCESSING.std)[:, None, None]
+             + torch.tensor(PREPROCESSING.mean)[:, None, None])  # an ensemble normalizes inside
+    torch.testing.assert_close(both.model(plain).softmax(-1), expected)
+
+
 def test_members_without_classes_are_refused(tmp_path):
     member = save_bundle(tmp_path / "features", tiny(num_classes=0), [], PREPROCESSING)
     with pytest.raises(BundleError, match="features has no classes, and an ensemble averages probabilities of classes"):

@@ -243,7 +243,7 @@ def test_the_ending_of_the_output_determines_the_format(models, tmp_path, capfd)
     assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == rows
     sheet = [row for _, row in spreadsheet_rows(tmp_path / "a.xlsx")]
     assert sheet[0][: len(rows[0])] == list(rows[0]) and [row[0] for row in sheet[1:]] == ["ab", "cd"]
-    assert float(sheet[1][2]) == rows[0]["score"]
+    assert float(sheet[1][2]) == pytest.approx(rows[0]["score"], rel=1e-14)  # Excel has 15 digits
     assert parquet.read_table(tmp_path / "a.parquet")["source"].to_pylist() == ["ab", "cd"]
     assert (tmp_path / "a.txt").read_text() == (tmp_path / "a").read_text() and "," not in (tmp_path / "a").read_text()
     classify = ["predict", str(models / "classifier"), str(tmp_path / "lines.txt"), "-o"]

@@ -27,3 +27,10 @@ def test_the_loss_of_masked_tokens_is_weighted_and_of_the_masks_of_epoch_0(tmp_p
     assert found["loss"] == pytest.approx(0.5 * losses[0] + 2 * losses[1], rel=1e-5)
     right = tokens.argmax(-1) == batch["masked"].flatten()[positions], pairs.argmax(-1) == batch["next"]
     assert [found["token_accuracy"], found["pair_accuracy"]] == pytest.approx([float(r.double().mean()) for r in right])
+
+
+def test_texts_without_a_token_that_can_be_masked_are_an_error(tmp_path):
+    model = vit.load(save_masked(tmp_path / "masked", max_len=24)).model
+    split = MaskedDataset(CorpusSplit(["", ""], ["", ""], np.zeros(2, int)), BYTES, 24, seed=1)
+    with pytest.raises(ValueError, match="no token of 1 pair is masked, because all are special tokens"):
+        evaluate_masked_tokens(model, split)

@@ -82,7 +82,7 @@ def test_an_opened_table_is_complete_after_an_error(tmp_path):
     with pytest.raises(RuntimeError), open_table(tmp_path / "p.json", COLUMNS, TABLES["json"]) as table:
         table.write(ROWS[0])
         raise RuntimeError
-    assert json.loads((tmp_path / "p.json").read_text()) == ROWS[:1]
+    assert json.loads((tmp_path / "p.json.incomplete").read_text()) == ROWS[:1] and len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_next_command_stays_on_one_line():

@@ -143,17 +143,15 @@ def calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[st
     """
     if values is None:
         return None
+    values = mapping(values)
     if "answered" in values:  # the key of older versions
         values = {"selective_risks": values["answered"], **values}
     samples, loss, ece = read_errors(values, NEEDED)
     temperature = read_temperature(values["temperature"])
-    risks = tuple(
-        SelectiveRisk(number(each["probability"], "selective_risks"), int(each["samples"]), int(each["wrong"]))
-        for each in values["selective_risks"]
-    )
-    sets = {name: read_quantiles(each, f"sets.{name}") for name, each in values["sets"].items()}
+    risks = tuple(read_risk(each) for each in sequence(values["selective_risks"], "selective_risks"))
+    sets = {name: read_quantiles(each, f"sets.{name}") for name, each in mapping(values["sets"], "sets").items()}
     unknown = None if values["unknown"] is None else read_unknown(values["unknown"], classes)
-    return Calibration(samples, temperature, loss, ece, sets, unknown, risks, tuple(values.get("absent", ())))
+    return Calibration(samples, temperature, loss, ece, sets, unknown, risks, read_absent(values))
 
 
 def calibrated_probabilities(logits: Tensor, record: Calibration | None) -> Tensor:
@@ -165,13 +163,13 @@ def read_errors(values: Mapping[str, Any], needed: Set[str]) -> tuple[int, tuple
     """The number of samples, and their log loss and expected calibration error without and with the temperature.
 
     Raises:
-        ValueError: a key of `needed` is missing, there is no sample, or the numbers are not two each.
+        ValueError: a key of `needed` is missing, a value has another type, there is no sample, or the numbers are not
+            two each.
     """
-    if missing := needed - set(values):
-        raise ValueError(f"calibration.{sorted(missing)[0]} is missing")
-    if (samples := int(values["samples"])) < 1:
+    values = mapping(values, needed=needed)
+    if (samples := int(number(values["samples"], "samples"))) < 1:
         raise ValueError(f"calibration.samples is {samples}; it must be above 0")
-    loss, ece = (tuple(number(each, key) for each in values[key]) for key in ("loss", "ece"))
+    loss, ece = (numbers(values[key], key) for key in ("loss", "ece"))
     if len(loss) != 2 or len(ece) != 2:
         raise ValueError("calibration.loss and calibration.ece must have two numbers each")
     return samples, loss, ece
@@ -194,7 +192,8 @@ def read_quantiles(values: Mapping[str, Any], key: str) -> Quantiles:
     Raises:
         ValueError: the number of values does not fit, or they are not in ascending order.
     """
-    count, found = int(values["count"]), tuple(number(each, key) for each in values["values"])
+    values = mapping(values, key, {"count", "values"})
+    count, found = int(number(values["count"], f"{key}.count")), numbers(values["values"], key)
     if count < 1 or len(found) != min(count, STORED) or any(a > b for a, b in zip(found, found[1:], strict=False)):
         raise ValueError(f"calibration.{key} has {number_of(len(found), 'value')} for {number_of(count, 'sample')}; "
                          f"they must be {min(max(count, 1), STORED)} in ascending order")
@@ -207,12 +206,67 @@ def read_unknown(values: Mapping[str, Any], classes: Sequence[str]) -> UnknownSc
     Raises:
         ValueError: the class means are not one per class, of one width.
     """
-    centre = tuple(number(each, "unknown.centre") for each in values["centre"])
-    means = tuple(tuple(number(each, "unknown.means") for each in row) for row in values["means"])
+    values = mapping(values, "unknown", {"name", "quantiles", "centre", "means"})
+    centre = numbers(values["centre"], "unknown.centre")
+    means = tuple(numbers(row, "unknown.means") for row in sequence(values["means"], "unknown.means"))
     if means and len(means) != len(classes) or any(len(row) != len(centre) for row in means):
         raise ValueError(f"calibration.unknown.means must have a row of {len(centre)} numbers for each of the "
                          f"{number_of(len(classes), 'class')}")
     return UnknownScore(str(values["name"]), read_quantiles(values["quantiles"], "unknown.quantiles"), centre, means)
+
+
+def read_risk(values: Any) -> SelectiveRisk:
+    """The selective risk that `asdict` described.
+
+    Raises:
+        ValueError: a value is missing or not a number.
+    """
+    values = mapping(values, key := "selective_risks", {"probability", "samples", "wrong"})
+    probability, samples, wrong = (number(values[name], key) for name in ("probability", "samples", "wrong"))
+    return SelectiveRisk(probability, int(samples), int(wrong))
+
+
+def read_absent(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes without a validation sample, none in older files.
+
+    Raises:
+        ValueError: they are not a list.
+    """
+    return tuple(map(str, sequence(values.get("absent", ()), "absent")))
+
+
+def mapping(value: Any, key: str = "", needed: Set[str] = frozenset()) -> Mapping[str, Any]:
+    """The value of `key` of a calibration, by default the calibration itself, if it is a mapping with these keys.
+
+    Raises:
+        ValueError: it is not.
+    """
+    name = f"calibration.{key}".removesuffix(".")
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} is {value!r}; it must be a mapping")
+    if missing := needed - set(value):
+        raise ValueError(f"{name}.{sorted(missing)[0]} is missing")
+    return value
+
+
+def sequence(value: Any, key: str) -> Sequence[Any]:
+    """The value of `key` of a calibration if it is a list.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"calibration.{key} is {value!r}; it must be a list")
+    return value
+
+
+def numbers(value: Any, key: str) -> tuple[float, ...]:
+    """The finite numbers of a list; `key` is for the message.
+
+    Raises:
+        ValueError: the value is not a list of finite numbers.
+    """
+    return tuple(number(each, key) for each in sequence(value, key))
 
 
 def number(value: Any, key: str) -> float:

@@ -17,6 +17,7 @@ from vit.messages import check_several, different_names
 from vit.models import ClassifierEnsemble, EnsembleConfig
 
 MEMBERS = ("vit", "timm")  # kinds of models
+TRAINING_ONLY = {"dropout", "attention_dropout", "drop_path", "patch_dropout", "init_std"}  # fields of model configs
 MEMBER_PATHS = "members"  # key of `extra`: the paths of the members, whose runs record their samples
 
 
@@ -28,9 +29,9 @@ def save_ensemble(
 ) -> Path:
     """Save the ensemble of bundles or run folders as one bundle, which loads and predicts as any other.
 
-    The members have the same architecture, classes and preprocessing; only mean and std of the pixels may differ, as
-    they do between folds. `extra` also records the paths of the members, so that evaluation finds the samples that
-    they were trained on.
+    The members have the same architecture, classes and preprocessing; only dropout rates and, as between folds, mean
+    and std of the pixels may differ. `extra` also records the paths of the members, so that evaluation finds the
+    samples that they were trained on.
 
     Raises:
         TypeError: `sources` is one path instead of several.
@@ -62,6 +63,11 @@ def _temperature(bundle: Bundle) -> float | tuple[float, ...]:
     return bundle.calibration.temperatures if bundle.thresholds else bundle.calibration.temperature
 
 
+def inference_config(bundle: Bundle) -> dict[str, Any]:
+    """The config values of the model that matter when it predicts."""
+    return {key: value for key, value in bundle.model.config.to_dict().items() if key not in TRAINING_ONLY}
+
+
 def _check_member(bundle: Bundle, first: Bundle) -> None:
     kind = bundle.model.config.kind
     if kind not in MEMBERS or not isinstance(bundle.preprocessing, Preprocessing):
@@ -80,7 +86,7 @@ def _check_member(bundle: Bundle, first: Bundle) -> None:
     if bundle.classes != first.classes:
         raise BundleError(f"{bundle.path} has other classes than {first.path}: "
                           f"{different_names(bundle.classes, first.classes)}; the members of an ensemble need the same")
-    one, other = bundle.model.config.to_dict(), first.model.config.to_dict()
+    one, other = inference_config(bundle), inference_config(first)
     if different := [key for key in one if one[key] != other.get(key)]:
         key = different[0]
         raise BundleError(f"{bundle.path} has another architecture than {first.path}: {key} is {one[key]} and "

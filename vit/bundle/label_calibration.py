@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.bundle.calibration import read_errors, read_temperature
+from vit.bundle.calibration import read_absent, read_errors, read_temperature, sequence
 
 NEEDED = {"samples", "temperatures", "loss", "ece"}
 
@@ -47,11 +47,11 @@ def label_calibration_from_dict(values: Mapping[str, Any] | None, classes: Seque
     if values is None:
         return None
     samples, loss, ece = read_errors(values, NEEDED)
-    temperatures = tuple(map(read_temperature, values["temperatures"]))
+    temperatures = tuple(map(read_temperature, sequence(values["temperatures"], "temperatures")))
     if len(temperatures) != len(classes):
         raise ValueError(f"calibration has {len(temperatures)} temperatures; it must have {len(classes)}, "
                          "one per label")
-    return LabelCalibration(samples, temperatures, loss, ece, tuple(values.get("absent", ())))
+    return LabelCalibration(samples, temperatures, loss, ece, read_absent(values))
 
 
 def label_probabilities(logits: Tensor, record: LabelCalibration | None) -> Tensor:

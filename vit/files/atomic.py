@@ -10,11 +10,12 @@ import logging
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from vit.files.machine import host_name, is_alive
 from vit.files.untrusted import NotRegularFileError, file_sha256, parse_json, read_text
@@ -101,21 +102,65 @@ def write_output(path: Path, content: bytes | Callable[[Any], Any]) -> None:
         OSError: a file that is written in place cannot be; it has the name of the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    target = Path(os.path.realpath(path)) if path.is_symlink() else path
-
-    def put_in_place(temporary: Path, sha256: str) -> None:
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-        sync_folder(target.parent)
-
-    is_stream = (path.exists() and not path.is_file()) or path.absolute().parts[1:2] in (("dev",), ("proc",))
-    fits = len(os.fsencode(temporary_path(target).name)) <= LONGEST_NAME
-    if not is_stream and fits and os.access(target.parent, os.W_OK):
-        write_atomically(target, content, put_in_place)
+    target = target_of(path)
+    if can_be_replaced(path, temporary_path(target)):
+        write_atomically(target, content, lambda temporary, sha256: put_in_place(temporary, target))
         return
     with named_if_full(path), open(path, "wb") as file:
         file.write(content) if isinstance(content, bytes) else content(HashedFile(file))
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[BinaryIO]:
+    """A file that a user named, opened for what is written bit by bit. It is written to `incomplete_path(path)`, which
+    replaces `path` when the context ends, and remains beside the earlier file after an error. A device or a pipe, and
+    a file in a folder that cannot be written, is written in place.
+
+    Raises:
+        OSError: it cannot be opened or written; the error of a full disk has the name of the file.
+    """
+    partial = incomplete_path(path)
+    replaced = can_be_replaced(path, partial)
+    with named_if_full(path):
+        with open(partial if replaced else path, "wb") as file:
+            yield file
+            if replaced:
+                file.flush()
+                os.fsync(file.fileno())
+        if replaced:
+            put_in_place(partial, target_of(path))
+
+
+def incomplete_path(path: Path) -> Path:
+    """Where `open_output` writes: `predictions.csv.incomplete`, beside the file that a link leads to."""
+    target = target_of(path)
+    return target.with_name(f"{target.name}.incomplete")
+
+
+def target_of(path: Path) -> Path:
+    """The path itself, or the file that it links to."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def can_be_replaced(path: Path, new: Path) -> bool:
+    """Whether the file at `path`, if there is one, can be replaced by the file `new` in the folder of its target: not
+    devices and pipes, not where `new` cannot be created, and not the file of another user in a folder such as /tmp.
+    """
+    is_stream = (path.exists() and not path.is_file()) or path.absolute().parts[1:2] in (("dev",), ("proc",))
+    if is_stream or len(os.fsencode(new.name)) > LONGEST_NAME or not os.access(new.parent, os.W_OK):
+        return False
+    folder = new.parent.stat()
+    if not folder.st_mode & stat.S_ISVTX or not path.exists():  # the sticky bit
+        return True
+    return os.geteuid() in (0, folder.st_uid, path.stat().st_uid)
+
+
+def put_in_place(new: Path, target: Path) -> None:
+    """Rename a file to `target`, with the mode of the earlier file."""
+    if target.exists():
+        shutil.copymode(target, new)
+    os.replace(new, target)
+    sync_folder(target.parent)
 
 
 @contextmanager

@@ -7,9 +7,10 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from vit.files.atomic import named_if_full
+from vit.files.atomic import open_output
 from vit.files.strict_json import Replaced, json_text, log_replaced
 
 if TYPE_CHECKING:
@@ -214,8 +215,12 @@ TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "jsonl": J
 def open_table(
     path: str | PathLike[str] | None, columns: Iterable[str], kind: type[Table] = CsvTable
 ) -> Iterator[Table]:
-    """A table in a file, or on standard output if `path` is None; completed also after an error."""
-    with named_if_full(path), open(path, "wb") if path is not None else nullcontext(sys.stdout.buffer) as stream:
+    """A table in a file, or on standard output if `path` is None.
+
+    After an error it is completed too, but remains in a file named `.incomplete`, beside an earlier file (see
+    `vit.files.atomic.open_output`).
+    """
+    with open_output(Path(path)) if path is not None else nullcontext(sys.stdout.buffer) as stream:
         table = kind(stream, columns)
         if path is None and sys.stdout.isatty():
             table = TerminalTable(table)

@@ -168,15 +168,20 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
 
 @contextmanager
 def named_if_incomplete(output: Path | None) -> Iterator[Callable[["Table"], None]]:
-    """Yields a function to call with the table that was opened; an error or Ctrl-C after that prints that the file has
-    only a part of the rows.
+    """Yields a function to call with the table that was opened; an error or Ctrl-C after that prints which file has the
+    rows so far.
     """
+    from vit.files.atomic import incomplete_path
+
     opened = []
     try:
         yield opened.append
     except BaseException:
         if opened and output is not None:
-            stderr().print(f"{output} is incomplete: its last rows are missing",
+            partial = incomplete_path(output)
+            earlier = f", and {output} is unchanged" if output.exists() else ""
+            stderr().print(f"the rows so far are in {partial}{earlier}" if partial.exists() else
+                           f"{output} is incomplete: its last rows are missing",
                            style="yellow", markup=False, highlight=False, soft_wrap=True)
         raise
 

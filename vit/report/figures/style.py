@@ -1,5 +1,6 @@
 """Common style of all figures. Without pyplot and global state, so that figures of a notebook are not affected."""
 
+import io
 import warnings
 from os import PathLike
 from pathlib import Path
@@ -8,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from vit.files.atomic import named_if_full
+from vit.files.atomic import write_output
 
 INK = "#1f2933"  # text
 MUTED = "#66727f"  # secondary text, ticks
@@ -54,13 +55,18 @@ def shorten(name: str, length: int = 24) -> str:
 
 
 def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
-    """Save the figure in the format of the extension; creates the folder if it does not exist."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with named_if_full(path), warnings.catch_warnings():
+    """Save the figure in the format of the extension; creates the folder if it does not exist.
+
+    Raises:
+        CheckpointError: the file cannot be written; an earlier one is unchanged.
+        ValueError: Matplotlib has no such format.
+    """
+    path, content = Path(path), io.BytesIO()
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # characters without a glyph are drawn as boxes
         if path.suffix.lower() == ".png" and isinstance(figure.canvas, FigureCanvasAgg):
-            figure.canvas.print_png(path)  # draws once, savefig twice
+            figure.canvas.print_png(content)  # draws once, savefig twice
         else:
-            figure.savefig(path, dpi=figure.dpi)
+            figure.savefig(content, format=path.suffix[1:].lower() or None, dpi=figure.dpi)
+    write_output(path, content.getvalue())
     return path

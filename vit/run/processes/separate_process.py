@@ -1,5 +1,6 @@
 """A run in its own process, without devices, ports or memory of the run before."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -50,8 +51,6 @@ def _stop_after(parent: int) -> None:
     """Wait until the parent of this process is another one than `parent`, then stop this process."""
     while os.getppid() == parent:
         time.sleep(POLL)
-    try:
+    with contextlib.suppress(OSError):  # the terminal may have closed too
         print(f"\nprocess {parent}, which started this run, has ended", file=sys.stderr)
-    except OSError:  # the terminal has closed too
-        pass
     os.kill(os.getpid(), signal.SIGTERM)
