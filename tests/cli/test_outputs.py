@@ -209,6 +209,11 @@ def test_standard_output_is_a_file_by_its_path(tmp_path, stdout):
 @pytest.mark.parametrize(("option", "command"), [
     ("--output", ["predict", "{model}", "{photo}", "-o", "{model}/config.json"]),
     ("--json", ["evaluate", "{model}", "--json", "{model}/config.json"]),
+    ("--output", ["attention", "{model}", "{photo}", "-o", "{model}/config.json"]),
+    ("--json", ["probe", "{model}", "data=table", "data.path={file}", "--json", "{model}/config.json"]),
+    ("--json", ["probe", "{model}", "data=table", "data.path=t.csv", "data.root={root}", "--json", "{file}"]),
+    ("--json", ["compare", "{model}", "{model}", "--json", "{model}/config.json"]),
+    ("--json", ["audit", "data=table", "data.path=t.csv", "data.root={root}", "--json", "{file}"]),
     ("--json", ["evaluate", "{model}", "data=table", "data.path={file}", "--json", "{file}"]),
     ("--json", ["audit", "data=table", "data.path='{file}'", "--json", "{file}"]),
     ("--predictions", ["cross-validate", "data=table", "data.path={file}", "--predictions", "{file}"]),
@@ -217,7 +222,8 @@ def test_neither_the_table_of_the_data_nor_the_model_is_overwritten(model, tmp_p
     file, config = tmp_path / "t.csv", (model / "config.json").read_bytes()
     file.write_text("file,label\n")
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    assert main([each.format(model=model, file=file, photo=tmp_path / "a.png") for each in command]) == 1
+    paths = {"model": model, "file": file, "photo": tmp_path / "a.png", "root": tmp_path}
+    assert main([each.format(**paths) for each in command]) == 1
     assert f"{option} " in (error := capfd.readouterr().err) and "would overwrite an input; choose another" in error
     assert file.read_text() == "file,label\n" and (model / "config.json").read_bytes() == config
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from vit.data.image_sources.files import LeftOut
     from vit.inference import BadInput
 
-MODEL_FILES = ("config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json")
+MODEL_FILES = ("config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json",
+               "config.yaml", "metrics.json", "predictions.csv")  # the last three of a run
 TABLE_ENDINGS = (".csv", ".tsv", ".xls", ".xlsx", ".json", ".jsonl", ".parquet")
 
 
@@ -156,22 +157,28 @@ def print_without_effect(text: str) -> None:
 
 
 def check_not_an_input(output: Path | None, inputs: Iterable[str | Path], option: str = "--output") -> None:
-    """Check that the output would not overwrite an input: a file, or the value of an override.
+    """Check that the output would not overwrite an input: a file, or the value of an override, which may be relative to
+    `data.root`.
 
     Raises:
         ValueError: it would.
     """
     if output is None or not output.is_file():
         return
-    for each in inputs:
-        for path in (each, *([each.partition("=")[2].strip("'\"")] if isinstance(each, str) and "=" in each else [])):
-            with suppress(OSError):  # an input that is missing, or no path at all
-                if os.path.samefile(os.path.expanduser(path), output):
-                    raise ValueError(f"{option} {output} would overwrite an input; choose another file")
+    inputs = list(inputs)
+    values = {key: value.strip("'\"") for each in inputs if isinstance(each, str)
+              for key, found, value in [each.partition("=")] if found}
+    root = os.path.expanduser(values.get("data.root", ""))
+    for path in (*inputs, *values.values(), *(os.path.join(root, value) for value in values.values())):
+        with suppress(OSError):  # an input that is missing, or no path at all
+            if os.path.samefile(os.path.expanduser(path), output):
+                raise ValueError(f"{option} {output} would overwrite an input; choose another file")
 
 
 def files_of_model(model: Path) -> list[Path]:
-    """The paths that the files of a saved model have, in its folder or in that of a run; an output replaces none."""
+    """The paths that the files of a saved model and of its run have, in its folder or in that of the run; an output
+    replaces none.
+    """
     return [folder / name for folder in (model, model / "model") for name in MODEL_FILES]
 
 

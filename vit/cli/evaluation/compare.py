@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.terminal import check_writable, write_json
+from vit.cli.terminal import check_not_an_input, check_writable, files_of_model, write_json
 from vit.messages import number_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def compare(
     if len(runs) < 2:
         raise typer.BadParameter("pass two folders or more")
     check_writable(json_file)
+    check_not_an_input(json_file, [file for run in runs for file in files_of_model(run)], "--json")
     from dataclasses import asdict
 
     from rich.console import Console

@@ -10,6 +10,7 @@ from vit.cli.terminal import (
     Model,
     check_not_an_input,
     check_writable,
+    files_of_model,
     print_without_effect,
     print_written,
 )
@@ -44,7 +45,7 @@ def attention(
     if source is None and not positions:
         raise typer.BadParameter("pass an image or a text, or add --positions")
     check_writable(output)
-    check_not_an_input(output, [] if source is None else [source])
+    check_not_an_input(output, [*([] if source is None else [source]), *files_of_model(model)])
     from vit.inference import load
     from vit.report.attention.report import write_attention
 

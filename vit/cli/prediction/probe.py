@@ -12,8 +12,10 @@ from vit.cli.terminal import (
     Model,
     Precision,
     check_different,
+    check_not_an_input,
     check_writable,
     counted,
+    files_of_model,
     print_skipped,
     print_unreadable,
     print_without_effect,
@@ -49,6 +51,8 @@ def probe(
 ) -> None:
     """Evaluate the frozen features of a model with k nearest neighbours and logistic regression."""
     check_outputs(save, json_file)
+    for option, file in (("--save", save), ("--json", json_file)):
+        check_not_an_input(file, [model, *(arguments or []), *files_of_model(model)], option)
     ks = list(dict.fromkeys(parse_k(text) for text in k.split(","))) if k else None
     paths = unlabelled_paths(arguments or [], save)
     if paths and (option := "--json" if json_file is not None else "--k" if ks else None):
