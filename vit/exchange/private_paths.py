@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from vit.exchange.credentials import HIDDEN, INNER, USER, hide_inner, is_secret
 from vit.messages import in_hydra_quotes
 
 # config keys whose values are paths: read literally on the command line, and reduced in published records
@@ -12,10 +13,6 @@ PATH_KEYS = ("data.root", "data.path", "data.corrections", "data.leave_out", "da
 # the folders in front of a file name anywhere in a text; a single '/' is not a path, and of URLs only local ones are
 FOLDERS = re.compile(r"(?<![\w./-])(?:file://|sqlite:/{2,3}|~|\.{1,2}|[A-Za-z]:)?"
                      r"[/\\](?:[^/\\,\]}'\"]+[/\\])*(?=[^/\\,\]}'\"\s])")
-# names of keys that hold a credential; model.class_token is none
-SECRET = re.compile(r"(?:^|[._])(?:\w*api_?key|(?:api|access|auth|hf)_token|password|secret(?:_key)?)$", re.IGNORECASE)
-USER = re.compile(r"(?<=://)[^/@\s'\"]+@")  # the user and password in a URL
-HIDDEN = "***"
 
 
 def without_folders(value: Any) -> Any:
@@ -27,11 +24,6 @@ def without_folders(value: Any) -> Any:
     return FOLDERS.sub("", USER.sub("", value)) if isinstance(value, str) else value
 
 
-def is_secret(key: object, value: Any) -> bool:
-    """Whether a key such as `api_key` has a text, which is then a credential."""
-    return isinstance(key, str) and isinstance(value, str) and bool(value) and SECRET.search(key) is not None
-
-
 def overrides_without_folders(overrides: list[str]) -> list[str]:
     """Command-line overrides whose paths are reduced to their last part."""
     return [override_without_folders(override) for override in overrides]
@@ -39,11 +31,11 @@ def overrides_without_folders(overrides: list[str]) -> list[str]:
 
 def override_without_folders(override: str) -> str:
     key, equals, value = override.partition("=")
-    if is_secret(key, value) and value != "null":
+    if is_secret(key.lstrip("+~"), value) and value != "null":
         return f"{key}='{HIDDEN}'"
     quotes = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
     bare = quotes[2].replace("\\'", "'") if quotes else value
     if key.lstrip("+~") in PATH_KEYS and not bare.startswith(("hub:", "timm:", "timm/")):
         name = Path(bare).name or bare  # the folder "." has no name
         return f"{key}={name}" if re.fullmatch(r"[\w.@-]*", name) else f"{key}={in_hydra_quotes(name)}"
-    return f"{key}{equals}{FOLDERS.sub('', USER.sub('', value))}"
+    return f"{key}{equals}{FOLDERS.sub('', INNER.sub(hide_inner, USER.sub('', value)))}"

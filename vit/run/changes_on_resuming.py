@@ -6,6 +6,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
+from vit.exchange.credentials import is_masked, masked, masked_override
 from vit.exchange.private_paths import PATH_KEYS
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.overrides import ConfigError, parse, yaml_text
@@ -43,6 +44,9 @@ def adjusted(
             check_recorded(override, config["overrides"])
             continue
         value = value_at(composed or {}, key, override.value())
+        if is_masked(node[leaf]):  # this command gives the credential again
+            node[leaf] = value
+            continue
         settled = not is_free(key) or key == "compile" and value == "auto"  # auto has been decided
         if node[leaf] == value or is_same_path(key, node[leaf], value) or settled and repeats(override, recorded):
             continue
@@ -88,9 +92,11 @@ def is_of_loggers(override: str) -> bool:
 
 
 def of_same_run(overrides: list[str], others: list[str]) -> bool:
-    """Whether two lists of recorded overrides are equal but for those of loggers, which a resumed run may change."""
+    """Whether two lists of recorded overrides are equal but for credentials, and for loggers, which a resumed run may
+    change.
+    """
     one, other = ([each for each in listed if not is_of_loggers(each)] for listed in (overrides, others))
-    return one == other
+    return masked(one) == masked(other)
 
 
 def names_of_loggers(config: Mapping[str, Any]) -> str:
@@ -103,8 +109,9 @@ def check_recorded(override: Override, recorded: Collection[str]) -> None:
     Raises:
         ConfigError: it is not.
     """
-    if override.input_line not in recorded:
-        raise ConfigError(f"{override.input_line} cannot change in a resumed run; start a new one with init_from=")
+    text = masked_override(override.input_line)
+    if text not in masked(list(recorded)):
+        raise ConfigError(f"{text} cannot change in a resumed run; start a new one with init_from=")
 
 
 def check_can_change(override: Override, allowed: Collection[str], saved: bool) -> None:
@@ -139,8 +146,9 @@ def check_allowed(changes: Mapping[str, tuple], allowed: Collection[str]) -> Non
 
 
 def from_to(key: str, old: object, new: object) -> str:
-    """A change for a message: `recipe.mixup from null to 0.2`."""
-    return f"{key} from {yaml_text(old)} to {yaml_text(new)}"
+    """A change for a message, without credentials: `recipe.mixup from null to 0.2`."""
+    before, after = (masked({key: value})[key] for value in (old, new))
+    return f"{key} from {yaml_text(before)} to {yaml_text(after)}"
 
 
 def node_of(config: Mapping[str, Any], key: str) -> tuple[Any, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from vit.exchange.credentials import restored
 from vit.files.checkpoints import verify
 from vit.messages import number_of, override_for_shell
 from vit.run.changes_on_resuming import (
@@ -21,6 +22,7 @@ from vit.run.changes_on_resuming import (
 )
 from vit.run.config.composing import data_of_primary
 from vit.run.config.hydra_interface import PRIMARY, hydra_overrides, is_hydra_key
+from vit.run.config.missing_credentials import check_credentials
 from vit.run.config.needed_keys import check_complete
 from vit.run.config.overrides import ConfigError, override_text, parse
 from vit.run.config.without_effect import without_effect
@@ -90,10 +92,12 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
     checkpoint, skipped = find_checkpoint(path)
     stored, more = adjusted(stored, others, config["allow_change"], config, saved=checkpoint is not None)
     changes |= more
+    stored = restored(stored, config)
+    check_credentials(stored, folder)
     check_time(RunFolder(folder, main=False), stored, changes)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
     changed = (f"changed on resuming: {from_to(key, *values)}" for key, values in changes.items()
-               if values[0] != values[1])
+               if from_to(key, values[0], values[0]) != from_to(key, *values))
     remarks = (*skipped, f"resuming {folder} {point}", *changed)
     return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
+from vit.exchange.credentials import masked
 from vit.nn.init import evaluating
 from vit.training import clip_gradients, seed_step, shard
 from vit.training.checkpointing.resume_position import ACCUMULATE, BEYOND, steps_beyond
@@ -139,7 +140,7 @@ class Task(LightningModule, ABC):
         if len(parts) > 1:
             torch.distributed.all_gather(parts, losses)
         checkpoint["train_loss"] = torch.stack(parts)  # (processes, 2)
-        checkpoint["config"] = self.config
+        checkpoint["config"] = masked(self.config)
         checkpoint[BEYOND] = self.steps_beyond
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:

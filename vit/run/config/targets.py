@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from vit.exchange.credentials import is_masked, masked_url
 from vit.run.config.hydra_interface import config_folder, search_folders
 from vit.run.config.overrides import ConfigError, override_text, parse
 
@@ -53,7 +54,10 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
             plus = "" if node == "data" else "++"  # a callback or logger may be one that no option of its group has
             raise ConfigError(f"{origin}: {key} names {value!r}, which could be any program; if you trust it, add "
                               f"{plus}{override_text(key, str(value))} to the command")
-        if node == "logger" and leaf != TARGET and is_location(value) and stated.get(key) != value:
+        given = stated.get(key)
+        if isinstance(given, str) and is_masked(value):  # a URL whose credentials the command gives again
+            given = value if "${" in given else masked_url(given)
+        if node == "logger" and leaf != TARGET and is_location(value) and given != value:
             raise ConfigError(f"{origin}: {key}={value} lets a logger write outside the run folder; to allow it, "
                               f"add {override_text(key, value)} to the command")
 

@@ -7,6 +7,7 @@ import shlex
 
 import yaml
 
+from vit.exchange.credentials import HIDDEN, is_masked, masked, masked_keys, masked_override
 from vit.files.strict_json import json_text
 from vit.messages import number_of, override_for_shell
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
@@ -14,6 +15,7 @@ from vit.report.logged_values import read_curves
 from vit.run.changes_on_resuming import CONTROL
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.hydra_interface import hydra_overrides
+from vit.run.config.missing_credentials import check_credentials
 from vit.run.config.needed_keys import check_complete
 from vit.run.config.overrides import override_text, parse
 from vit.run.config.own_configs import own_configs
@@ -84,10 +86,11 @@ def train_all(
         if (run / "metrics.json").exists():
             done.append(name)
             continue
-        print_line(f"\n[{number}/{len(plan['runs'])}] {shlex.join(recorded)}")
+        print_line(f"\n[{number}/{len(plan['runs'])}] {shlex.join(masked(recorded))}")
         begun = (run / "config.yaml").exists()
+        credentials = [each for each in recorded if masked_override(each) != each]
         new = [*recorded, *settings, override_text("run_dir", str(run))]
-        code = train_in_new_process([override_text("resume", str(run)), *own] if begun else new)
+        code = train_in_new_process([override_text("resume", str(run)), *own, *credentials] if begun else new)
         if code in STOPPED:
             again = command(resumed_by, *own_configs(overrides, resumed_by), override_text("resume", str(folder)))
             print_line(f"\nResume the whole comparison with:\n  {again}")
@@ -119,8 +122,10 @@ def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
     if folder is not None:
         plan = read_plan(folder)
         check_plan(plan, folder, overrides)
+        plan["runs"] = {name: with_credentials(each, recorded, folder) for name, each in plan["runs"].items()}
         for override in recorded:
-            if override not in plan["overrides"] and TARGET not in override:  # a target is stated as trusted
+            known = masked_override(override) in masked(plan["overrides"])
+            if not known and TARGET not in override:  # a target is stated as trusted
                 log.warning("%s has no effect: %s is resumed with the overrides that it was started with", override,
                             folder)
         return folder, plan
@@ -146,8 +151,25 @@ def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
         )
     plan = {"name": config["name"], "overrides": recorded, "runs": runs}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PLAN).write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
+    (folder / PLAN).write_text(yaml.safe_dump(masked(plan), sort_keys=False), encoding="utf-8")
     return folder, plan
+
+
+def with_credentials(recorded: list[str], overrides: list[str], folder: pathlib.Path) -> list[str]:
+    """The recorded overrides of a run, in which those with masked credentials are those of this command.
+
+    Raises:
+        ConfigError: this command does not give them.
+    """
+    given = {each.key_or_group: each.input_line for each in parse(overrides)}
+    found = []
+    for each in parse(recorded):
+        line = each.input_line
+        if masked_keys(each.value()) or is_masked(each.value()):
+            check_credentials({} if each.key_or_group in given else {each.key_or_group: HIDDEN}, folder)
+            line = given[each.key_or_group]
+        found.append(line)
+    return found
 
 
 def find_stopped(config: dict, overrides: list[str]) -> pathlib.Path | None:
@@ -174,7 +196,7 @@ def find_stopped(config: dict, overrides: list[str]) -> pathlib.Path | None:
 def is_plan_of(folder: pathlib.Path, overrides: list[str]) -> bool:
     """Whether a comparison was started with these overrides; a plan that cannot be read is logged, and is not."""
     try:
-        return read_plan(folder)["overrides"] == overrides
+        return masked(read_plan(folder)["overrides"]) == masked(overrides)
     except ConfigError as error:
         log.warning("resume=auto skips %s: %s", folder, error)
         return False
@@ -225,7 +247,7 @@ def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
         table.writerows(rows)
     comparison_picture(folder / "comparison.png", models, plan["name"])
     if len(done) == len(plan["runs"]):
-        (folder / COMPARISON).write_text(json_text({**plan, "results": rows}) + "\n", encoding="utf-8")
+        (folder / COMPARISON).write_text(json_text({**masked(plan), "results": rows}) + "\n", encoding="utf-8")
     console.print()
     console.print(comparison_table(models, plan["name"]))
     print_line(f"  {folder / 'comparison.png'}")

@@ -8,8 +8,9 @@ from vit.bundle import load_bundle
 from vit.data import DataError
 from vit.evaluation.out_of_fold import HeldOut, predict_held_out
 from vit.evaluation.progress import Progress
+from vit.exchange.credentials import is_masked
 from vit.messages import override_for_shell
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.overrides import parse
 from vit.run.config.targets import TARGET
@@ -31,6 +32,9 @@ def moved_config(run: pathlib.Path, overrides: Sequence[str]) -> dict:
     config = read_config(run, overrides)
     for override in parse(list(overrides)):
         key, leaf = override.key_or_group, override.key_or_group.removeprefix("data.")
+        if is_masked(config["data"].get(leaf)):
+            config["data"][leaf] = resolve(compose([override.input_line]))["data"][leaf]
+            continue
         if is_hydra_key(key) or key.endswith(f".{TARGET}"):
             continue
         if key not in LOCATIONS or not config["data"].get(leaf):

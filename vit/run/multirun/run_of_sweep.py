@@ -9,6 +9,7 @@ from pathlib import Path
 from hydra.conf import JobConf
 from hydra.core.hydra_config import HydraConfig
 
+from vit.exchange.credentials import masked
 from vit.run.config.composing import compose, paths_of_origin, resolve
 from vit.run.config.overrides import override_text
 from vit.run.console import print_line
@@ -62,7 +63,7 @@ def run_one_of_sweep(sweep: Sweep) -> float:
     hydra = HydraConfig.get()
     origin, here = Path(hydra.runtime.cwd), Path.cwd()  # they differ with hydra.job.chdir
     overrides, number = [*hydra.overrides.task, *sweep.carried], int(hydra.job.num)
-    print_line(f"\n[{number + 1}{f'/{sweep.total}' if sweep.total else ''}] {shlex.join(overrides)}")
+    print_line(f"\n[{number + 1}{f'/{sweep.total}' if sweep.total else ''}] {shlex.join(masked(overrides))}")
     if here != origin:
         overrides += paths_of_origin(compose(overrides), str(origin))
     config = resolve(compose(overrides))
@@ -84,8 +85,8 @@ def run_one_of_sweep(sweep: Sweep) -> float:
     has_metrics = code == 0 and (path.expanduser() / METRICS).is_file()  # a comparison has them in its runs
     metrics = read_metrics(path) if has_metrics else {}
     recorded = path if here == origin else here / path.expanduser()
-    write_record(sweep.folder, number, {"folder": str(recorded), "overrides": overrides, "exit_code": code,
-                                        "metrics": metrics})
+    write_record(sweep.folder, number, {"folder": str(recorded), "overrides": masked(overrides),
+                                        "exit_code": code, "metrics": metrics})
     monitor = config["callbacks"]["monitor"]
     if sweep.searching and monitor not in metrics:
         raise FailedRun(f"run {number + 1} " + (f"failed with exit code {code}" if code else f"has no {monitor}"))

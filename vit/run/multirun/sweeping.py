@@ -2,11 +2,12 @@
 
 import contextlib
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from vit.exchange.credentials import masked
 from vit.messages import number_of, override_for_shell
 from vit.run.config.composing import MODE, ConfigError, compose, prepare_overrides, resolve
 from vit.run.config.groups import with_names_of_globs
@@ -65,12 +66,31 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     stop = together.handled() if together else contextlib.nullcontext()
     try:
         with (gathered(folder, improved, further, earlier) as codes, stop,
-              repeated_if_stopped(hydra.sweeper, folder if begin else None)):
+              repeated_if_stopped(hydra.sweeper, folder if begin else None), saved_without_credentials()):
             with_hydra(run_one, ["--multirun"], [*overrides_of_sweep(first.overrides, parsed), *settings], first.name)
     except SystemExit:  # by a stop signal
         print_line(how_to_continue(folder, inside))
         raise
     return max(codes)
+
+
+@contextlib.contextmanager
+def saved_without_credentials() -> Iterator[None]:
+    """Context manager: OmegaConf, with which Hydra writes `multirun.yaml` of a sweep, saves `***` for credentials."""
+    save = OmegaConf.save
+
+    def save_masked(config: object, f: object, resolve: bool = False) -> None:
+        plain = OmegaConf.to_container(config, resolve=resolve) if OmegaConf.is_config(config) else config
+        hidden = masked(plain)
+        if hidden != plain and "hydra" in hidden:
+            hidden["hydra"]["job"]["override_dirname"] = ",".join(hidden["hydra"]["overrides"]["task"])
+        save(OmegaConf.create(hidden), f)
+
+    OmegaConf.save = staticmethod(save_masked)
+    try:
+        yield
+    finally:
+        OmegaConf.save = staticmethod(save)
 
 
 def how_to_continue(folder: pathlib.Path, inside: bool) -> str:

@@ -13,8 +13,10 @@ from vit.data.quality.corrections import apply_corrections, leave_out
 from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import POOL, Partition, repartition
 from vit.data.splits.splitting import watched_splitting
+from vit.exchange.credentials import masked
 from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError, stated
+from vit.run.config.missing_credentials import check_credentials
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import checked, override_text
 from vit.run.records.splits import DataRecord
@@ -44,9 +46,10 @@ def build_source(data: dict, record: DataRecord | None = None, overrides: list[s
         overrides: overrides of a new run; those that the data makes ineffective are reported.
 
     Raises:
-        ConfigError: there is no such function, or a key is not a parameter of it.
+        ConfigError: there is no such function, a key is not a parameter of it, or a credential is missing.
         DataError: the data set cannot be read.
     """
+    check_credentials({"data": data}, "the config")
     module, _, name = data["_target_"].rpartition(".")
     try:
         parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
@@ -138,10 +141,10 @@ def check_validation(source: Source | PairSource | CorpusSource, unit: str) -> N
 
 
 def data_overrides(config: dict) -> list[str]:
-    """The overrides that load the same data set again, from any directory."""
+    """The overrides that load the same data set again, from any directory; without credentials."""
     keys = {override: override.lstrip("+~").partition("=")[0] for override in config["overrides"]}
     chosen = [override for override, key in keys.items() if key.split(".")[0] in ("data", "experiment")]
     paths = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision", "corrections", "leave_out")
              if config["data"].get(key)}
     others = [override for override in chosen if override.partition("=")[0] not in paths]
-    return [*others, *(override_text(key, path) for key, path in paths.items())]
+    return masked([*others, *(override_text(key, path) for key, path in paths.items())])

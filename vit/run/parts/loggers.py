@@ -17,6 +17,7 @@ from hydra.utils import instantiate
 from pytorch_lightning import Trainer
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
+from vit.exchange.credentials import masked
 from vit.messages import one_line
 from vit.run.config.overrides import ConfigError, check_kind, yaml_text
 from vit.run.records.folder import CONFIG, RunFolder
@@ -90,7 +91,7 @@ def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
     Raises:
         ConfigError: a tracker cannot begin a run, or does not have the one that a resumed run continues.
     """
-    values = dict(flat({key: value for key, value in config.items() if key not in LEFT_OUT}))
+    values = dict(flat(masked({key: value for key, value in config.items() if key not in LEFT_OUT})))
     nodes = {key: node for key, node in config["logger"].items() if node is not None}
     ids = {}
     for (key, node), logger in zip(nodes.items(), trainer.loggers, strict=True):

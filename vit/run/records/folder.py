@@ -20,6 +20,7 @@ from importlib import metadata
 import yaml
 from filelock import FileLock, Timeout
 
+from vit.exchange.credentials import masked
 from vit.files.atomic import MANIFEST, CheckpointError, Manifest, remove_stale_files, write_atomically
 from vit.files.machine import available_cores, processor_name
 from vit.files.strict_json import json_text
@@ -191,7 +192,8 @@ class RunFolder:
             log.warning("left out %d more, listed in %s", len(left_out) - NAMED, self.path / "splits" / "left_out.tsv")
 
     def write(self, name: str, value: dict | list) -> None:
-        """Write `name` as YAML or JSON, atomically."""
+        """Write `name` as YAML or JSON, atomically; a config without credentials."""
+        value = masked(value) if name == CONFIG else value
         text = yaml.safe_dump(value, sort_keys=False) if name.endswith(".yaml") else json_text(value) + "\n"
         self.write_text(name, text)
 
@@ -285,8 +287,10 @@ def environment() -> dict:
 
 
 def started_as(argv: list[str]) -> str:
-    """The command line of this process as one would type it, from the arguments that Hydra was started with."""
-    program, *arguments = argv
+    """The command line of this process as one would type it, without credentials, from the arguments that Hydra was
+    started with.
+    """
+    program, *arguments = argv[:1] + masked(argv[1:])
     train = ["train"] if any(each.startswith("--config-name=") for each in arguments) else []
     arguments = [each for each in arguments if each != "--config-name=train"]
     name = pathlib.Path(program).name
