@@ -23,6 +23,7 @@ from vit.run.multirun.sweep_results import gathered
 
 SWEEP_FOLDER, RUN_FOLDERS = "hydra.sweep.dir", "hydra.sweep.subdir"
 NUMBERED = "${hydra.job.num}"  # hydra.sweep.subdir of conf/train.yaml
+SUFFIX = "_sweep"  # of the folder of a sweep in runs/<name>
 FAILURES = "; hydra.sweeper.max_failure_rate=1 goes on with the next ones"
 
 
@@ -48,6 +49,8 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     folder, inside = folder_of_sweep(hydra, config)
     if config["resume"] != "auto":
         check_unused(folder, hydra, 1 if searching else len(jobs))
+    if not inside and not searching and (earlier_grid := earlier_sweep(folder)):
+        print_line(remark_on_earlier(earlier_grid, config["resume"] == "auto"))
     settings += [override_text(SWEEP_FOLDER, str(folder)), *([] if inside else [f"{RUN_FOLDERS}=."])]
     carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
     carried += [f"{MODE}=RUN"] if first.multirun else []  # otherwise each run would be a sweep again
@@ -72,6 +75,19 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
         print_line(how_to_continue(folder, inside))
         raise
     return max(codes)
+
+
+def earlier_sweep(folder: pathlib.Path) -> pathlib.Path | None:
+    """The newest sweep beside a new one in `runs/<name>`; None without one."""
+    others = (path for path in folder.parent.glob(f"*{SUFFIX}") if path.name != folder.name)
+    return max(others, default=None)
+
+
+def remark_on_earlier(earlier: pathlib.Path, resuming: bool) -> str:
+    """The line of a sweep that does not continue the earlier one, with the command that would."""
+    done = "only its runs that were stopped are resumed, finished ones" if resuming else "its runs"
+    return (f"{earlier} is an earlier sweep: {done} are trained again; with {SWEEP_FOLDER}=DIR from the start, the "
+            "same command with resume=auto continues a sweep")
 
 
 @contextlib.contextmanager
@@ -153,7 +169,7 @@ def folder_of_sweep(hydra: DictConfig, config: dict) -> tuple[pathlib.Path, bool
         own = hydra.sweep.dir
     except CONFIG_ERRORS as error:
         raise ConfigError(f"{SWEEP_FOLDER}: {explained(error)}") from None
-    folder = pathlib.Path(own).expanduser() if own else new_path({**config, "run_dir": None}, suffix="_sweep")
+    folder = pathlib.Path(own).expanduser() if own else new_path({**config, "run_dir": None}, suffix=SUFFIX)
     return folder, bool(own) or not is_numbered(hydra)
 
 
