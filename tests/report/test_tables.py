@@ -78,11 +78,13 @@ def test_columns_number_the_predictions_after_the_first():
     assert prediction_columns(1) == ["label", "probability"]
 
 
-def test_an_opened_table_is_complete_after_an_error(tmp_path):
+def test_an_opened_table_is_complete_after_an_error_beside_the_earlier_file(tmp_path):
+    (tmp_path / "p.json").write_text("earlier")
     with pytest.raises(RuntimeError), open_table(tmp_path / "p.json", COLUMNS, TABLES["json"]) as table:
         table.write(ROWS[0])
         raise RuntimeError
-    assert json.loads((tmp_path / "p.json.incomplete").read_text()) == ROWS[:1] and len(list(tmp_path.iterdir())) == 1
+    assert json.loads((tmp_path / "p.incomplete.json").read_text()) == ROWS[:1]
+    assert (tmp_path / "p.json").read_text() == "earlier"
 
 
 def test_the_next_command_stays_on_one_line():

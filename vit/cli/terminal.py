@@ -71,7 +71,10 @@ def check_writable(file: Path | None) -> None:
 
     Raises:
         ValueError: the file is a folder, its folder does not exist, or there is no write permission.
+        CheckpointError: it is another user's file in a folder such as /tmp.
     """
+    from vit.files.atomic import check_replaceable
+
     if file is None:
         return
     if file.is_dir():
@@ -80,6 +83,7 @@ def check_writable(file: Path | None) -> None:
         raise ValueError(f"{file}: {file.parent} is not a folder; create it, or choose another path")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise ValueError(f"{file} cannot be written: no permission; choose another path")
+    check_replaceable(file)
 
 
 def check_table(option: str, file: Path | None, endings: Iterable[str]) -> None:

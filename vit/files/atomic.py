@@ -98,13 +98,13 @@ def write_output(path: Path, content: bytes | Callable[[Any], Any]) -> None:
     and a device or a pipe is written to. A file in a folder that cannot be written is written in place.
 
     Raises:
-        CheckpointError: as for `write_atomically`.
+        CheckpointError: as for `write_atomically` and `check_replaceable`.
         OSError: a file that is written in place cannot be; it has the name of the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    target = target_of(path)
-    if can_be_replaced(path, temporary_path(target)):
-        write_atomically(target, content, lambda temporary, sha256: put_in_place(temporary, target))
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if _is_replaced(path, temporary_path(target)):
+        write_atomically(target, content, lambda temporary, sha256: _put_in_place(temporary, target))
         return
     with named_if_full(path), open(path, "wb") as file:
         file.write(content) if isinstance(content, bytes) else content(HashedFile(file))
@@ -112,54 +112,73 @@ def write_output(path: Path, content: bytes | Callable[[Any], Any]) -> None:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
-    """A file that a user named, opened for what is written bit by bit. It is written to `incomplete_path(path)`, which
-    replaces `path` when the context ends, and remains beside the earlier file after an error. A device or a pipe, and
-    a file in a folder that cannot be written, is written in place.
+    """A file that a user named, opened for rows that are written one by one. They go to `streamed_file(path)`, which
+    replaces `path` at the end of the context; after an error or Ctrl-C it remains, and `path` is unchanged.
 
     Raises:
-        OSError: it cannot be opened or written; the error of a full disk has the name of the file.
+        CheckpointError: as `check_replaceable`.
+        OSError: the file cannot be written; it has the name of the file.
     """
-    partial = incomplete_path(path)
-    replaced = can_be_replaced(path, partial)
-    with named_if_full(path):
-        with open(partial if replaced else path, "wb") as file:
+    streamed = streamed_file(path)
+    if streamed == path:
+        with named_if_full(path), open(path, "wb") as file:
             yield file
-            if replaced:
-                file.flush()
-                os.fsync(file.fileno())
-        if replaced:
-            put_in_place(partial, target_of(path))
+        return
+    with named_if_full(streamed):
+        streamed.unlink(missing_ok=True)  # of an earlier run; a link is not followed
+        with open(streamed, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    _put_in_place(streamed, Path(os.path.realpath(path)))
 
 
-def incomplete_path(path: Path) -> Path:
-    """Where `open_output` writes: `predictions.csv.incomplete`, beside the file that a link leads to."""
-    target = target_of(path)
-    return target.with_name(f"{target.name}.incomplete")
+def streamed_file(path: Path) -> Path:
+    """The file beside `path` that `open_output` writes to, such as scores.incomplete.csv; `path` itself if it is a
+    device or a pipe, or in a folder that cannot be written.
+
+    Raises:
+        CheckpointError: as `check_replaceable`.
+    """
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f"{target.stem}.incomplete{target.suffix}")
+    return beside if _is_replaced(path, beside) else path
 
 
-def target_of(path: Path) -> Path:
-    """The path itself, or the file that it links to."""
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+def check_replaceable(path: Path) -> None:
+    """Check that an existing file may be replaced: in a sticky folder, such as /tmp, only its owner may do so.
+
+    Raises:
+        CheckpointError: the file and its folder belong to other users.
+    """
+    target = Path(os.path.realpath(path))
+    if os.name == "nt" or os.geteuid() == 0 or not target.is_file():
+        return
+    folder, owner = target.parent.stat(), target.stat().st_uid
+    if folder.st_mode & stat.S_ISVTX and os.geteuid() not in (owner, folder.st_uid):
+        raise CheckpointError(f"{path} belongs to another user (id {owner}), and only its owner may replace a file of "
+                              f"{target.parent}; choose another path")
 
 
-def can_be_replaced(path: Path, new: Path) -> bool:
-    """Whether the file at `path`, if there is one, can be replaced by the file `new` in the folder of its target: not
-    devices and pipes, not where `new` cannot be created, and not the file of another user in a folder such as /tmp.
+def _is_replaced(path: Path, temporary: Path) -> bool:
+    """Whether an output is written to `temporary` first: it is no device or pipe, and its folder can be written.
+
+    Raises:
+        CheckpointError: as `check_replaceable`.
     """
     is_stream = (path.exists() and not path.is_file()) or path.absolute().parts[1:2] in (("dev",), ("proc",))
-    if is_stream or len(os.fsencode(new.name)) > LONGEST_NAME or not os.access(new.parent, os.W_OK):
+    fits = len(os.fsencode(temporary.name)) <= LONGEST_NAME
+    if is_stream or not fits or not os.access(temporary.parent, os.W_OK):
         return False
-    folder = new.parent.stat()
-    if not folder.st_mode & stat.S_ISVTX or not path.exists():  # the sticky bit
-        return True
-    return os.geteuid() in (0, folder.st_uid, path.stat().st_uid)
+    check_replaceable(path)
+    return True
 
 
-def put_in_place(new: Path, target: Path) -> None:
-    """Rename a file to `target`, with the mode of the earlier file."""
+def _put_in_place(temporary: Path, target: Path) -> None:
+    """Rename a complete file to its target, whose mode remains."""
     if target.exists():
-        shutil.copymode(target, new)
-    os.replace(new, target)
+        shutil.copymode(target, temporary)
+    os.replace(temporary, target)
     sync_folder(target.parent)
 
 

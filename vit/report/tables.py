@@ -215,12 +215,10 @@ TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "jsonl": J
 def open_table(
     path: str | PathLike[str] | None, columns: Iterable[str], kind: type[Table] = CsvTable
 ) -> Iterator[Table]:
-    """A table in a file, or on standard output if `path` is None.
-
-    After an error it is completed too, but remains in a file named `.incomplete`, beside an earlier file (see
-    `vit.files.atomic.open_output`).
+    """A table in a file, or on standard output if `path` is None; completed also after an error, which leaves it in
+    `streamed_file(path)` and an earlier file unchanged.
     """
-    with open_output(Path(path)) if path is not None else nullcontext(sys.stdout.buffer) as stream:
+    with nullcontext(sys.stdout.buffer) if path is None else open_output(Path(path)) as stream:
         table = kind(stream, columns)
         if path is None and sys.stdout.isatty():
             table = TerminalTable(table)

@@ -27,7 +27,6 @@ from vit.messages import number_of
 
 if TYPE_CHECKING:
     from vit.inference import BadInput, MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor
-    from vit.report.tables import Table
 
 
 @with_option_groups
@@ -146,10 +145,9 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
     from vit.report.tables import TABLES, open_table
 
     unreadable, inputs, predicted = [], 0, 0
-    with named_if_incomplete(output) as opened, \
+    with named_if_incomplete(output) as count_row, \
             open_table(output, [*rows.columns, "error"], TABLES[rows.format]) as table, \
             counted("predict", rows.total) as progress:
-        opened(table)
         for prediction in rows.predictions:
             if isinstance(prediction, BadInput):
                 unreadable.append(prediction)
@@ -158,6 +156,7 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
                 predicted += 1
                 inputs += rows.is_first(prediction)
                 table.write(rows.row(prediction))
+            count_row()
             progress(1)
     print_skipped(unreadable, rows.left_out, inputs + len(unreadable), rows.unit)
     if output is not None:
@@ -167,23 +166,39 @@ def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
 
 
 @contextmanager
-def named_if_incomplete(output: Path | None) -> Iterator[Callable[["Table"], None]]:
-    """Yields a function to call with the table that was opened; an error or Ctrl-C after that prints which file has the
-    rows so far.
+def named_if_incomplete(output: Path | None) -> Iterator[Callable[[], None]]:
+    """Yields a function to call after each row; an error or Ctrl-C after the first one prints which file has the rows.
+    A file without rows is removed.
     """
-    from vit.files.atomic import incomplete_path
+    rows = 0
 
-    opened = []
+    def count_row() -> None:
+        nonlocal rows
+        rows += 1
+
     try:
-        yield opened.append
-    except BaseException:
-        if opened and output is not None:
-            partial = incomplete_path(output)
-            earlier = f", and {output} is unchanged" if output.exists() else ""
-            stderr().print(f"the rows so far are in {partial}{earlier}" if partial.exists() else
-                           f"{output} is incomplete: its last rows are missing",
-                           style="yellow", markup=False, highlight=False, soft_wrap=True)
+        yield count_row
+    except BaseException as error:
+        if output is not None:
+            print_incomplete(output, rows, error)
         raise
+
+
+def print_incomplete(output: Path, rows: int, error: BaseException) -> None:
+    """Print which file has the first `rows` rows of a table that was not completed."""
+    from vit.files.atomic import CheckpointError, streamed_file
+
+    if isinstance(error, CheckpointError):  # nothing was opened
+        return
+    streamed = streamed_file(output)
+    if streamed != output and not rows:
+        streamed.unlink(missing_ok=True)
+    if not rows:
+        return
+    most = "at most " if isinstance(error, OSError) else ""  # a full disk has no space for the last ones
+    there = f"; {output} is the earlier file, unchanged" if streamed != output and output.exists() else ""
+    stderr().print(f"{streamed} is incomplete: it has {most}the first {number_of(rows, 'row')}{there}",
+                   style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def error_row(error: "BadInput") -> dict[str, str]:

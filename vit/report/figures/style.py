@@ -1,7 +1,7 @@
 """Common style of all figures. Without pyplot and global state, so that figures of a notebook are not affected."""
 
-import io
 import warnings
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 
@@ -58,15 +58,15 @@ def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
     """Save the figure in the format of the extension; creates the folder if it does not exist.
 
     Raises:
-        CheckpointError: the file cannot be written; an earlier one is unchanged.
-        ValueError: Matplotlib has no such format.
+        CheckpointError: the disk is full; an earlier file is unchanged.
     """
-    path, content = Path(path), io.BytesIO()
+    path = Path(path)
+    picture, form = BytesIO(), path.suffix[1:].lower()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # characters without a glyph are drawn as boxes
-        if path.suffix.lower() == ".png" and isinstance(figure.canvas, FigureCanvasAgg):
-            figure.canvas.print_png(content)  # draws once, savefig twice
+        if form == "png" and isinstance(figure.canvas, FigureCanvasAgg):
+            figure.canvas.print_png(picture)  # draws once, savefig twice
         else:
-            figure.savefig(content, format=path.suffix[1:].lower() or None, dpi=figure.dpi)
-    write_output(path, content.getvalue())
+            figure.savefig(picture, dpi=figure.dpi, format=form or None)
+    write_output(path, picture.getvalue())
     return path
