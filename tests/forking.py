@@ -26,7 +26,10 @@ ROOT = Path(__file__).parents[1]
 WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "vit.run.jobs.masked_images",
         "vit.run.finish", "vit.exchange.convert", "torch.optim.adamw", "matplotlib.pyplot", "vit.cli",
         "tests.commands")
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # jemalloc of pyarrow 24 starts one when it is imported
+}
 READ_AT_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_",
                   "CUDA_", "LD_", "PYTHON", "HF_", "XDG_", "MPL", "HOME")  # prefixes of variables
 

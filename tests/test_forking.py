@@ -115,6 +115,14 @@ def test_a_request_whose_owner_has_ended_leaves_no_fork(tmp_path):
     assert forks.server.returncode == 0 and not pids
 
 
+def test_a_server_that_imports_pyarrow_has_one_thread(tmp_path):
+    """Its allocator starts a thread in some versions, which the server would refuse."""
+    forks = Forks(modules=["pyarrow"])
+    code = forks.wait(forks.start("time:sleep", 0, folder=tmp_path)).code
+    forks.close()
+    assert code == 0
+
+
 def running_in(folder):
     """The processes whose working directory it is."""
     for process in (name for name in os.listdir("/proc") if name.isdigit()):
