@@ -40,7 +40,7 @@ COMPLETE = {  # group -> task -> the file that has all keys of the group; None f
 
 
 def missing_top_level_keys(found: Collection[str]) -> str | None:
-    """A sentence about the keys that a config with the keys `found` lacks; None where it lacks none."""
+    """The error about top-level keys that are not among `found`, the keys of a config; None if all are."""
     if missing := [key for key in TOP_LEVEL if key not in found]:
         them = "it" if len(missing) == 1 else "them"
         return (f"the config has no {', '.join(missing)}; do not remove {them} with ~, and list train in the defaults "

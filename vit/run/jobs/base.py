@@ -51,8 +51,8 @@ class Job(ABC):
     """The parts of a run: data, model, task and batches.
 
     The constructor builds them, with every check before the long work. The order is the same for all tasks; subclasses
-    implement the steps. Afterwards `config` is the resolved config that the run records: `complete_recipe` fills in
-    the numbers of the recipe, in place, and `resolve_config` everything else, once.
+    implement the steps. Afterwards `config` is the resolved config that the run records: `complete_recipe` replaces
+    `auto` in the recipe, in place, and `resolve_config` then sets all other resolved values.
 
     Args:
         config: config of the run, as plain values.

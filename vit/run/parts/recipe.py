@@ -77,7 +77,7 @@ def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> 
 
 
 def batch_size(samples: int, multiple: int) -> int:
-    """The global batch size of the rule above, a multiple of devices x micro-batches."""
+    """The global batch size by the rule above, as a multiple of `multiple`, which is devices x micro-batches."""
     target = min(max(samples // STEPS_PER_EPOCH, BATCH_SIZES[0]), BATCH_SIZES[1])
     size = min(2 ** int(math.log2(target)), max(samples, 1))
     return max(min(round(size / multiple), samples // multiple), 1) * multiple
