@@ -25,6 +25,8 @@ from vit.bundle.label_calibration import (
     label_probabilities,
     raw_thresholds,
 )
+from vit.bundle.record import preprocessing_from_dict
+from vit.data import tokenizer_from_dict
 
 CLASSES = ["cat", "dog"]
 RECORD = Calibration(
@@ -155,3 +157,23 @@ def test_temperatures_divide_logits_and_move_thresholds_with_them() -> None:
     assert LABELS.temperature_text == "temperatures 0.5 to 2 (one per label)"
     with pytest.raises(ValueError, match="has 2 temperatures; it must have 3"):
         label_calibration_from_dict(LABELS.to_dict(), ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("values", [3, [], "text", {"samples": None}, {"loss": 1}, {"ece": None}, {"samples": [1]},
+                                    {"temperatures": 2.0}, {"temperature": []}, {"sets": []}, {"unknown": 3},
+                                    {"selective_risks": [{}]}, {"absent": 1}, {"samples": math.inf}])
+def test_values_of_other_types_are_value_errors(values: object) -> None:
+    for record, read in ((RECORD, calibration_from_dict), (LABELS, label_calibration_from_dict)):
+        known = record.to_dict()
+        if isinstance(values, dict) and not values.keys() <= known.keys():
+            continue
+        with pytest.raises(ValueError, match="calibration"):
+            read({**known, **values} if isinstance(values, dict) else values, CLASSES)
+
+
+@pytest.mark.parametrize("values", [3, [], "text", {}, {"max_width": 8}])
+def test_preprocessing_of_other_types_is_a_value_error(values: object) -> None:
+    with pytest.raises(ValueError, match="preprocessing"):
+        preprocessing_from_dict(values)
+    with pytest.raises(ValueError, match="tokenizer kind None is not one of"):
+        tokenizer_from_dict(values)

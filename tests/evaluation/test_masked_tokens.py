@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 import vit
 from tests.inference.tiny_models import BYTES, save_masked
-from vit.data import CorpusSplit, MaskedDataset
+from vit.data import CharTokenizer, CorpusSplit, MaskedDataset
 from vit.evaluation.masked_tokens import evaluate_masked_tokens
 
 
@@ -29,8 +29,9 @@ def test_the_loss_of_masked_tokens_is_weighted_and_of_the_masks_of_epoch_0(tmp_p
     assert [found["token_accuracy"], found["pair_accuracy"]] == pytest.approx([float(r.double().mean()) for r in right])
 
 
-def test_texts_without_a_token_that_can_be_masked_are_an_error(tmp_path):
+def test_texts_without_a_token_that_can_be_masked_are_an_error_before_the_evaluation(tmp_path):
     model = vit.load(save_masked(tmp_path / "masked", max_len=24)).model
-    split = MaskedDataset(CorpusSplit(["", ""], ["", ""], np.zeros(2, int)), BYTES, 24, seed=1)
-    with pytest.raises(ValueError, match="no token of 1 pair is masked, because all are special tokens"):
-        evaluate_masked_tokens(model, split)
+    texts = ["☃☃", "☃", "☃☃☃"]
+    split = MaskedDataset(CorpusSplit(texts, texts, np.zeros(3, dtype=int)), CharTokenizer("ab"), 24)
+    with pytest.raises(ValueError, match="no token of the 2 pairs to evaluate can be masked: all are special"):
+        evaluate_masked_tokens(model, split, progress=lambda count: pytest.fail("evaluated"))

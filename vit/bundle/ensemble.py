@@ -15,9 +15,10 @@ from vit.bundle.saving import save_bundle
 from vit.data import PackedPreprocessing, Preprocessing
 from vit.messages import check_several, different_names
 from vit.models import ClassifierEnsemble, EnsembleConfig
+from vit.models.checks import RATES
 
 MEMBERS = ("vit", "timm")  # kinds of models
-TRAINING_ONLY = {"dropout", "attention_dropout", "drop_path", "patch_dropout", "init_std"}  # fields of model configs
+TRAINING_ONLY = {*RATES, "init_std"}  # fields of model configs
 MEMBER_PATHS = "members"  # key of `extra`: the paths of the members, whose runs record their samples
 
 
@@ -29,9 +30,9 @@ def save_ensemble(
 ) -> Path:
     """Save the ensemble of bundles or run folders as one bundle, which loads and predicts as any other.
 
-    The members have the same architecture, classes and preprocessing; only dropout rates and, as between folds, mean
-    and std of the pixels may differ. `extra` also records the paths of the members, so that evaluation finds the
-    samples that they were trained on.
+    The members have the same architecture, classes and preprocessing; only mean and std of the pixels may differ, as
+    they do between folds, and the rates of dropout, which have no effect outside training. `extra` also records the
+    paths of the members, so that evaluation finds the samples that they were trained on.
 
     Raises:
         TypeError: `sources` is one path instead of several.

@@ -137,9 +137,14 @@ def check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> Non
 def preprocessing_from_dict(values: dict[str, Any] | None) -> AnyPreprocessing | None:
     """The preprocessing that `to_dict` described: of line images of any width, of images that keep their aspect ratio,
     or of images of one size.
+
+    Raises:
+        ValueError: it is no dict, a key is unknown or missing, or a value is invalid.
     """
     if values is None:
         return None
+    if not isinstance(values, dict):
+        raise ValueError(f"preprocessing is {values!r}; it must be an object with the keys of the preprocessing")
     kinds = {"max_width": LinePreprocessing, "max_patches": PackedPreprocessing}
     return next((kind for key, kind in kinds.items() if key in values), Preprocessing).from_dict(values)
 

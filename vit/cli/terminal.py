@@ -162,7 +162,7 @@ def print_without_effect(text: str) -> None:
 
 def check_not_an_input(output: Path | None, inputs: Iterable[str | Path], option: str = "--output") -> None:
     """Check that the output would not overwrite an input: a file, or the value of an override, which may be relative to
-    `data.root`.
+    that of data.root.
 
     Raises:
         ValueError: it would.
@@ -170,20 +170,28 @@ def check_not_an_input(output: Path | None, inputs: Iterable[str | Path], option
     if output is None or not output.is_file():
         return
     inputs = list(inputs)
-    values = {key: value.strip("'\"") for each in inputs if isinstance(each, str)
-              for key, found, value in [each.partition("=")] if found}
-    root = os.path.expanduser(values.get("data.root", ""))
-    for path in (*inputs, *values.values(), *(os.path.join(root, value) for value in values.values())):
-        with suppress(OSError):  # an input that is missing, or no path at all
-            if os.path.samefile(os.path.expanduser(path), output):
-                raise ValueError(f"{option} {output} would overwrite an input; choose another file")
+    overrides = [each.partition("=") for each in inputs if isinstance(each, str) and "=" in each]
+    values = [(key.lstrip("+"), value.strip("'\"")) for key, _, value in overrides]
+    roots = [value for key, value in values if key in ("data.root", "data.path")]
+    below = [os.path.join(root, value) for root in roots for _, value in values]
+    tables = [os.path.join(root, value + output.suffix) for root in roots for key, value in values
+              if key in ("data.train", "data.val", "data.test")]  # first.csv for data.train=first
+    for path in (*inputs, *(value for _, value in values), *below, *tables):
+        if _is_same_file(os.path.expanduser(path), output):
+            raise ValueError(f"{option} {output} would overwrite an input; choose another file")
+
+
+def _is_same_file(path: str | Path, output: Path) -> bool:
+    with suppress(OSError, ValueError):  # an input that is missing, or no path at all
+        return os.path.samefile(path, output)
+    return False
 
 
 def files_of_model(model: Path) -> list[Path]:
-    """The paths that the files of a saved model and of its run have, in its folder or in that of the run; an output
-    replaces none.
+    """The paths that the files of a saved model and of its run have, in its folder or in that of the run, and the model
+    itself, which may be a file of weights; an output replaces none.
     """
-    return [folder / name for folder in (model, model / "model") for name in MODEL_FILES]
+    return [model, *(folder / name for folder in (model, model / "model") for name in MODEL_FILES)]
 
 
 def write_json(values: dict, file: Path | None) -> None:

@@ -38,13 +38,16 @@ def evaluate_masked_tokens(
         weights: weights of the token loss and the pair loss.
 
     Raises:
-        ValueError: an unknown `precision`, `batch_size` or the number of pairs is below 1, or no token is masked.
+        ValueError: an unknown `precision`, `batch_size` or the number of pairs is below 1, or no token can be masked.
     """
     check_batch_size(batch_size)
     pairs = len(dataset) if limit is None else min(limit, len(dataset))
     if pairs < 1:
         raise ValueError(f"{number_of(pairs, 'pair')} to evaluate, of {len(dataset)} in the split; at least "
                          "1 is needed")
+    if not dataset.masked_count(np.stack([np.zeros(pairs, dtype=np.int64), np.arange(pairs)], axis=1)):
+        raise ValueError(f"no token of the {number_of(pairs, 'pair')} to evaluate can be masked: all are special or "
+                         "unknown to the tokenizer of the model; evaluate texts of its language")
     device = best_device(device)
     model = model.eval().to(device)
     totals = np.zeros(len(SUMS))
@@ -55,9 +58,6 @@ def evaluate_masked_tokens(
         if progress:
             progress(len(index))
     sums = dict(zip(SUMS, totals.tolist(), strict=True))
-    if not sums["tokens"]:
-        raise ValueError(f"no token of {number_of(pairs, 'pair')} is masked, because all are special tokens; evaluate "
-                         "texts whose tokens the tokenizer knows")
     token_loss, pair_loss = sums["token_loss"] / sums["tokens"], sums["pair_loss"] / pairs
     return {"loss": weights[0] * token_loss + weights[1] * pair_loss, "token_loss": token_loss, "pair_loss": pair_loss,
             "token_accuracy": sums["correct_tokens"] / sums["tokens"], "pair_accuracy": sums["correct_pairs"] / pairs}

@@ -52,7 +52,7 @@ def probe(
     """Evaluate the frozen features of a model with k nearest neighbours and logistic regression."""
     check_outputs(save, json_file)
     for option, file in (("--save", save), ("--json", json_file)):
-        check_not_an_input(file, [model, *(arguments or []), *files_of_model(model)], option)
+        check_not_an_input(file, [*(arguments or []), *files_of_model(model)], option)
     ks = list(dict.fromkeys(parse_k(text) for text in k.split(","))) if k else None
     paths = unlabelled_paths(arguments or [], save)
     if paths and (option := "--json" if json_file is not None else "--k" if ks else None):

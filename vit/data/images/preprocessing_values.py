@@ -1,7 +1,7 @@
 """What all kinds of preprocessing share: conversion to and from the values that a bundle stores."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, Self
 
 
@@ -16,11 +16,14 @@ class StoredPreprocessing:
         """The preprocessing that `to_dict` saved.
 
         Raises:
-            ValueError: a key is unknown or a value is invalid.
+            ValueError: a key is unknown or missing, or a value is invalid.
         """
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
             raise ValueError(f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(known)}")
+        if missing := [each.name for each in fields(cls)
+                       if each.default is each.default_factory is MISSING and each.name not in values]:
+            raise ValueError(f"preprocessing has no {missing[0]}")
         return cls(**values)
 
     def replace(self, **changes: Any) -> Self:

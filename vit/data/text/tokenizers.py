@@ -216,7 +216,7 @@ def tokenizer_from_dict(values: dict[str, Any]) -> Tokenizer:
     Raises:
         ValueError: the kind is unknown, a key is missing, or merges are invalid.
     """
-    kind = values.get("kind")
+    kind = values.get("kind") if isinstance(values, dict) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"tokenizer kind {kind!r} is not one of {', '.join(KINDS)}")
     try:
