@@ -100,6 +100,7 @@ def of_same_run(overrides: list[str], others: list[str]) -> bool:
 
 
 def names_of_loggers(config: Mapping[str, Any]) -> str:
+    """The names of the loggers of a config, for a message: `tensorboard, wandb`, or `none`."""
     return ", ".join(name for name, node in config["logger"].items() if node is not None) or "none"
 
 
