@@ -44,7 +44,7 @@ PROGRESSIVE = "recipe.progressive"
 SCHEDULES = ("image_size", "patch_drop")  # keys of the node that are null, or the first and the last value
 
 
-def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> dict:
+def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> None:
     """Replaces each `auto` of the recipe by a number, in place, and logs them.
 
     In place, so that later error messages of the run name the batch size in use.
@@ -73,7 +73,6 @@ def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> 
     if unused and steps:
         log.info("each epoch leaves %d of %s out, different ones each time (an incomplete last batch; "
                  "recipe.drop_last=false uses them)", unused, number_of(samples, f"training {unit.removesuffix('s')}"))
-    return config
 
 
 def batch_size(samples: int, multiple: int) -> int:
