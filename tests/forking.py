@@ -28,7 +28,7 @@ WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "vit.r
         "tests.commands")
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # jemalloc of pyarrow 24 starts one when it is imported
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # jemalloc of pyarrow 20 to 24 starts one when imported
 }
 READ_AT_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_",
                   "CUDA_", "LD_", "PYTHON", "HF_", "XDG_", "MPL", "HOME")  # prefixes of variables
