@@ -49,3 +49,12 @@ def test_nesting_and_aliases_are_limited(tmp_path):
     lines = ["a0: &a0 [0, 0]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 30))]
     with pytest.raises(LimitError, match="aliases expand to more than"):
         read_yaml(written(tmp_path, "\n".join(lines)))
+
+
+def test_the_limit_of_the_parser_is_reported_as_ours(tmp_path, monkeypatch):
+    def parse(text, Loader):  # PyYAML 6.0.4 refuses more than 1000 levels before they yield an event
+        raise yaml.scanner.ScannerError("while increasing flow level", None, "exceeded maximum nesting depth", None)
+
+    monkeypatch.setattr(yaml, "parse", parse)
+    with pytest.raises(LimitError, match="nested deeper than 100"):
+        read_yaml(written(tmp_path, "[" * 2000))

@@ -25,6 +25,7 @@ MAX_DIRECTORY = 16 << 20  # bytes of a zip file's table of contents
 ZIP_END = 66_000  # bytes at the end of a zip file that contain its end record
 MAX_NODES = 2_000_000  # lists, dicts and values in a JSON or YAML file
 MAX_DEPTH = 100
+NESTED = f"its nodes are nested deeper than {MAX_DEPTH}"
 KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
          stat.S_IFDIR: "a folder"}
 
@@ -229,6 +230,8 @@ def read_yaml(path: str | PathLike[str]) -> Any:
         _check_yaml_events(yaml.parse(text, Loader=loader), yaml)
         return loader(text).get_single_data()
     except yaml.YAMLError as error:
+        if "maximum nesting depth" in str(error):  # libyaml, whose own limit may be reached before the first event
+            raise LimitError(NESTED) from None
         raise ValueError(f"it is not YAML ({' '.join(str(error).split())[:120]})") from None
 
 
@@ -250,7 +253,7 @@ def _check_yaml_events(events: Any, yaml: Any) -> None:
                 sizes[anchor] = size
             open_nodes[-1][1] += size
         if len(open_nodes) > MAX_DEPTH:
-            raise LimitError(f"its nodes are nested deeper than {MAX_DEPTH}")
+            raise LimitError(NESTED)
         if open_nodes[-1][1] > MAX_NODES:
             raise LimitError(f"its aliases expand to more than {MAX_NODES:,} values")
 
