@@ -1,10 +1,13 @@
 """Where generated texts differ from their references."""
 
+import csv
 import re
+from types import SimpleNamespace
 
 import pytest
 
-from vit.report.seq2seq import different_parts, marked_differences
+from vit.report import seq2seq
+from vit.report.seq2seq import different_parts, marked_differences, write_seq2seq_evaluation
 
 PAIRS = [("kitten", "sitting"), ("old print", "old prlnt."), ("", "a"), ("a", ""), ("abc", "abd"),
          ("Straße", "Strasse")]
@@ -28,3 +31,30 @@ def test_pictures_show_the_texts_around_the_first_difference():
     assert different_parts(reference, reference[:-3]) == ("…its end", "…its ")
     assert different_parts(reference[:-3], reference) == ("…its ", "…its end")
     assert different_parts(reference, "b" + reference[1:]) == (reference, "b" + reference[1:])
+
+
+@pytest.fixture
+def evaluation():
+    """Three pairs in another order than in the split: one right, two wrong with different scores."""
+    texts = [("c", "abcd", -0.5), ("a", "right", -0.1), ("b", "x", -0.2)]
+    predictions = [SimpleNamespace(source=name, text=text, score=score, certainty=0.5) for name, text, score in texts]
+    return SimpleNamespace(rows=[2, 0, 1], predictions=predictions, references=["ab", "right", "wxyz"])
+
+
+def test_character_errors_are_relative_to_the_reference(evaluation, tmp_path):
+    split = SimpleNamespace(sources=["s0", "s1", "s2"])
+    write_seq2seq_evaluation(tmp_path, evaluation, split, None)
+    rows = list(csv.DictReader((tmp_path / "predictions.csv").open()))
+    assert [(row["name"], row["source"], float(row["cer"]), row["right"]) for row in rows] == [
+        ("c", "s2", 1.0, "0"), ("a", "s0", 0.0, "1"), ("b", "s1", 0.75, "0")]
+
+
+def test_the_picture_shows_the_wrong_texts_with_the_highest_scores_first(evaluation, tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(seq2seq, "misclassified_picture", lambda path, *columns: shown.extend(columns))
+    split = SimpleNamespace(names=["n0", "n1", "n2"], read=lambda row: row)
+    preprocessing = SimpleNamespace(preview=lambda content, name: (content, name))
+    seq2seq.write_wrong_predictions(tmp_path / "mistakes.png", evaluation, split, preprocessing)
+    images, truths, texts, _, names = shown
+    assert images == [(1, "n1"), (2, "n2")] and names == ["n1", "n2"]
+    assert truths == ("wxyz", "ab") and texts == ("x", "abcd")

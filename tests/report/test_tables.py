@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import sys
+from types import SimpleNamespace
 
+import openpyxl
 import pyarrow.parquet
 import pytest
 from rich.console import Console
@@ -116,3 +119,44 @@ def test_of_many_classes_those_without_an_image_are_not_the_worst(table, score):
         console.print(table(scores, most=most))
         text = " ".join(console.file.getvalue().split())
         assert message in text and "name 500" in text and "name 0 " not in text and ("name 900" in text) == (most == 40)
+
+
+def test_a_list_that_is_empty_in_the_first_group_of_parquet_has_items_in_the_next():
+    rows = [{"labels": [], "probabilities": []}] * 1000 + [{"labels": ["cat"], "probabilities": [0.5]}]
+    stream = io.BytesIO()
+    table = TABLES["parquet"](stream, list(rows[0]))
+    for row in rows:
+        table.write(row)
+    table.close()
+    found = pyarrow.parquet.ParquetFile(stream)
+    assert found.read().to_pylist() == rows
+    assert found.metadata.num_row_groups == 2 and found.metadata.row_group(0).num_rows == 1000
+
+
+def test_texts_in_a_sheet_of_excel_are_no_formulas_and_keep_tabs(tmp_path):
+    texts = ["=1+1", "a\tb", "c\nd", "x" * 32_767]  # the longest that a cell holds
+    rows = [{**ROWS[0], "file": text} for text in texts]
+    sheet = openpyxl.load_workbook(io.BytesIO(written("xlsx", rows))).active
+    assert [cell.value for cell in sheet["A"]] == ["file", *texts]
+    assert sheet["A2"].data_type == "s"
+    with pytest.raises(ValueError, match="32,767 characters, and a text has 32,768"), \
+            open_table(tmp_path / "p.xlsx", COLUMNS, TABLES["xlsx"]) as table:
+        table.write({**ROWS[0], "file": "x" * 32_768})
+
+
+def test_a_sheet_of_excel_may_be_full(monkeypatch, tmp_path):
+    monkeypatch.setattr(TABLES["xlsx"], "ROWS", 3)  # with the header
+    assert openpyxl.load_workbook(io.BytesIO(written("xlsx", ROWS[:2]))).active.max_row == 3
+    with pytest.raises(ValueError, match="a sheet of Excel has 3 rows"), \
+            open_table(tmp_path / "p.xlsx", COLUMNS, TABLES["xlsx"]) as table:
+        for row in ROWS:
+            table.write(row)
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, b"\\x1b[31m"), (False, b"\x1b[31m")])
+def test_control_characters_are_escaped_on_a_terminal_only(terminal, shown, monkeypatch):
+    stream = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=stream, isatty=lambda: terminal))
+    with open_table(None, ["text"], TABLES["text"]) as table:
+        table.write({"text": "\x1b[31mred\ttext"})
+    assert stream.getvalue() == shown + b"red\ttext\n"
