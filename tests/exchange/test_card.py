@@ -19,7 +19,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
-from vit.exchange.card import base_model, escaped, hardware, model_card, recipe_section, title
+from vit.exchange.card import base_model, data_name, escaped, hardware, model_card, recipe_section, title
 from vit.exchange.hub import public_config
 from vit.exchange.private_paths import overrides_without_folders, without_folders
 from vit.exchange.run_records import RunRecords
@@ -289,3 +289,14 @@ def test_the_hardware_counts_cores():
     assert hardware({"cores": 1, "processor": "AMD EPYC"}) == "1 core of AMD EPYC"
     assert hardware({"cores": 2, "processor": "AMD EPYC", "accelerators": []}) == "2 cores of AMD EPYC"
     assert hardware({}) == "? cores of a processor" and hardware({"accelerators": ["H100"] * 2}) == "2 x H100"
+
+
+@pytest.mark.parametrize(("data", "name"), [
+    ({"repo": "owner/set", "path": "/home/me/file", "name": "hub"}, "owner/set"),
+    ({"root": "/home/me/photos", "name": "folder"}, "photos"),
+    ({"path": "/home/me/table.csv", "name": "table"}, "table.csv"),
+    ({"name": "digits"}, "digits"),
+    ({}, "unknown"),
+])
+def test_data_are_named_as_on_the_hub_else_by_the_last_part_of_their_path(data, name):
+    assert data_name(RunRecords(config={"data": data})) == name
