@@ -12,7 +12,7 @@ def test_a_new_grid_names_the_earlier_one_and_how_to_continue_it(tmp_path, monke
     first, = (tmp_path / "runs" / "digits").glob("*_sweep")
     main(["-m", "seed=0,1"])
     printed = capfd.readouterr().out.replace("\n", "")
-    assert f"runs/digits/{first.name} is an earlier sweep: its runs are trained again" in printed
+    assert f"runs/digits/{first.name} is an earlier sweep, whose runs this one does not reuse" in printed
     assert "hydra.sweep.dir=DIR" in printed and "resume=auto" in printed
     main(["-m", "seed=0,1", "hydra.sweep.dir=out"])
     assert "earlier sweep" not in capfd.readouterr().out

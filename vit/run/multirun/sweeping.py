@@ -85,9 +85,9 @@ def earlier_sweep(folder: pathlib.Path) -> pathlib.Path | None:
 
 def remark_on_earlier(earlier: pathlib.Path, resuming: bool) -> str:
     """The line of a sweep that does not continue the earlier one, with the command that would."""
-    done = "only its runs that were stopped are resumed, finished ones" if resuming else "its runs"
-    return (f"{earlier} is an earlier sweep: {done} are trained again; with {SWEEP_FOLDER}=DIR from the start, the "
-            "same command with resume=auto continues a sweep")
+    runs = "finished runs" if resuming else "runs"
+    return (f"{earlier} is an earlier sweep, whose {runs} this one does not reuse; with {SWEEP_FOLDER}=DIR from the "
+            "start, the same command with resume=auto continues a sweep")
 
 
 @contextlib.contextmanager
