@@ -82,3 +82,5 @@ def test_greedy_settings_keep_only_what_constrains_a_text() -> None:
 
 def test_saved_settings_may_have_the_former_name_of_test_time_augmentation() -> None:
     assert Generation.from_dict({"views": 3, "beam": 2}) == Generation(tta=3, beam=2)
+    with pytest.raises(ValueError, match="text generation has no setting 'beams'; it has beam, "):
+        Generation.from_dict({"beams": 2})

@@ -23,4 +23,4 @@ def test_the_newest_earlier_sweep_is_named(tmp_path):
         (tmp_path / name).mkdir()
     earlier = earlier_sweep(tmp_path / "2026-01-03_00-00-00_sweep")
     assert earlier == tmp_path / "2026-01-02_00-00-00_sweep"
-    assert "finished ones are trained again" in remark_on_earlier(earlier, resuming=True)
+    assert "whose finished runs this one does not reuse" in remark_on_earlier(earlier, resuming=True)

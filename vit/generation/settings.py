@@ -4,7 +4,7 @@ import math
 import operator
 import warnings
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from numbers import Real
 from typing import Any
 
@@ -124,9 +124,13 @@ class Generation:
         """The settings that a bundle has saved, also under the names of earlier versions.
 
         Raises:
-            ValueError: a value is out of range.
+            ValueError: a value is out of range, or a name is unknown.
         """
-        return cls(**{"tta" if key == "views" else key: value for key, value in values.items()})
+        values = {"tta" if key == "views" else key: value for key, value in values.items()}
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(values) - set(known)):
+            raise ValueError(f"text generation has no setting {unknown[0]!r}; it has {', '.join(known)}")
+        return cls(**values)
 
     @property
     def greedy(self) -> "Generation":
