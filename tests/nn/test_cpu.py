@@ -1,5 +1,6 @@
 """One switch disables all code for particular processors."""
 
+import math
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from vit.nn import Dropout, apply_linear
 from vit.nn.cpu import ALL, FASTER, PACKED_PRODUCTS, instructions, is_intel
 from vit.nn.cpu.attention import LARGE_SOFTMAX, OTHER_THAN_CUDNN, cudnn_may_fail, scaled_dot_product_attention, softmax
 from vit.nn.cpu.linear import LARGE, Packed, linear
-from vit.nn.cpu.onednn import load_onednn
+from vit.nn.cpu.onednn import computes_bfloat16
 from vit.nn.prepacked import fast_call
 
 
@@ -121,6 +122,7 @@ def test_attention_by_products_is_for_sequences_of_medium_length(monkeypatch, gr
 @pytest.mark.parametrize("masked", [True, False])
 def test_softmax_in_bfloat16(monkeypatch, gradients, shape, masked):
     """Also of rows that are masked in full; oneDNN computes many scores, and torch the gradients."""
+    uses_onednn = math.prod(shape) >= LARGE_SOFTMAX and shape[-1] == 197 and computes_bfloat16()
     calls, to_mkldnn = [], torch.Tensor.to_mkldnn
     monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda x: calls.append(1) or to_mkldnn(x))
     scores = torch.randn(shape, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -133,13 +135,19 @@ def test_softmax_in_bfloat16(monkeypatch, gradients, shape, masked):
     close = partial(torch.testing.assert_close, rtol=2**-7, atol=1e-6, equal_nan=True)
     close(found, expected)
     assert found.shape == scores.shape and found.dtype == torch.bfloat16
-    many = scores.numel() >= LARGE_SOFTMAX and shape[-1] == 197
-    assert bool(calls) is (many and load_onednn() is not None)
+    assert bool(calls) is uses_onednn
     if gradients:
         grad = torch.randn(shape, generator=torch.Generator().manual_seed(1)).bfloat16()
         found.backward(grad)
         expected.backward(grad)
         close(scores.grad, reference.grad, atol=2**-9)
+
+
+def test_softmax_is_that_of_torch_where_onednn_has_none(monkeypatch):
+    monkeypatch.setattr("vit.nn.cpu.attention.computes_bfloat16", lambda: False)
+    monkeypatch.setattr("vit.nn.cpu.attention.softmax_by_onednn", lambda *arguments: pytest.fail("oneDNN"))
+    scores = torch.randn(700, 197).bfloat16()
+    torch.testing.assert_close(softmax(scores), scores.softmax(-1))
 
 
 def test_softmax_in_transforms_of_torch_func_is_that_of_torch():

@@ -10,7 +10,7 @@ from vit.models import create_model
 from vit.nn import Mlp, quick_gelu
 from vit.nn.cpu import ALL
 from vit.nn.cpu.linear import LARGE, Packed, apply_linear, linear
-from vit.nn.cpu.onednn import FUSED, OneDNN, load_onednn
+from vit.nn.cpu.onednn import FUSED, OneDNN, computes_bfloat16, load_onednn
 
 ANY_SIZE = dict.fromkeys(LARGE, 1)
 
@@ -21,6 +21,7 @@ def onednn_loaded_again(monkeypatch):
     load_onednn.cache_clear()
     yield
     load_onednn.cache_clear()
+    computes_bfloat16.cache_clear()
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
@@ -61,6 +62,15 @@ def test_only_large_products_are_for_onednn(monkeypatch, dtype, gradients) -> No
         graphs = str(traced.graph) + str(exported.graph)
         assert not seen and not any(name in graphs for name in ("mkldnn", "vit::linear", "vit.linear"))
         linear(many, weight)
+    assert bool(seen) is (dtype != torch.bfloat16 or computes_bfloat16())
+
+
+def test_products_in_bfloat16_are_those_of_torch_where_onednn_has_none(monkeypatch) -> None:
+    monkeypatch.setattr("vit.nn.cpu.linear.computes_bfloat16", lambda: False)
+    seen, x, weight = calls(monkeypatch), torch.randn(2048, 128).bfloat16(), torch.randn(64, 128).bfloat16()
+    with torch.no_grad():
+        assert torch.equal(linear(x, weight), F.linear(x, weight)) and not seen
+        linear(x.float(), weight.float())
     assert seen
 
 
@@ -188,7 +198,7 @@ def test_activations_are_those_of_torch(monkeypatch, dtype, activation) -> None:
             found = apply_linear(layer, x, activation)
         assert found.dtype == dtype and found.requires_grad is gradients
         torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
-    assert len(seen) == (1 if dtype == torch.bfloat16 else 2)
+    assert len(seen) == (int(computes_bfloat16()) if dtype == torch.bfloat16 else 2)
 
 
 @pytest.mark.parametrize("operator", ["_linear_pointwise", "_reorder_linear_weight"])

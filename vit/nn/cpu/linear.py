@@ -10,7 +10,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from vit.nn import cpu
 from vit.nn.activations import Activation
 from vit.nn.cpu import PACKED_PRODUCTS, PRODUCTS, TRAINING_PRODUCTS, instructions, product_dtype
-from vit.nn.cpu.onednn import FUSED, OneDNN, load_onednn
+from vit.nn.cpu.onednn import FUSED, OneDNN, computes_bfloat16, load_onednn
 from vit.nn.norm import identity
 
 LARGE = {  # multiplications from which on oneDNN is faster, with gradients or without; its overhead per call is higher
@@ -98,7 +98,7 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
         return True
     if training and torch._C._are_functorch_transforms_active():
         return False  # torch.func does not transform the gradients of an operator that is defined in Python
-    return load_onednn() is not None
+    return load_onednn() is not None and (dtype != torch.bfloat16 or computes_bfloat16())
 
 
 @torch.library.custom_op("vit::linear", mutates_args=())

@@ -1,4 +1,4 @@
-"""oneDNN's operators for linear layers."""
+"""oneDNN's operators for linear layers, and whether it computes in bfloat16."""
 
 from collections.abc import Callable
 from functools import cache
@@ -34,3 +34,18 @@ def load_onednn() -> OneDNN | None:
             return operators if all(torch.equal(each, torch.full((2, 2), 4.0)) for each in products) else None
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None
+
+
+@cache
+def computes_bfloat16() -> bool:
+    """Whether oneDNN computes products and the softmax in bfloat16, which it does not with AVX2 alone."""
+    onednn, x = load_onednn(), torch.ones(2, 2, dtype=torch.bfloat16)
+    if onednn is None:
+        return False
+    try:
+        with torch.inference_mode():
+            onednn.product(x, x, None, *FUSED[identity])
+            x.to_mkldnn().softmax(-1)
+    except RuntimeError:
+        return False
+    return True
