@@ -289,7 +289,7 @@ def test_a_model_too_large_for_the_memory(refused):
         ["model.mlp_ratio=500000000"],
         1,
         "out of memory with recipe.batch_size=64",
-        "vit_tiny",
+        "vit_micro",
         "8x8",
         "lower recipe.batch_size",
     )
