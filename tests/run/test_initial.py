@@ -100,7 +100,7 @@ def test_an_option_of_the_adopted_model_may_differ(source, new_data, tmp_path):
 def test_a_chosen_model_is_not_replaced(source, new_data, tmp_path):
     overrides = ["model=micro", "model.depth=2", "data.patch_size=4"]
     run = vit.train([*new_data, *STILL, *overrides, f"init_from={source}", f"run_dir={tmp_path / 'run'}"])
-    assert config(run.path)["model_name"] == "vit_tiny"  # adopted ones are called after their source
+    assert config(run.path)["model_name"] == "vit_micro"  # adopted ones are called after their source
     assert vit.load(run.path).preprocessing.size == (12, 12)
 
 
