@@ -73,10 +73,10 @@ def check_writable(file: Path | None) -> None:
         ValueError: the file is a folder, its folder does not exist, or there is no write permission.
         CheckpointError: it is another user's file in a folder such as /tmp.
     """
-    from vit.files.atomic import check_replaceable
-
     if file is None:
         return
+    from vit.files.atomic import check_replaceable
+
     if file.is_dir():
         raise ValueError(f"{file} is a folder; pass the name of a file")
     if not file.absolute().parent.is_dir():

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from vit.exchange.credentials import HIDDEN, INNER, USER, hide_inner, is_secret
+from vit.files.credentials import HIDDEN, INNER, USER, hide_inner, is_secret
 from vit.messages import in_hydra_quotes
 
 # config keys whose values are paths: read literally on the command line, and reduced in published records

@@ -6,8 +6,8 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from vit.exchange.credentials import is_masked, masked, masked_override
 from vit.exchange.private_paths import PATH_KEYS
+from vit.files.credentials import is_masked, masked, masked_override
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.overrides import ConfigError, parse, yaml_text
 from vit.run.config.targets import TARGET

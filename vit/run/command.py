@@ -42,7 +42,7 @@ from vit.run.config.hydra_interface import (
 )
 from vit.run.config.overrides import as_list, first_of_sweep, parse
 from vit.run.deferred_modules import quick_imports, skip_in_collections
-from vit.run.processes.separate_process import stop_with_parent
+from vit.run.processes.separate_process import PARENT, stop_with_parent
 from vit.training.fault_tolerance.interrupts import StopSignals
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with StopSignals().handled():  # before torch is loaded, which takes seconds
             unblock_stop_signals()  # a launcher of a sweep may start this process with blocked signals
-            stop_with_parent()
+            if PARENT in os.environ:
+                stop_with_parent()
             return run_command([argument for argument in argv if argument != "--debug"], debug)
     except Exception as error:
         if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):

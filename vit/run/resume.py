@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from vit.exchange.credentials import restored
 from vit.files.checkpoints import verify
+from vit.files.credentials import restored
 from vit.messages import number_of, override_for_shell
 from vit.run.changes_on_resuming import (
     CONTROL,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
-from vit.exchange.credentials import masked
+from vit.files.credentials import masked
 from vit.nn.init import evaluating
 from vit.training import clip_gradients, seed_step, shard
 from vit.training.checkpointing.resume_position import ACCUMULATE, BEYOND, steps_beyond

@@ -2,7 +2,7 @@
 
 import os
 
-from vit.exchange.credentials import masked_keys
+from vit.files.credentials import masked_keys
 from vit.run.config.overrides import ConfigError
 
 

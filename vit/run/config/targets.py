@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from vit.exchange.credentials import is_masked, masked_url
+from vit.files.credentials import is_masked, masked_url
 from vit.run.config.hydra_interface import config_folder, search_folders
 from vit.run.config.overrides import ConfigError, override_text, parse
 

@@ -7,7 +7,7 @@ import shlex
 
 import yaml
 
-from vit.exchange.credentials import HIDDEN, is_masked, masked, masked_keys, masked_override
+from vit.files.credentials import HIDDEN, is_masked, masked, masked_keys, masked_override
 from vit.files.strict_json import json_text
 from vit.messages import number_of, override_for_shell
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table

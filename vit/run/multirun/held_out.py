@@ -8,7 +8,7 @@ from vit.bundle import load_bundle
 from vit.data import DataError
 from vit.evaluation.out_of_fold import HeldOut, predict_held_out
 from vit.evaluation.progress import Progress
-from vit.exchange.credentials import is_masked
+from vit.files.credentials import is_masked
 from vit.messages import override_for_shell
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.hydra_interface import is_hydra_key

@@ -9,7 +9,7 @@ from pathlib import Path
 from hydra.conf import JobConf
 from hydra.core.hydra_config import HydraConfig
 
-from vit.exchange.credentials import masked
+from vit.files.credentials import masked
 from vit.run.config.composing import compose, paths_of_origin, resolve
 from vit.run.config.overrides import override_text
 from vit.run.console import print_line

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from vit.exchange.credentials import masked
+from vit.files.credentials import masked
 from vit.messages import number_of, override_for_shell
 from vit.run.config.composing import MODE, ConfigError, compose, prepare_overrides, resolve
 from vit.run.config.groups import with_names_of_globs
@@ -98,7 +98,10 @@ def saved_without_credentials() -> Iterator[None]:
     def save_masked(config: object, f: object, resolve: bool = False) -> None:
         plain = OmegaConf.to_container(config, resolve=resolve) if OmegaConf.is_config(config) else config
         hidden = masked(plain)
-        if hidden != plain and "hydra" in hidden:
+        if hidden == plain:
+            save(config, f, resolve)
+            return
+        if "hydra" in hidden:
             hidden["hydra"]["job"]["override_dirname"] = ",".join(hidden["hydra"]["overrides"]["task"])
         save(OmegaConf.create(hidden), f)
 

@@ -13,7 +13,7 @@ from vit.data.quality.corrections import apply_corrections, leave_out
 from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import POOL, Partition, repartition
 from vit.data.splits.splitting import watched_splitting
-from vit.exchange.credentials import masked
+from vit.files.credentials import masked
 from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.missing_credentials import check_credentials

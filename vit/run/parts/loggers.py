@@ -17,7 +17,7 @@ from hydra.utils import instantiate
 from pytorch_lightning import Trainer
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
-from vit.exchange.credentials import masked
+from vit.files.credentials import masked
 from vit.messages import one_line
 from vit.run.config.overrides import ConfigError, check_kind, yaml_text
 from vit.run.records.folder import CONFIG, RunFolder

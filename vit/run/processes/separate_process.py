@@ -40,11 +40,14 @@ def train_in_new_process(overrides: list[str], requested: Callable[[], int | Non
 
 def stop_with_parent() -> None:
     """Start a thread that stops this process with SIGTERM when the one that started it by `train_in_new_process` has
-    ended. No effect in other processes, and on Windows, where the id of the parent does not change.
+    ended. No effect on Windows, where the id of the parent does not change.
+
+    Raises:
+        KeyError: this process was not started by it: `PARENT` is not in the environment.
     """
-    parent = os.environ.pop(PARENT, None)  # not inherited by programs that the run starts
-    if parent is not None and sys.platform != "win32":
-        threading.Thread(target=_stop_after, args=[int(parent)], name="parent", daemon=True).start()
+    parent = int(os.environ.pop(PARENT))  # not inherited by programs that the run starts
+    if sys.platform != "win32":
+        threading.Thread(target=_stop_after, args=[parent], name="parent", daemon=True).start()
 
 
 def _stop_after(parent: int) -> None:

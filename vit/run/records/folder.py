@@ -20,8 +20,8 @@ from importlib import metadata
 import yaml
 from filelock import FileLock, Timeout
 
-from vit.exchange.credentials import masked
 from vit.files.atomic import MANIFEST, CheckpointError, Manifest, remove_stale_files, write_atomically
+from vit.files.credentials import masked
 from vit.files.machine import available_cores, processor_name
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit.exchange.credentials import masked, masked_keys, masked_override, restored
+from vit.files.credentials import masked, masked_keys, masked_override, restored
 
 OVERRIDES = {  # override -> what is saved
     "recipe.epochs=3": "recipe.epochs=3",
