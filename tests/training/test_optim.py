@@ -11,6 +11,7 @@ from torch import nn
 
 from vit.models import VisionTransformer, VisionTransformerConfig, model_from_config
 from vit.nn import MixedRotary
+from vit.nn.stem import NormedPatches
 from vit.training.optimization.gradient_clipping import clip_gradients
 from vit.training.optimization.layer_decay import layer_numbers
 from vit.training.optimization.optim import (
@@ -124,6 +125,11 @@ def test_tables_of_positions_and_two_dimensional_norms_do_not_decay_but_token_ta
         }
     )
     assert undecayed(model) == {"position_embeddings.weight", "n.weight", "rotary.freqs"}
+
+
+def test_the_patch_projection_between_two_norms_decays():
+    stem = NormedPatches(3, 8, (2, 2))
+    assert undecayed(stem) == {name for name, _ in stem.named_parameters()} - {"weight"}
 
 
 def test_groups_are_few_and_frozen_parameters_stay_out():

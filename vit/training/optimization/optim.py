@@ -23,6 +23,7 @@ UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 UNSUPPORTED_OF_TIMM = ["apex*", "bnb*", "fused*", "adahessian"]
 # optimizers of timm with an update of their own for matrices
 ORTHOGONALIZING = {"muon", "nmuon", "adamuon", "nadamuon"}
+PROJECTIONS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # not norms, whatever a subclass is called
 LATER_CONVOLUTION = re.compile(r"(^|\.)embed\.proj\.(later\.\d|[1-9])")  # later convolutions of a stem
 
 
@@ -93,7 +94,7 @@ def undecayed(model: nn.Module) -> set[str]:
     """Names of the parameters without weight decay: norms, biases, scales, tokens, positions, `no_weight_decay()`."""
     names = {clean_name(name) for name in getattr(model, "no_weight_decay", set)()}
     for prefix, module in model.named_modules():
-        is_norm = "norm" in type(module).__name__.lower()
+        is_norm = "norm" in type(module).__name__.lower() and not isinstance(module, PROJECTIONS)
         for leaf, parameter in module.named_parameters(recurse=False):
             name = clean_name(f"{prefix}.{leaf}" if prefix else leaf)
             if is_norm or parameter.ndim <= 1 or NO_DECAY.search(leaf) or POSITION_TABLE.search(name):
