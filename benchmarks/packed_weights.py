@@ -1,4 +1,4 @@
-"""Inference with packed weights (`vit.nn.prepacked`) against the same model without, and against models of vit-pytorch
+"""Inference with packed weights (`vit.nn.cpu.prepacked`) against the same model without, against those of vit-pytorch
 and timm whose weights are cast to bfloat16 by hand, norms included; in turns, by processor time.
 
     OMP_NUM_THREADS=1 python benchmarks/packed_weights.py
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vit.files.machine import keep_freed_memory
 from vit.models import VisionTransformer, VisionTransformerConfig
-from vit.nn.prepacked import prepacked
+from vit.nn.cpu.prepacked import prepacked
 
 SHAPES = {"9 blocks of 192, 64 tokens": (32, 4, 9, 10), "ViT-Ti/16 at 224": (224, 16, 12, 1000)}
 BF16 = torch.bfloat16

@@ -112,6 +112,7 @@ MOVED = {  # former name → new name
     "vit.inference.networks": "vit.inference.fast",
     "vit.inference.outputs": "vit.inference.calibrated",
     "vit.nn.modes": "vit.nn.init",
+    "vit.nn.prepacked": "vit.nn.cpu.prepacked",
     "vit.nn.projections": "vit.nn.attention",
     "vit.nn.relative": "vit.nn.position",
     "vit.report.architecture": "vit.report.figures.architecture",

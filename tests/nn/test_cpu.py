@@ -14,7 +14,7 @@ from vit.nn.cpu import ALL, FASTER, PACKED_PRODUCTS, instructions, is_intel
 from vit.nn.cpu.attention import LARGE_SOFTMAX, OTHER_THAN_CUDNN, cudnn_may_fail, scaled_dot_product_attention, softmax
 from vit.nn.cpu.linear import LARGE, Packed, linear
 from vit.nn.cpu.onednn import computes_bfloat16
-from vit.nn.prepacked import fast_call
+from vit.nn.cpu.prepacked import fast_call
 
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])

@@ -8,7 +8,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.nn import attention_maps
 from vit.nn.cpu import ALL
-from vit.nn.prepacked import fast_call
+from vit.nn.cpu.prepacked import fast_call
 
 
 @pytest.fixture(autouse=True)

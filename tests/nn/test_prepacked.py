@@ -15,7 +15,7 @@ from vit.generation import Generation, generate
 from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.nn.cpu.linear import LARGE_PACKED, PackedLinear
 from vit.nn.cpu.onednn import load_onednn
-from vit.nn.prepacked import autocast_dtype, prepacked
+from vit.nn.cpu.prepacked import autocast_dtype, prepacked
 
 CASTS = (torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype)
 BF16 = torch.autocast("cpu", torch.bfloat16)

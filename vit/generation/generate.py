@@ -15,8 +15,8 @@ from vit.generation.settings import Generation, Hypothesis
 from vit.generation.text_image_tta import augmented_images
 from vit.generation.uncached import Uncached, needs_uncached
 from vit.generation.utf8 import Utf8
+from vit.nn.cpu.prepacked import autocast_dtype, fast_call, prepacked
 from vit.nn.init import evaluating
-from vit.nn.prepacked import autocast_dtype, fast_call, prepacked
 
 CAPACITY = 32  # steps of initial cache capacity
 

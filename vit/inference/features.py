@@ -19,7 +19,7 @@ class Featurizer:
     The vector is the input of the head. A masked autoencoder has no head: its vector is the class token, or the mean
     of the patch tokens if it has no class token, which is what a classifier fine-tuned from it pools; that of a masked
     language model is the output of its pooler, as `model.pool=pooler` has it. The weights of the model must not change
-    meanwhile (`vit.nn.prepacked`).
+    meanwhile (`vit.nn.cpu.prepacked`).
 
     Raises:
         ValueError: the model does not reduce its input to one vector, or it reads images and was saved without their

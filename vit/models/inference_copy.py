@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from vit.models.classifier import Classifier
-from vit.nn.prepacked import prepacked
+from vit.nn.cpu.prepacked import prepacked
 
 
 def inference_copy(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:

@@ -170,7 +170,7 @@ class Packed:
 
 
 class PackedLinear(nn.Linear):
-    """A linear layer of a copy for inference (`vit.nn.prepacked`), which shares the weight of the model."""
+    """A linear layer of a copy for inference (`vit.nn.cpu.prepacked`), which shares the weight of the model."""
 
     packed: Packed
 
