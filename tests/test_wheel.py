@@ -106,6 +106,7 @@ def test_the_guide_to_a_data_set_model_and_recipe_of_the_user(commands, guide):
     assert "tulip        3" in commands(guide, *shlex.split(evaluate.replace("TIME", folder.name)))
 
 
+@pytest.mark.slow
 def test_the_guide_to_callbacks_and_loggers_of_the_user(commands, guide):
     lines = [line for block in COMMANDS.findall(GUIDE.read_text(encoding="utf-8")) for line in block.splitlines()]
     added, chosen = (shlex.split(line.removeprefix("python -m vit ")) for line in lines if "callbacks" in line)

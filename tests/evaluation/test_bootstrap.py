@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 from scipy.sparse import csr_array
 
+from tests.slow_values import quick_and_slow
 from vit.evaluation import Evaluation
 from vit.evaluation.intervals import bootstrap
 from vit.evaluation.intervals.bootstrap import (
@@ -80,7 +81,7 @@ def test_resamples_are_draws_with_replacement_that_depend_on_the_seed_alone():
     assert (resampled_counts(cells, 4, 7, 0) == first[:7]).all()  # more resamples change no earlier one
 
 
-@pytest.mark.parametrize("block", [None, 1, 2, 3])
+@pytest.mark.parametrize("block", quick_and_slow([None, 1, 2, 3], None, 2))
 def test_the_intervals_contain_the_true_value_95_times_in_100(block, monkeypatch):
     """Also those of large sets, whose counts are drawn in blocks of classes."""
     if block is not None:
@@ -111,6 +112,7 @@ def test_drawn_counts_have_the_distribution_of_draws_of_samples(monkeypatch):
         assert np.cov(drawn.T) == pytest.approx(80 * (np.diag(rates) - np.outer(rates, rates)), abs=0.5)
 
 
+@pytest.mark.slow
 def test_the_memory_of_the_intervals_of_many_classes_is_bounded():
     """Of 20,000 classes all counts would take 0.5 GB, and the values computed from them more."""
     labels, right = np.arange(40_000) % 20_000, np.arange(40_000) % 3 > 0

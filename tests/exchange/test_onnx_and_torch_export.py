@@ -15,6 +15,7 @@ from torch import nn
 
 import vit
 from tests.exchange.conftest import scramble
+from tests.slow_values import quick_and_slow
 from vit.bundle import LabelCalibration, save_bundle, save_ensemble
 from vit.cli import main
 from vit.data import PackedPreprocessing, Preprocessing
@@ -27,10 +28,11 @@ PHOTOS = Path(__file__).parents[1] / "data_files" / "clothing"
 NAMES = ["cat", "dog", "emu", "fox", "é"]
 TINY = {"image_size": (32, 16), "patch_size": 8, "dim": 32, "depth": 1, "num_heads": 4, "num_classes": 5}
 PREPROCESSING = Preprocessing(size=(32, 16), mean=(0.2, 0.4, 0.6), std=(0.3, 0.2, 0.1))
+ROTARY = "rotary positions, registers, attention pooling"
 VARIANTS = {
     "plain": {"depth": 2},
     "relative positions, which add to the scores": {"positions": "relative"},
-    "rotary positions, registers, attention pooling": {"positions": "rotary", "registers": 2, "pool": "attention"},
+    ROTARY: {"positions": "rotary", "registers": 2, "pool": "attention"},
     "distillation token": {"dist_token": True},
     "one channel": {"in_chans": 1},
     "windows, compact stem, mean": {"attention": "local", "window": 1, "stem": "compact", "pool": "mean"},
@@ -77,10 +79,10 @@ def photos() -> list[Path]:
     return sorted(PHOTOS.rglob("*.jpg"))[:3]
 
 
-@pytest.mark.parametrize(("to", "variant"), [
-    *(("onnx", variant) for variant in VARIANTS),
-    ("torch_export", "plain"), ("torch_export", "rotary positions, registers, attention pooling"),
-])
+@pytest.mark.parametrize(("to", "variant"), quick_and_slow(
+    [*(("onnx", variant) for variant in VARIANTS), ("torch_export", "plain"), ("torch_export", ROTARY)],
+    ("onnx", "one channel"), ("onnx", ROTARY), ("torch_export", "plain"),
+))
 def test_a_program_has_the_probabilities_of_predict(to, variant, photos, tmp_path):
     model = saved(tmp_path / "model", **VARIANTS[variant])
     program = tmp_path / f"model{programs.ENDINGS[to][0]}"

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import vit
 from tests.exchange.conftest import scramble
+from tests.slow_values import quick_and_slow
 from vit.cli import app
 from vit.exchange import import_weights
 from vit.exchange.timm_networks import find_timm_config, have_equal_parts
@@ -25,7 +26,7 @@ def foreign(name: str, **options) -> torch.nn.Module:
     return scramble(timm.create_model(name, num_classes=5, **options)).eval()
 
 
-@pytest.mark.parametrize("name", UNSUPPORTED)
+@pytest.mark.parametrize("name", quick_and_slow(UNSUPPORTED, next(iter(UNSUPPORTED))))
 def test_a_model_in_memory_and_other_classes(name: str) -> None:
     reference = foreign(name)
     model, report = import_weights(reference)

@@ -72,6 +72,7 @@ def test_the_processes_of_a_run_share_the_cores(monkeypatch, stated, limit, expe
     assert threads_per_process(2) == ({} if expected is None else {"OMP_NUM_THREADS": expected})
 
 
+@pytest.mark.slow
 def test_torch_starts_as_many_threads_as_the_container_has_cores():
     code = ("from vit.files import machine; machine.cpu_limit = lambda: 0.5; machine.bound_cores = lambda: 8;"
             "machine.limit_threads(); import torch; from torch._inductor.config import compile_threads;"

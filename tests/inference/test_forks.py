@@ -14,6 +14,7 @@ import torch
 
 import vit
 from tests.inference.tiny_models import save_translator
+from tests.slow_values import quick_and_slow
 from vit.bundle import save_bundle
 from vit.data import Preprocessing
 from vit.inference.calibrated import captured_features
@@ -63,7 +64,7 @@ def classifier(tmp_path_factory):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX has forks")
-@pytest.mark.parametrize("action", ["predict", "evaluate", "features"])
+@pytest.mark.parametrize("action", quick_and_slow(["predict", "evaluate", "features"], "predict"))
 def test_a_fork_of_a_process_that_has_computed_computes_the_same(classifier, action):
     """As a worker of `gunicorn --preload`; with the threads of GNU OpenMP it waited forever."""
     result = subprocess.run([sys.executable, "-c", FORK, str(classifier), action], capture_output=True, text=True,

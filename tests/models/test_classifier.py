@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.slow_values import quick_and_slow
 from vit.models import Classifier, VisionTransformer, VisionTransformerConfig, create_model, flops
 from vit.nn import Attention, Block, Encoder, LayerNorm, Mean, Mlp, TokenEmbed, attention_maps, learned
 from vit.nn.cpu import ALL
@@ -33,7 +34,7 @@ def pixels(batch: int = 2) -> torch.Tensor:
     return torch.randn(batch, 3, 16, 24, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", quick_and_slow(VARIANTS, "mean, sin-cos", "all kinds of dropping"))
 def test_compiles_as_one_graph_forward_and_backward(variant: str) -> None:
     model, x = small(**VARIANTS[variant], depth=1).train(), pixels()
     torch._dynamo.reset()

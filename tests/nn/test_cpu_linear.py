@@ -139,7 +139,8 @@ def train_step(model, images):
 
 
 @pytest.mark.parametrize("wrap", [
-    lambda model: model, lambda model: torch.compile(model, backend="aot_eager", fullgraph=True)
+    lambda model: model,
+    pytest.param(lambda model: torch.compile(model, backend="aot_eager", fullgraph=True), marks=pytest.mark.slow),
 ], ids=["eager", "compiled"])
 def test_steps_of_a_model(monkeypatch, wrap) -> None:
     torch.manual_seed(0)

@@ -59,6 +59,7 @@ def test_torch_has_the_modes():
     assert set(VALID_VALUES["compile_mode"].names) <= set(list_mode_options())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", ["true", "auto"])
 def test_the_mode_is_that_of_torch_compile(tmp_path, measured, monkeypatch, choice):
     measured(eager=100.0, compiled=50.0)
@@ -181,6 +182,7 @@ for pid in (str(os.getpid()), *children):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="reads /proc")
 def test_a_stop_signal_for_the_process_group_does_not_end_the_compile_workers():
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2"}

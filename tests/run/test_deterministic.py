@@ -9,6 +9,7 @@ from vit.run.config.composing import ConfigError
 from vit.run.parts.devices import deterministic_algorithms
 
 
+@pytest.mark.slow
 def test_on_a_cpu_it_changes_nothing(tmp_path, monkeypatch):
     from vit.tasks.base import Task
 

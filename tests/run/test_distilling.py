@@ -90,6 +90,7 @@ def test_a_token_learns_from_the_teacher(teacher, target, tmp_path):
     assert load_bundle(more.path).model.config.dist_token and "0 new" in (more.path / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_timm_s_distilled_student_and_a_timm_folder_as_teacher(tmp_path):
     """The teacher is a CNN that only timm has, and has the classes in another order, and one more."""
     torch.manual_seed(0)

@@ -173,6 +173,7 @@ NUMBERS = ["data=spelled_numbers", "data.limit=300", "data.train=64", "data.val=
            "model.decoder_depth=1", "recipe.batch_size=32", "task.decode.beam=1", "task.decode.max_len=40"]
 
 
+@pytest.mark.slow
 def test_translations_are_filmed_with_what_greedy_search_generates(tmp_path, monkeypatch):
     headings = recorded_headings(monkeypatch, Seq2SeqFilm)
     plain, filmed = (vit.train([*NUMBERS, *SMALL, *film, f"run_dir={tmp_path / name}"])
@@ -216,6 +217,7 @@ def test_the_cross_attention_of_a_frame_is_that_of_predicting_the_reference(tmp_
         np.testing.assert_allclose(weights, expected["target to source"].layers[name], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_images_of_text_and_masked_images_are_filmed(tmp_path):
     run = vit.train(["data=digit_strips", "data.train=16", "data.val=4", "data.test=4", *SMALL, "recipe.epochs=2",
                      "model.decoder_depth=1", "recipe.batch_size=8", "task.decode.beam=1", "task.decode.max_len=8",

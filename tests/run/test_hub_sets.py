@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import datasets
+import pytest
 import yaml
 
 import vit
@@ -43,6 +44,7 @@ def test_a_saved_data_set_is_trained_on_and_evaluated_again(tmp_path, monkeypatc
     assert {name: sum(split[name] for split in counts) for name in NAMES} == {"zebra": 16, "ant": 14, "mule": 12}
 
 
+@pytest.mark.slow
 def test_a_data_set_of_the_hub_is_pinned_to_its_commit(tmp_path):
     """The run records the commit, so that its numbers are reproduced when the owner has changed the data set."""
     files = sorted(write_photos(tmp_path / "photos", {"zebra": 16, "ant": 14, "mule": 12}).rglob("*.png"))

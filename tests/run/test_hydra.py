@@ -312,6 +312,7 @@ def test_from_python(own, tmp_path):
     assert vit.load(run.path).model.config.depth == 1
 
 
+@pytest.mark.slow
 def test_a_comparison_of_user_models(own):
     overrides = ["--config-dir", str(own), "data=mine", "recipe=brief", "trainer.accelerator=cpu", "logger=csv",
                  "report=false", "calibrate=none"]
@@ -435,6 +436,7 @@ def test_a_sweep_that_the_config_names(own, capfd):
     assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "3"}, {"seed": "4"}]
 
 
+@pytest.mark.slow
 def test_a_sweep_of_comparisons_has_a_mean_for_each_name(own, capfd):
     file = own / "experiment" / "widths.yaml"
     file.parent.mkdir()
@@ -458,6 +460,7 @@ def test_a_config_can_select_a_sweep(own, capfd):
     assert [code for _, code, _ in swept(Path("out"))] == [0]
 
 
+@pytest.mark.slow
 def test_the_mode_of_the_command_or_a_config_is_that_of_m(own, apart, capsys):
     (own / "experiment").mkdir()
     (own / "experiment" / "many.yaml").write_text("# @package _global_\nhydra: {mode: MULTIRUN}")
@@ -482,6 +485,7 @@ def test_a_sweep_is_continued(own, capfd):
     assert main([*command, "seed=3", "resume=auto"]) == 2  # another run is in its folder
 
 
+@pytest.mark.slow
 def test_a_sweep_resumes_runs_outside_its_folder(own, capfd):
     """Its table has the results of the runs that it continued."""
     command = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "seed=1", "resume=auto"]
@@ -590,6 +594,7 @@ def test_a_search_for_the_worst_is_an_error(own, capfd):
     assert "use hydra.sweeper.direction=maximize" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_sweep_of_several_processes_each(own, tmp_path):
     overrides = [*TINY, "recipe=brief", "strategy=ddp", "trainer.devices=2", "seed=1,2", "hydra.sweep.dir=out"]
     code, _, err = run(["--config-dir", own, "-m", *overrides], tmp_path)
@@ -642,6 +647,7 @@ def test_a_stopped_sweep_has_a_table_of_the_runs_before(apart, tmp_path, monkeyp
     assert "finished runs are trained again, unless hydra.sweep.dir=DIR names" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_search_continues_in_its_folder(own, capfd):
     """Its runs have further numbers, those before are in its table, and equal ones are not repeated."""
     search = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", *SEARCH[:1], "hydra.sweeper.n_trials=1",

@@ -109,6 +109,7 @@ def test_a_named_model_loads_what_fits(pretrained, tmp_path):
     assert_begins_with(frozen_run(tmp_path / "tuned", *overrides, f"init_from={pretrained.path}"), pretrained, 10)
 
 
+@pytest.mark.slow
 def test_start_from_a_checkpoint_and_continued_pre_training(pretrained, tmp_path):
     checkpoint = pretrained.path / "checkpoints" / "last.ckpt"
     overrides = ["data=digits", "data.image_size=16"]
@@ -152,6 +153,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch):
     assert resumed.metrics["test/loss"] == whole.metrics["test/loss"]
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_losses_of_one(tmp_path):
     overrides = [*TINY, "logger=csv", "report=false", "task.examples=2", "task.examples_every=1",
                  "recipe.batch_size=100"]
@@ -178,6 +180,7 @@ def test_unlabelled_photos(tmp_path):
         vit.train(["data=unlabelled_images", "task=classification", "model=micro", f"data.root={photos}"])
 
 
+@pytest.mark.slow
 def test_the_next_command_reads_the_same_table(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     photos = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20})

@@ -77,6 +77,7 @@ def test_resume_auto_finds_a_run_with_credentials(tmp_path, monkeypatch):
     assert train([TARGETS[0], GIVEN[0], *SMALL, "resume=auto"]).path == run
 
 
+@pytest.mark.slow
 def test_a_sweep_saves_no_credentials(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     sweep = ["-m", "hydra.sweep.dir=out", TARGETS[0], GIVEN[0], *SMALL, "seed=0,1"]
@@ -88,6 +89,7 @@ def test_a_sweep_saves_no_credentials(tmp_path, monkeypatch, capfd):
     assert "out/1 is finished" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_comparison_saves_no_credentials_and_asks_for_them(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     runs = '++compare={one:["seed=0"],two:["seed=1"]}'

@@ -258,6 +258,7 @@ def test_validation_without_labels_is_an_error_before_training(shapes, tmp_path)
         vit.train(overrides(tmp_path / "labels.csv", "data.split=split", f"run_dir={tmp_path / 'run'}"))
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_results_of_one(shapes, tmp_path):
     """Validation sums up over processes, padding left out."""
     chosen = overrides(shapes, "recipe.epochs=2", "data.fractions=[0.7,0.21,0.09]", "recipe.mixup=null",

@@ -77,6 +77,7 @@ def test_commands_that_finish_or_resume_a_run_name_the_configs(own, tmp_path, mo
     assert how_to_resume(folder, overrides).endswith("-m vit report out --config-dir mine")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subcommand", ["train", "cross-validate"])
 def test_a_stopped_comparison_is_resumed_with_its_primary_config(own, capsys, monkeypatch, subcommand):
     """Its runs that have not begun are composed from it."""

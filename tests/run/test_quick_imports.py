@@ -163,6 +163,7 @@ SLOW = {"torch._dynamo", "torch._inductor", "sympy", "triton", "matplotlib", "sc
         "torchvision", "pandas", "onnx"}
 
 
+@pytest.mark.slow
 def test_what_is_deferred_is_imported_when_it_is_used():
     """In forks of one process that has imported Lightning."""
     codes = {name: use + CHECK for name, use in USES.items()} | {"the first use of a name": FIRST_USE}

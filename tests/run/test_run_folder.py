@@ -14,6 +14,7 @@ import yaml
 from filelock import FileLock
 
 from tests.faults.resume import DIGITS, run
+from tests.slow_values import quick_and_slow
 from vit.run import main
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder, new_path
@@ -153,7 +154,10 @@ def test_a_log_that_cannot_be_written_is_an_error_at_the_end(tmp_path, capsys, m
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [((), ("fsdp", 2)), (("fsdp", 2), ("single", 1)), (("ddp", 2), ("fsdp", 2)), (("fsdp", 2), ("ddp", 3))],
+    quick_and_slow(
+        [((), ("fsdp", 2)), (("fsdp", 2), ("single", 1)), (("ddp", 2), ("fsdp", 2)), (("fsdp", 2), ("ddp", 3))],
+        (("fsdp", 2), ("ddp", 3)),
+    ),
     ids=["single to fsdp", "fsdp to single", "ddp to fsdp", "fsdp 2 to ddp 3"],
 )
 def test_a_run_resumes_with_another_strategy(tmp_path, before, after):

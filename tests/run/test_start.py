@@ -106,6 +106,7 @@ def test_only_a_clearly_better_epoch_replaces_the_start(source, tmp_path, rate, 
     assert (max(scores) > scores[0]) == (rate != "1e-30")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_compares_with_the_same_scores_of_the_start(source, tmp_path, monkeypatch):
     """Stopped in the second epoch; the epochs that are clearly better than the start come after it."""
     overrides = [*DIGITS, "recipe.optimizer.lr=0.004", "recipe.epochs=4", f"init_from={source}"]
@@ -128,6 +129,7 @@ def test_a_metric_that_the_start_lacks_is_compared_among_epochs(source, tmp_path
     assert vit.train([*overrides, f"run_dir={tmp_path}"]).metrics["best_epoch"] > 0
 
 
+@pytest.mark.slow
 def test_two_processes_gather_the_scores_of_their_samples(source, tmp_path):
     overrides = [*DIGITS, "recipe.optimizer.lr=1e-30", "recipe.epochs=1", f"init_from={source}"]
     states = []

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 import vit
+from tests.slow_values import quick_and_slow
 from vit.bundle import load_bundle
 from vit.cli import main
 from vit.data import train_tokenizer
@@ -111,7 +112,7 @@ def test_a_tokenizer_of_both_languages_is_trained_for_a_checkpoint_only_if_its_t
 
 
 @pytest.mark.parametrize("kind", OVERRIDES)
-@pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
+@pytest.mark.parametrize("name", quick_and_slow(["best.ckpt", "last.ckpt"], "best.ckpt"))
 def test_training_begins_with_a_checkpoint_of_any_kind(runs, tmp_path, kind, name):
     checkpoint = runs[kind] / "checkpoints" / name
     run = vit.train([*OVERRIDES[kind], *FIXED, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"]).path

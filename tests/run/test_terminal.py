@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tests.run.conftest import QUICK, ROOT, write_photos
+from tests.slow_values import quick_and_slow
 
 
 def watch(overrides, cwd, until=None, seconds=150):
@@ -98,7 +99,7 @@ def test_ctrl_c_leaves_a_clean_screen(tmp_path):
     assert (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
 
 
-@pytest.mark.parametrize("stderr_too", [False, True])
+@pytest.mark.parametrize("stderr_too", quick_and_slow([False, True], True))
 def test_training_goes_on_when_the_reader_of_its_output_has_closed_the_pipe(tmp_path, stderr_too):
     """As in `python train.py | head -1`, and `2>&1 | head -1`."""
     reading, writing = os.pipe()

@@ -340,6 +340,7 @@ def test_a_resumed_run_reports_the_values_of_its_command(tmp_path, monkeypatch):
         "recipe.schedule.cooldown", "run_dir", "data.cache_limit"]
 
 
+@pytest.mark.slow
 def test_a_distributed_run_reports_a_value_once(tmp_path):
     code, out, err = run([*RUN, *DIGITS, "report=false", "trainer.devices=2", "strategy=ddp", "data.cache_limit=3"],
                          tmp_path)

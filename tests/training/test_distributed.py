@@ -84,6 +84,7 @@ def test_replicas_learn_like_one_process(tmp_path, alone):
     check_checkpoint(tmp_path, alone[1])
 
 
+@pytest.mark.slow
 def test_shards_stop_together_resume_and_learn_like_one_process(tmp_path, alone):
     """SIGTERM reaches the second process alone; both stop at the same step, with one checkpoint."""
     options = ["--strategy", "fsdp", "--epochs", str(EPOCHS)]

@@ -3,13 +3,16 @@
 import io
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
+from tests.forking import forks
+from vit.data import ImageDataset, Preprocessing, TrainBatches
+from vit.data.splits.split import array_split
 from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals, find_stop
 
 
@@ -20,6 +23,12 @@ def stop_inside_a_library():
         signal.sigtimedwait([], 0.01)  # the handler runs between two instructions
     finally:
         raise AttributeError("broken in the middle")
+
+
+def wait_for_a_signal():
+    """At most five seconds in short pieces: a signal that another thread receives does not end a sleep."""
+    for _ in range(500):
+        time.sleep(0.01)
 
 
 def test_an_error_after_an_immediate_stop_is_the_stop():
@@ -39,7 +48,7 @@ def test_a_stop_inside_a_finalizer_is_not_lost(capfd):
     signals = StopSignals()
     with pytest.raises(Interrupted), signals.handled():
         Finalized()
-        time.sleep(5)
+        wait_for_a_signal()
     assert signals.requested == signal.SIGTERM and capfd.readouterr().err == "\nSIGTERM: stopping\n"
 
 
@@ -54,7 +63,7 @@ def test_a_second_ctrl_c_inside_a_finalizer_stops_at_once():
         signals.deferred = True
         signals.handle(signal.SIGINT, None)
         Finalized()
-        time.sleep(5)
+        wait_for_a_signal()
 
 
 def test_the_hook_of_finalizers_is_restored_after_overlapping_threads():
@@ -120,28 +129,22 @@ def test_a_stop_signal_inside_a_write_to_the_terminal(monkeypatch):
     assert stream.written.decode() == "progress\n\nSIGTERM: stopping after this step and saving\n"
 
 
-FIRST_MOMENT = """
-import os, signal, sys
-import numpy as np
-from vit.data import ImageDataset, Preprocessing, TrainBatches
-from vit.data.splits.split import array_split
-from vit.training.fault_tolerance.interrupts import StopSignals
-
-os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), getattr(signal, sys.argv[1])))
-images = array_split(np.zeros((8, 8, 8, 3), np.uint8), np.arange(8) % 2, "zeros")
-with StopSignals().handled():
-    batches = TrainBatches(ImageDataset(images, Preprocessing(size=8)), 4, seed=0, workers=1)
-    print(sum(len(batch["index"]) for batch in batches))
-    batches.close()
-"""
+def load_with_signalled_worker(name: str) -> None:
+    """In a fork: prints how many samples are loaded by a worker that starts with a signal."""
+    os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), getattr(signal, name)))
+    images = array_split(np.zeros((8, 8, 8, 3), np.uint8), np.arange(8) % 2, "zeros")
+    with StopSignals().handled():
+        batches = TrainBatches(ImageDataset(images, Preprocessing(size=8)), 4, seed=0, workers=1)
+        print(sum(len(batch["index"]) for batch in batches))
+        batches.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no fork on Windows")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_stop_signal_in_the_first_moment_of_a_worker_is_ignored(name):
+def test_a_stop_signal_in_the_first_moment_of_a_worker_is_ignored(name, tmp_path):
     """The signal of a terminal reaches all processes of a run; only the main process handles it."""
-    done = subprocess.run([sys.executable, "-c", FIRST_MOMENT, name], capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "8", "")
+    done = forks().run("tests.training.test_interrupts:load_with_signalled_worker", name, folder=tmp_path)
+    assert (done.code, done.output.strip()) == (0, "8")
 
 
 def test_the_stop_behind_an_error_of_a_library_is_found():

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.forking import forks
+from tests.slow_values import quick_and_slow
 from vit.cli import main
 from vit.training import keep_freed_memory
 
@@ -33,6 +34,6 @@ def faults(folder, how: str) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="configures glibc only, and returns False elsewhere")
-@pytest.mark.parametrize("how", ["by a call", "by a command"])
+@pytest.mark.parametrize("how", quick_and_slow(["by a call", "by a command"], "by a command"))
 def test_freed_memory_is_used_again_without_new_pages(tmp_path, how) -> None:
     assert faults(tmp_path, how) * 4 < faults(tmp_path, "not at all")  # the system may reclaim some pages
