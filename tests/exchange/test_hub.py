@@ -206,6 +206,7 @@ def test_files_missing_from_the_cache_are_fetched_again(hub, pushed, folder, run
     assert there.keys() == {*pieces, "model.safetensors.index.json", "config.json"}
 
 
+@pytest.mark.slow
 def test_an_offline_error_names_the_cause(hub, folder):
     ((message, *_),) = session(folder, hub.endpoint, ["fetch", TOKEN, "hub:me/other"], HF_HUB_OFFLINE="1")
     assert "hub:me/other: it cannot be fetched and is not in the cache: HF_HUB_OFFLINE=1 forbids requests" in message

@@ -178,6 +178,7 @@ np.save("b.npy", torch.export.load("b.pt2").module()(torch.from_numpy(pixels))[0
 """
 
 
+@pytest.mark.slow
 def test_a_network_of_timm_runs_without_vit_and_timm(tmp_path):
     """Convolutions and batch norm, in a process of its own."""
     torch.manual_seed(0)

@@ -42,6 +42,7 @@ def test_a_model_in_memory_and_other_classes(name: str) -> None:
     assert all(torch.equal(after[name], before[name]) for name in before if not name.startswith("head."))
 
 
+@pytest.mark.slow
 def test_a_folder_is_converted_to_a_bundle_and_back(tmp_path) -> None:
     reference = foreign("vit_tiny_r_s16_p8_224")
     save_for_hf(reference, tmp_path / "theirs", model_config={"label_names": list("abcde")})

@@ -148,7 +148,7 @@ def test_models_of_other_kinds_are_refused(tmp_path, capsys):
     assert "--set is for classifiers" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("more", [[], ["recipe.crop=null"]])
+@pytest.mark.parametrize("more", [pytest.param([], marks=pytest.mark.slow), ["recipe.crop=null"]])
 def test_calibration_reads_no_image_again_that_is_cached(tmp_path, monkeypatch, more):
     """The same calibration with and without a cache, which holds the images of training and of validation."""
     photos = write_photos(tmp_path / "photos", {"red": 24, "green": 24, "blue": 24})

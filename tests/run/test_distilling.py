@@ -15,6 +15,7 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 import vit
 from tests.inference.tiny_models import save_classifier
 from tests.run.conftest import run, write_photos
+from tests.slow_values import quick_and_slow
 from vit.bundle import load_bundle, save_bundle, save_ensemble
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
@@ -71,7 +72,7 @@ def test_the_targets_are_the_outputs_of_the_teacher(teacher, tmp_path):
     assert rows(other.path, "train/loss")[0] > 0.1
 
 
-@pytest.mark.parametrize("target", ["hard", "soft"])
+@pytest.mark.parametrize("target", quick_and_slow(["hard", "soft"], "hard"))
 def test_a_token_learns_from_the_teacher(teacher, target, tmp_path):
     overrides = [f"distill.teacher={teacher}", f"distill.target={target}", f"run_dir={tmp_path / 'run'}"]
     student = vit.train([*TOKEN, *overrides])

@@ -151,6 +151,7 @@ SMALL = ["model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.epochs=2"
          "report=false"]
 
 
+@pytest.mark.slow
 def test_texts_are_filmed_with_their_predictions(tmp_path, monkeypatch):
     headings = recorded_headings(monkeypatch, TextFilm)
     rows = [f"a {word} and a {word},{word},{split}" for split in ("train", "val", "test")

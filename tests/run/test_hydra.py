@@ -286,6 +286,7 @@ def test_a_run_of_user_configs_and_its_resumption(own, capsys, monkeypatch):
     assert json.loads(Path("out/a/metrics.json").read_text())["epochs"] == 1
 
 
+@pytest.mark.slow
 def test_a_run_of_a_primary_config_records_its_data(own):
     primary = yaml.safe_load((own / "own.yaml").read_text())
     values = {"image_size": [8, 12], "cache": "${nope.key}", "more": None}
@@ -339,6 +340,7 @@ def swept(folder):
     return [(run["settings"], run["exit_code"], Path(run["folder"])) for run in content["runs"]]
 
 
+@pytest.mark.slow
 def test_runs_of_a_sweep_at_the_same_time(own, capfd):
     """A launcher that pickles the job, with options of its own and configs of the user."""
     overrides = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "seed=1,2"]

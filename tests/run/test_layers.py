@@ -7,6 +7,7 @@ import pytest
 import vit
 from tests.run.conftest import table, write_photos, write_questions
 from tests.run.test_resume import assert_same, stopped_and_resumed
+from tests.slow_values import quick_and_slow
 from vit.cli import main
 from vit.models import EncoderDecoderConfig, MaskedTextConfig, TextClassifierConfig
 from vit.models.checks import CHOICES, TEXT_POSITIONS
@@ -64,10 +65,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-CASES = [(task, name) for task in ("images", "texts", "translation") for name in PARTS]
+TASKS = ("images", "texts", "translation")
+CASES = [(task, name) for task in TASKS for name in PARTS]
+EACH_PART_ONCE = list(zip(TASKS * len(PARTS), PARTS, strict=False))  # in one of the tasks
 
 
-@pytest.mark.parametrize(("task", "name"), CASES)
+@pytest.mark.parametrize(("task", "name"), quick_and_slow(
+    CASES, *EACH_PART_ONCE, *(("images", name) for name in NOT_IN_TIMM)
+))
 @pytest.mark.filterwarnings("ignore:saved under vit's own names")
 def test_every_part_trains_resumes_and_predicts(task, name, folder, tmp_path, monkeypatch, capsys):
     overrides = overrides_of(task, name, folder)
@@ -115,8 +120,7 @@ def test_an_error_has_the_keys_in_full(overrides, message, tmp_path):
         vit.train([*overrides, *FAST[:4], f"run_dir={tmp_path / 'run'}"])
 
 
-@pytest.mark.parametrize(("task", "name"), [("images", "lstm"), *(
-    pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case != ("images", "lstm"))])
+@pytest.mark.parametrize(("task", "name"), quick_and_slow(CASES, ("images", "lstm")))
 @pytest.mark.filterwarnings("ignore:saved under vit's own names")
 def test_a_stopped_run_ends_with_the_same_bits(task, name, folder, tmp_path, monkeypatch) -> None:
     overrides = overrides_of(task, name, folder)

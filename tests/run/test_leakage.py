@@ -152,6 +152,7 @@ def test_equal_images_of_other_data_are_a_warning(data, first, tmp_path):
     assert run.metrics["test/leakage"] == len(names(run.path, "test"))
 
 
+@pytest.mark.slow
 def test_pre_training_without_labels_is_a_warning(data, tmp_path):
     mae = ["task=masked_image", "model=mae", *[each for each in SHORT if each not in ("model=micro", "calibrate=none")],
            "model.dim=32", "model.depth=1", "model.num_heads=2"]

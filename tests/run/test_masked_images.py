@@ -102,6 +102,7 @@ def test_fine_tuning_loads_the_encoder_and_the_preprocessing(pretrained, tmp_pat
     assert config["architecture"].startswith("vit_")  # a timm folder as of any other classifier
 
 
+@pytest.mark.slow
 def test_a_named_model_loads_what_fits(pretrained, tmp_path):
     """As experiment=cifar10 does: the model is chosen, and its sizes are those that were pre-trained."""
     overrides = ["data=digits", "data.image_size=16", "model=micro", "model.dim=32", "model.num_heads=2",
@@ -121,6 +122,7 @@ def test_start_from_a_checkpoint_and_continued_pre_training(pretrained, tmp_path
     assert more.metrics["test/loss"] == pretrained.metrics["test/loss"]
 
 
+@pytest.mark.slow
 def test_validation_masks_the_same_patches_for_any_seed(pretrained, tmp_path):
     overrides = [*QUIET, f"init_from={pretrained.path}"]
     runs = [frozen_run(tmp_path / f"seed{seed}", *overrides, f"seed={seed}") for seed in (1, 2)]

@@ -160,7 +160,7 @@ except ValueError as error:
     sys.exit(3)
 """
 SLOW = {"torch._dynamo", "torch._inductor", "sympy", "triton", "matplotlib", "scipy.signal", "transformers",
-        "torchvision", "pandas", "onnx"}
+        "torchvision", "pandas", "onnx", "sklearn"}
 
 
 @pytest.mark.slow

@@ -142,6 +142,7 @@ def test_two_processes_gather_the_scores_of_their_samples(source, tmp_path):
     assert torch.equal(states[0]["score"], states[1]["score"])
 
 
+@pytest.mark.slow
 def test_the_recipe_is_that_of_fine_tuning_unless_one_is_named(source, tmp_path, monkeypatch):
     """It is logged where neither a recipe nor an experiment is named, and not again in a resumed run; also where the
     data set is in a folder that the command adds.

@@ -21,6 +21,7 @@ COMMAND = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=3", "hydra.swee
            *QUICK, "recipe.epochs=500", "trainer.accelerator=cpu", "calibrate=none"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_the_current_step_of_every_run(tmp_path):
     """Also with a process of the launcher that has no run: it would end at once, and the others with it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}

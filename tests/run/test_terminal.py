@@ -10,8 +10,9 @@ import time
 
 import pytest
 
+from tests.commands import TRAIN, execute
+from tests.forking import forks
 from tests.run.conftest import QUICK, ROOT, write_photos
-from tests.slow_values import quick_and_slow
 
 
 def watch(overrides, cwd, until=None, seconds=150):
@@ -72,6 +73,7 @@ def test_a_bar_then_the_table(tmp_path):
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")  # the cursor is back
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_clean_screen(tmp_path):
     """With workers, which Ctrl-C reaches too: they print nothing, and the last step is saved."""
     root = write_photos(tmp_path / "photos", {"cat": 60, "dog": 60})
@@ -99,14 +101,19 @@ def test_ctrl_c_leaves_a_clean_screen(tmp_path):
     assert (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
 
 
-@pytest.mark.parametrize("stderr_too", quick_and_slow([False, True], True))
+@pytest.mark.parametrize("stderr_too", [False, True])
 def test_training_goes_on_when_the_reader_of_its_output_has_closed_the_pipe(tmp_path, stderr_too):
     """As in `python train.py | head -1`, and `2>&1 | head -1`."""
+    overrides = ["model=micro", *QUICK, "recipe.epochs=1", "run_dir=run"]
+    done = forks().run("tests.run.test_terminal:train_without_reader", stderr_too, overrides, folder=tmp_path)
+    assert done.code == 0 and (tmp_path / "run" / "metrics.json").is_file()
+    assert done.output.count("the run goes on without output") == (not stderr_too)
+
+
+def train_without_reader(stderr_too: bool, overrides: list[str]) -> None:
+    """In a fork: train.py with a closed pipe as its output."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, ROOT / "train.py", "model=micro", "recipe.epochs=1", *QUICK, f"run_dir={tmp_path}/run"]
-    done = subprocess.run(command, stdout=writing, stderr=writing if stderr_too else subprocess.PIPE, cwd=tmp_path,
-                          env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, timeout=150)
-    os.close(writing)
-    assert done.returncode == 0 and (tmp_path / "run" / "metrics.json").is_file()
-    assert stderr_too or done.stderr.decode().count("the run goes on without output") == 1
+    for stream in (1, 2) if stderr_too else (1,):
+        os.dup2(writing, stream)
+    execute(TRAIN, overrides)

@@ -284,7 +284,12 @@ def assert_same(one, other):
     assert weights.keys() == expected.keys() and all(torch.equal(weights[name], expected[name]) for name in weights)
 
 
-@pytest.mark.parametrize("base", [list(base) for base in dict.fromkeys(tuple(base) for base, _, _ in TRAINED)])
+BASES = list(dict.fromkeys(tuple(base) for base, _, _ in TRAINED))
+
+
+@pytest.mark.parametrize("base", [
+    pytest.param(list(base), marks=pytest.mark.slow if number % 2 else ()) for number, base in enumerate(BASES)
+])
 def test_runs_with_and_without_the_values_end_with_the_same_bits(tmp_path, monkeypatch, base):
     """All values that have no effect with the same overrides are in one run."""
     use_blank_pictures(monkeypatch)
