@@ -15,7 +15,7 @@ import vit
 from vit.run.changes_on_resuming import change_loggers
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError
-from vit.run.parts.loggers import LoggerErrors, flat, without_scheme
+from vit.run.parts.loggers import LoggerErrors, hyperparameters, without_scheme
 from vit.run.resume import read_overrides, with_recorded
 from vit.training import Interrupted
 
@@ -278,4 +278,4 @@ def test_an_address_without_a_scheme_has_a_hint(uri, hint):
 
 def test_values_are_those_of_overrides():
     node = {"a": {"b": None, "c": {}, 3: [1, "x"]}, "d": True, "e": "text", "f": 1e-3}
-    assert dict(flat(node)) == {"a.b": "null", "a.c": "{}", "a.3": "[1, 'x']", "d": True, "e": "text", "f": 0.001}
+    assert hyperparameters(node) == {"a.b": "null", "a.c": "{}", "a.3": "[1, 'x']", "d": True, "e": "text", "f": 0.001}

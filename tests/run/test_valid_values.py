@@ -6,7 +6,8 @@ import yaml
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.groups import options
 from vit.run.config.hydra_interface import config_folder
-from vit.run.config.valid_values import VALID_VALUES, nodes, valid_values
+from vit.run.config.overrides import dotted_items
+from vit.run.config.valid_values import VALID_VALUES, valid_values
 from vit.run.config.value_kinds import Boolean, Number
 
 GLOBAL = ("train.yaml", "finetune", "experiment")  # whose files name keys from the top
@@ -19,7 +20,7 @@ def numbers():
         content = yaml.safe_load(path.read_text()) or {}
         content.pop("defaults", None)
         prefix = "" if first in GLOBAL else "recipe.augment." if first == "augment" else f"{first}."
-        for key, value in nodes(content, prefix):
+        for key, value in dotted_items(content, prefix):
             values = value if isinstance(value, list) else [value]
             if values and all(isinstance(each, int | float) and not isinstance(each, bool) for each in values):
                 yield key, value

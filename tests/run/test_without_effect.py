@@ -25,7 +25,7 @@ from vit.models.text import TextClassifierConfig
 from vit.run.config.composing import compose, resolve
 from vit.run.config.groups import options
 from vit.run.config.hydra_interface import config_folder
-from vit.run.config.valid_values import nodes
+from vit.run.config.overrides import dotted_items
 from vit.run.config.without_effect import (
     MODEL_DEFAULTS,
     POSITIONS,
@@ -184,7 +184,7 @@ def keys_of(overrides):
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         content = yaml.safe_load(value)
-        yield from ([name for name, _ in nodes(content, f"{key}.")] if isinstance(content, dict) else [key])
+        yield from ([name for name, _ in dotted_items(content, f"{key}.")] if isinstance(content, dict) else [key])
 
 
 def files(overrides, tmp_path):
@@ -236,7 +236,8 @@ def config_keys():
         if group not in ("experiment", "augment"):
             content = yaml.safe_load(path.read_text()) or {}
             yield group
-            yield from (key for key, _ in nodes(content, "" if group in ("train.yaml", "finetune") else f"{group}."))
+            prefix = "" if group in ("train.yaml", "finetune") else f"{group}."
+            yield from (key for key, _ in dotted_items(content, prefix))
     for config in (*CONFIGS.values(), ImageToTextConfig):
         yield from (f"model.{field.name}" for field in fields(config))
     yield from (f"recipe.mixup.{name}" for name in inspect.signature(Mixup).parameters)
@@ -255,7 +256,7 @@ def test_every_key_of_every_rule_has_a_case(tmp_path):
     unseen = {(number, key) for number, rule in enumerate(RULES) for key in rule.keys}
     for base, dead, _ in (*TRAINED, *SOURCES, *COMPOSED):
         overrides = files(["recipe.epochs=1", "logger=csv", *base, *dead], tmp_path)
-        values = {**dict(nodes(resolve(compose(overrides)))), "hydra.mode": "RUN"}
+        values = {**dict(dotted_items(resolve(compose(overrides)))), "hydra.mode": "RUN"}
         for key, own in stated_values(overrides):
             unseen -= {(number, pattern) for number, rule in enumerate(RULES) for pattern in rule.keys
                        if fnmatch.fnmatchcase(key, pattern) and rule.applies(key, {key: own, **values})}

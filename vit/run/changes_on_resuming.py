@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import Override
 from vit.exchange.private_paths import PATH_KEYS
 from vit.files.credentials import is_masked, masked, masked_override
 from vit.run.config.hydra_interface import is_hydra_key
-from vit.run.config.overrides import ConfigError, parse, yaml_text
+from vit.run.config.overrides import ConfigError, dotted_items, parse, yaml_text
 from vit.run.config.targets import TARGET
 from vit.run.parts.data_source import LOADING
 
@@ -36,22 +36,25 @@ def adjusted(
         ConfigError: an override changes a group, or changes the results, and `allowed` does not contain its key.
     """
     changes, recorded = {}, last_of_each_key(config["overrides"])
+    composed_values = dict(dotted_items(composed or {}))
     for key, override in last_of_each_key(overrides).items():
         if key in CONTROL or is_hydra_key(key):
             continue
-        node, leaf = node_of(config, key)
-        if leaf not in node or isinstance(node[leaf], dict):
+        stored = {"": config, **dict(dotted_items(config))}
+        # a group, a node, or a key of a node that the run has dropped, such as recipe.mixup with data.pack
+        if key not in stored or isinstance(stored[key], dict):
             check_recorded(override, config["overrides"])
             continue
-        value = value_at(composed or {}, key, override.value())
-        if is_masked(node[leaf]):  # this command gives the credential again
+        parent, _, leaf = key.rpartition(".")
+        node, old, value = stored[parent], stored[key], composed_values.get(key, override.value())
+        if is_masked(old):  # this command gives the credential again
             node[leaf] = value
             continue
         settled = not is_free(key) or key == "compile" and value == "auto"  # auto has been decided
-        if node[leaf] == value or is_same_path(key, node[leaf], value) or settled and repeats(override, recorded):
+        if old == value or is_same_path(key, old, value) or settled and repeats(override, recorded):
             continue
         check_can_change(override, allowed, saved)
-        changes[key] = node[leaf], value
+        changes[key] = old, value
         node[leaf] = value
         if not is_free(key):
             others = [each for each in config["overrides"] if each.partition("=")[0] != key]
@@ -80,7 +83,8 @@ def change_loggers(config: dict, overrides: list[str], composed: Mapping[str, An
             # the same logger: it continues its run in the tracker, and keeps options that earlier commands changed
             new = {**old, **(new if whole else {option: new[option] for option in options})}
         config["logger"][name] = new
-    changes = {key: (value_at({"logger": stored}, key, None), value_at(config, key, None)) for key in keys
+    olds, news = (dict(dotted_items({"logger": loggers})) for loggers in (stored, config["logger"]))
+    changes = {key: (olds.get(key), news.get(key)) for key in keys
                if key.count(".") > 1 and isinstance(stored.get(key.split(".")[1]), dict)}
     after = names_of_loggers(config)
     return {**({} if after == before else {"logger": (before, after)}), **changes}
@@ -150,22 +154,6 @@ def from_to(key: str, old: object, new: object) -> str:
     """A change for a message, without credentials: `recipe.mixup from null to 0.2`."""
     before, after = (masked({key: value})[key] for value in (old, new))
     return f"{key} from {yaml_text(before)} to {yaml_text(after)}"
-
-
-def node_of(config: Mapping[str, Any], key: str) -> tuple[Any, str]:
-    """The node of a dotted key, and the last part of the key. A node that the run has dropped, such as mixup with
-    `data.pack`, is empty.
-    """
-    *nodes, leaf = key.split(".")
-    for name in nodes:
-        config = config.get(name) or {}
-    return config, leaf
-
-
-def value_at(config: Mapping[str, Any], key: str, default: object) -> object:
-    """The value of a dotted key; the default where the config does not have it."""
-    node, leaf = node_of(config, key)
-    return node.get(leaf, default)
 
 
 def last_of_each_key(overrides: list[str]) -> dict[str, Override]:

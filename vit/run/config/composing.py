@@ -31,9 +31,16 @@ from vit.run.config.hydra_interface import (
     with_search_path_of_primary,
 )
 from vit.run.config.needed_keys import missing_top_level_keys
-from vit.run.config.overrides import ConfigError, override_text, parse, with_current_key, with_current_keys
+from vit.run.config.overrides import (
+    ConfigError,
+    dotted_items,
+    override_text,
+    parse,
+    with_current_key,
+    with_current_keys,
+)
 from vit.run.config.own_keys import OwnFiles, check_own_keys, log_unread_packages
-from vit.run.config.valid_values import invalid_value, nodes, value_without_effect
+from vit.run.config.valid_values import invalid_value, value_without_effect
 
 READ_PATHS = tuple(key for key in PATH_KEYS if key not in ("run_dir", "runs"))
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
@@ -101,7 +108,7 @@ def with_paths(config: DictConfig, folder: object) -> DictConfig:
     """
     if folder:
         config.run_dir = config.run_dir or str(folder)
-    values = dict(nodes(OmegaConf.to_container(config, resolve=False)))
+    values = dict(dotted_items(OmegaConf.to_container(config, resolve=False)))
     for key in (*PATH_KEYS, *NAMES):
         value = values.get(key)
         if isinstance(value, int | float):
@@ -187,9 +194,10 @@ def groups_of(overrides: list[str], name: str) -> Groups:
     config = compose_with(overrides, name)
     hydra = detach_hydra(config)
     settings = OmegaConf.to_container(hydra, resolve=False)
-    texts = tuple(value for _, value in nodes(settings) if isinstance(value, str))
-    return Groups(dict(nodes(OmegaConf.to_container(config, resolve=False))), dict(hydra.runtime.choices), hydra.mode,
-                  texts, OmegaConf.select(hydra, "sweeper.params") is not None)
+    texts = tuple(value for _, value in dotted_items(settings) if isinstance(value, str))
+    keys = dict(dotted_items(OmegaConf.to_container(config, resolve=False)))
+    return Groups(keys, dict(hydra.runtime.choices), hydra.mode, texts,
+                  OmegaConf.select(hydra, "sweeper.params") is not None)
 
 
 def data_of_primary(overrides: list[str]) -> list[str]:
@@ -274,7 +282,7 @@ def fix_of_interpolation(config: DictConfig, message: str) -> str:
     found = re.search(r"Interpolation key '(.*?)' not found", message)
     key = found[1] if found else ""
     values = OmegaConf.to_container(config, resolve=False)
-    known = [each for each, _ in nodes(values) if each.rpartition(".")[0] == key.rpartition(".")[0]]
+    known = [each for each, _ in dotted_items(values) if each.rpartition(".")[0] == key.rpartition(".")[0]]
     return did_you_mean(nearest_names(key, known, cutoff=0.8)) or "; add that key to the file of its node"
 
 

@@ -5,7 +5,7 @@ The nodes of resumed runs are not checked: the code that reads them has defaults
 
 from collections.abc import Collection
 
-from vit.run.config.overrides import ConfigError
+from vit.run.config.overrides import ConfigError, dotted_items
 
 TOP_LEVEL = ("task", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "data", "name", "seed", "runs",
              "run_dir", "resume", "init_from", "precision", "calibrate", "report", "compile", "debug", "compare")
@@ -55,10 +55,11 @@ def check_complete(config: dict) -> None:
     Raises:
         ConfigError: names the node, its missing keys and the fix.
     """
-    task = (config.get("task") or {}).get("name")
+    values = dict(dotted_items(config))
+    task = values.get("task.name")
     for nodes in (ALL_TASKS, OF_TASK.get(task, {})):
         for node, keys in nodes.items():
-            found = node_of(config, node)
+            found = values.get(node)
             if not isinstance(found, dict) or node == "data" and is_of_another_task(found, task):
                 continue
             if missing := [key for key in keys if key not in found]:
@@ -69,14 +70,6 @@ def is_of_another_task(data: dict, task: str | None) -> bool:
     """Whether the data has all keys that another task needs."""
     needed = (set(ALL_TASKS["data"]) | set(nodes["data"]) for other, nodes in OF_TASK.items() if other != task)
     return any(keys <= set(data) for keys in needed)
-
-
-def node_of(config: dict, node: str) -> object:
-    """The value of a dotted key; None where it is missing."""
-    found = config
-    for key in node.split("."):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
 
 
 def _sentence(node: str, missing: list[str], task: str | None) -> str:

@@ -12,7 +12,7 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -92,6 +92,14 @@ def yaml_text(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def dotted_items(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of every key of nested nodes, the nodes included."""
+    for key, value in config.items():
+        yield f"{prefix}{key}", value
+        if isinstance(value, dict):
+            yield from dotted_items(value, f"{prefix}{key}.")
+
+
 def overrides_of_path(path: str) -> str | None:
     """The overrides that select an existing path as data; None where it is not data, such as the folder of a run."""
     path = os.path.expanduser(path)
@@ -139,15 +147,13 @@ def with_current_keys(config: dict, stored: bool = False) -> dict:
     """A config with the present names of its keys; former names are logged once, unless the config is `stored` in a run
     folder or checkpoint, where the user cannot change them.
     """
+    values = dict(dotted_items(config))
     for former, name in FORMER_KEYS.items():
-        *nodes, leaf = former.split(".")
-        node = config
-        for key in nodes:
-            node = node.get(key) if isinstance(node, dict) else None
-        if isinstance(node, dict) and leaf in node:
+        if former in values:
             if not stored:
                 log_former_key(former)
-            node[name.rpartition(".")[2]] = node.pop(leaf)
+            node, _, leaf = former.rpartition(".")
+            values[node][name.rpartition(".")[2]] = values[node].pop(leaf)
     return config
 
 

@@ -19,8 +19,8 @@ from hydra.core.override_parser.types import Override
 
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.name_hints import nearest, without_key
-from vit.run.config.overrides import FORMER_KEYS, ConfigError, yaml_text
-from vit.run.config.valid_values import VALID_VALUES, nodes
+from vit.run.config.overrides import FORMER_KEYS, ConfigError, dotted_items, yaml_text
+from vit.run.config.valid_values import VALID_VALUES
 
 CHECKED = ("task", "recipe", "finetune", "distill")  # groups whose nodes have no further keys
 PACKAGES = {"experiment": "_global_", "augment": "recipe.augment"}  # group -> where the keys of its files belong
@@ -136,7 +136,7 @@ def keys_of(file: Path, folder: Path) -> set[str]:
     package = stated[1] if stated else ".".join(file.relative_to(folder).parent.parts)
     prefix = "" if package in ("_global_", "") else f"{package}."
     values = {str(key): value for key, value in content.items() if key not in ("defaults", "hydra")}
-    return {part for key, _ in nodes(values, prefix) for part in parents(key)}
+    return {part for key, _ in dotted_items(values, prefix) for part in parents(key)}
 
 
 @functools.cache

@@ -4,7 +4,6 @@ what must be a string or a node.
 They are checked before heavy imports and before the data is read.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,7 +12,7 @@ import yaml
 from hydra.core.override_parser.types import Override
 
 from vit.run.config.name_hints import nearest
-from vit.run.config.overrides import ConfigError, yaml_text
+from vit.run.config.overrides import ConfigError, dotted_items, yaml_text
 from vit.run.config.value_kinds import INT64, Boolean, Choice, Node, Number, Text
 
 AUTO = ("auto",)
@@ -223,7 +222,7 @@ def valid_values(key: str) -> Kind | None:
 
 def invalid_value(config: dict) -> str | None:
     """A sentence about the first invalid value; None where all are valid."""
-    for key, value in nodes(config):
+    for key, value in dotted_items(config):
         valid = valid_values(key)
         if valid is not None and not valid.accepts(value):
             hint = nearest(str(value), list(valid.names)) if isinstance(valid, Choice) else ""
@@ -272,11 +271,3 @@ def check_type(override: Override, default: object) -> None:
     if expected:
         key, example = override.key_or_group, yaml_text(default)
         raise ConfigError(f"{key}={yaml_text(value)}: must be {expected}, such as {example}")
-
-
-def nodes(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every (dotted key, value), including nodes."""
-    for key, value in config.items():
-        yield f"{prefix}{key}", value
-        if isinstance(value, dict):
-            yield from nodes(value, f"{prefix}{key}.")

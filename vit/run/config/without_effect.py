@@ -13,8 +13,7 @@ from typing import Any
 
 from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.needed_keys import ALL_TASKS
-from vit.run.config.overrides import parse, yaml_text
-from vit.run.config.valid_values import nodes
+from vit.run.config.overrides import dotted_items, parse, yaml_text
 
 Values = Mapping[str, Any]  # dotted key -> its value
 Condition = Collection | Callable[[Any, Any], bool]
@@ -237,7 +236,7 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
     Args:
         config: config of the run, with all interpolations resolved.
     """
-    values = {**dict(nodes(config)), "hydra.mode": "RUN"}
+    values = {**dict(dotted_items(config)), "hydra.mode": "RUN"}
     own = dict(stated_values(overrides))
     found = (sentence(key, {key: value, **values}) for key, value in own.items())
     return (*unknown_options(config), *models_of_trackers(config), *(each for each in found if each))
@@ -246,7 +245,7 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
 def unknown_options(config: dict) -> Iterator[str]:
     """A sentence for each key of the node `trainer` that a file of the user adds, and no code reads."""
     unknown = {f"trainer.{key}": value for key, value in config["trainer"].items() if key not in TRAINER}
-    known = [key for key, _ in nodes(config) if key not in unknown] if unknown else []
+    known = [key for key, _ in dotted_items(config) if key not in unknown] if unknown else []
     for key, value in unknown.items():
         hint = f"; {why}" if (why := without_key(key)) else nearest(key, known)
         yield f"{key}={yaml_text(value)} has no effect: the trainer has no such option{hint}"
@@ -279,7 +278,7 @@ def stated_values(overrides: list[str]) -> Iterator[tuple[str, Any]]:
         value = override.value()
         yield override.key_or_group, value
         if isinstance(value, dict):
-            yield from nodes(value, f"{override.key_or_group}.")
+            yield from dotted_items(value, f"{override.key_or_group}.")
 
 
 def effective_value(key: str, values: Values) -> Any:

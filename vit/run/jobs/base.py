@@ -16,8 +16,7 @@ from vit.data.splits.recorded import NEW, Entry
 from vit.data.splits.split import evenly_spaced
 from vit.data.threads import StageProgress
 from vit.evaluation.progress import Progress
-from vit.run.config.composing import ConfigError
-from vit.run.config.valid_values import nodes
+from vit.run.config.overrides import ConfigError, dotted_items
 from vit.run.console import console, stage_bar
 from vit.run.parts.batches import check_batch, check_devices
 from vit.run.parts.data_source import check_validation, with_absolute_paths
@@ -121,7 +120,7 @@ class Job(ABC):
         Raises:
             ConfigError: it is the recipe of another task.
         """
-        known = dict(nodes(self.config["recipe"]))
+        known = dict(dotted_items(self.config["recipe"]))
         for key in self.recipe_keys:
             if key not in known:
                 raise ConfigError(f"this recipe has no key {key}, so it is not for task={self.config['task']['name']}; "

@@ -19,7 +19,7 @@ from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
 from vit.files.credentials import masked
 from vit.messages import one_line
-from vit.run.config.overrides import ConfigError, check_kind, yaml_text
+from vit.run.config.overrides import ConfigError, check_kind, dotted_items, yaml_text
 from vit.run.records.folder import CONFIG, RunFolder
 from vit.training.fault_tolerance.interrupts import find_stop
 
@@ -91,7 +91,7 @@ def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
     Raises:
         ConfigError: a tracker cannot begin a run, or does not have the one that a resumed run continues.
     """
-    values = dict(flat(masked({key: value for key, value in config.items() if key not in LEFT_OUT})))
+    values = hyperparameters(config)
     nodes = {key: node for key, node in config["logger"].items() if node is not None}
     ids = {}
     for (key, node), logger in zip(nodes.items(), trainer.loggers, strict=True):
@@ -171,13 +171,13 @@ def log_values(logger: Logger, values: dict, monitor: str) -> None:
         logger.experiment.file_writer.add_summary(summary)
 
 
-def flat(node: dict, prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
-    """(dotted key, value) of nested nodes; null and lists as in an override, which all loggers can store."""
-    for key, value in node.items():
-        if isinstance(value, dict) and value:
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, int | float | str) else yaml_text(value)
+def hyperparameters(config: dict) -> dict[str, bool | int | float | str]:
+    """Dotted key -> value of the settings of the training, without credentials; null, lists and empty nodes are texts,
+    as in an override, which all loggers can store.
+    """
+    settings = masked({key: value for key, value in config.items() if key not in LEFT_OUT})
+    return {key: value if isinstance(value, int | float | str) else yaml_text(value)
+            for key, value in dotted_items(settings) if not isinstance(value, dict) or not value}
 
 
 @dataclass

@@ -5,13 +5,12 @@ them into the same batches.
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from vit.data import DataError
-from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import ConfigError, dotted_items
 
 SPLITS = ("train", "val", "test")
 SEED = "seed"
@@ -29,9 +28,10 @@ class SameSamples(Callback):
         config: the config of this process, whose seed, batch size and epochs are compared too.
     """
 
-    def __init__(self, splits: Mapping[str, Sequence[tuple[str, str]]], config: Mapping[str, Any]):
+    def __init__(self, splits: Mapping[str, Sequence[tuple[str, str]]], config: dict):
         self.values = [digest(splits), *counts(splits)]
-        self.numbers = [number_in(config, key) for key in (SEED, *NUMBERS)]
+        values = dict(dotted_items(config))
+        self.numbers = [found if isinstance(found := values.get(key), int) else 0 for key in (SEED, *NUMBERS)]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Compare the samples.
@@ -69,13 +69,6 @@ def check_numbers(rank: int, other: Sequence[int], first: Sequence[int]) -> None
             raise ConfigError(f"{differs}; all processes of a run need the same command")
         log.warning(f"{differs}: the ranks order the samples differently, so that an epoch has some of them twice and "
                     "others not at all; with strategy=single each process is a run of its own")
-
-
-def number_in(config: Mapping[str, Any], key: str) -> int:
-    """The value of a dotted key; 0 where it is not a number."""
-    for name in key.split("."):
-        config = config.get(name) if isinstance(config, Mapping) else None
-    return int(config) if isinstance(config, int) else 0
 
 
 def digest(splits: Mapping[str, Sequence[tuple[str, str]]]) -> int:
