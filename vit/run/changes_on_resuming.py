@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import Override
 from vit.exchange.private_paths import PATH_KEYS
 from vit.files.credentials import is_masked, masked, masked_override
 from vit.run.config.hydra_interface import is_hydra_key
-from vit.run.config.overrides import ConfigError, dotted_items, parse, yaml_text
+from vit.run.config.overrides import ConfigError, dotted_items, key_of, parse, yaml_text
 from vit.run.config.targets import TARGET
 from vit.run.parts.data_source import LOADING
 
@@ -92,7 +92,7 @@ def change_loggers(config: dict, overrides: list[str], composed: Mapping[str, An
 
 def is_of_loggers(override: str) -> bool:
     """Whether an override is of the group `logger`, or of a key of its node."""
-    return override.lstrip("+~").partition("=")[0].partition(".")[0] == "logger"
+    return key_of(override).partition(".")[0] == "logger"
 
 
 def of_same_run(overrides: list[str], others: list[str]) -> bool:

@@ -40,7 +40,7 @@ from vit.run.config.hydra_interface import (
     value_of,
     with_config_dir,
 )
-from vit.run.config.overrides import as_list, first_of_sweep, parse
+from vit.run.config.overrides import as_list, first_of_sweep, key_of, parse
 from vit.run.deferred_modules import quick_imports, skip_in_collections
 from vit.run.processes.separate_process import PARENT, stop_with_parent
 from vit.training.fault_tolerance.interrupts import StopSignals
@@ -231,7 +231,7 @@ def sweep(overrides: list[str]) -> int:
 
 def with_recorded(overrides: list[str]) -> list[str]:
     """The overrides, preceded by those of the run that `resume` names."""
-    if not any(override.lstrip("+").startswith("resume=") for override in overrides):
+    if not any(key_of(override) == "resume" for override in overrides):
         return overrides
     from vit.run import resume  # loads torch
 

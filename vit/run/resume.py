@@ -24,7 +24,7 @@ from vit.run.config.composing import data_of_primary
 from vit.run.config.hydra_interface import PRIMARY, hydra_overrides, is_hydra_key
 from vit.run.config.missing_credentials import check_credentials
 from vit.run.config.needed_keys import check_complete
-from vit.run.config.overrides import ConfigError, override_text, parse
+from vit.run.config.overrides import ConfigError, key_of, override_text, parse
 from vit.run.config.without_effect import without_effect
 from vit.run.processes.launcher import RUN_DIR, first_node
 from vit.run.records.folder import RunFolder, new_path
@@ -121,8 +121,7 @@ def recorded(overrides: list[str]) -> list[str]:
 
 def to_record(overrides: list[str]) -> list[str]:
     """The overrides without those that apply to one command only."""
-    keys = [override.split("=")[0].lstrip("+~") for override in overrides]
-    return [each for each, key in zip(overrides, keys, strict=True) if key not in CONTROL and not is_hydra_key(key)]
+    return [each for each in overrides if (key := key_of(each)) not in CONTROL and not is_hydra_key(key)]
 
 
 def with_recorded(overrides: list[str]) -> list[str]:
@@ -139,7 +138,7 @@ def with_recorded(overrides: list[str]) -> list[str]:
     recorded = read_config(folder, overrides).get("overrides") or []
     for override in hydra_overrides(recorded):  # such as a third-party folder of groups
         raise ConfigError(f"{folder / 'config.yaml'} may not set {override}; add it to the command if you trust it")
-    return [*(each for each in recorded if not is_replaced(each.lstrip("+").partition("=")[0], replaced)), *overrides]
+    return [*(each for each in recorded if not is_replaced(key_of(each), replaced)), *overrides]
 
 
 def is_replaced(key: str, replaced: Collection[str]) -> bool:
@@ -149,7 +148,7 @@ def is_replaced(key: str, replaced: Collection[str]) -> bool:
 
 def overrides_of_ranks(plan: Plan, overrides: list[str]) -> list[str]:
     """The overrides for the ranks of a run: `resume=auto` is decided once, before they start."""
-    others = [each for each in overrides if each.partition("=")[0].lstrip("+~") != "resume"]
+    others = [each for each in overrides if key_of(each) != "resume"]
     return [*others, override_text("resume", str(plan.checkpoint or plan.path))] if plan.config["resumed"] else others
 
 

@@ -155,6 +155,8 @@ def plan(
 
 def print_ignored(request: Request, search: SearchOptions) -> None:
     """Print the options and overrides that none of the benchmarks reads."""
+    from vit.run.config.overrides import key_of
+
     default, benchmarks = SearchOptions(), ", ".join(request.benchmarks)
     if "generation" not in request.benchmarks:
         for name in ("shape", "beam", "tokens"):
@@ -162,7 +164,7 @@ def print_ignored(request: Request, search: SearchOptions) -> None:
                 print_without_effect(f"--{name} has no effect on {benchmarks}; it is for generation")
     if not {*MODELS, "train"} & set(request.benchmarks):
         for override in request.overrides:
-            if override.lstrip("+~").partition("=")[0].partition(".")[0] == "model":
+            if key_of(override).partition(".")[0] == "model":
                 print_without_effect(f"{override} has no effect on {benchmarks}, which has no model")
 
 
@@ -245,8 +247,9 @@ def compose_model(request: Request) -> dict[str, Any]:
     """
     from vit.run.config.composing import compose, resolve
     from vit.run.config.hydra_interface import is_hydra_key
+    from vit.run.config.overrides import key_of
 
-    keys = {override.lstrip("+~").partition("=")[0] for override in request.overrides}
+    keys = {key_of(override) for override in request.overrides}
     if keys and set(request.benchmarks) == {"generation"}:
         first = sorted(keys)[0]
         option = "--config-dir" if is_hydra_key(first) else first

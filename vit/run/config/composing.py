@@ -34,6 +34,7 @@ from vit.run.config.needed_keys import missing_top_level_keys
 from vit.run.config.overrides import (
     ConfigError,
     dotted_items,
+    key_of,
     override_text,
     parse,
     with_current_key,
@@ -252,7 +253,7 @@ def chosen_option(overrides: list[str], group: str) -> str | None:
 
 def stated(overrides: list[str], node: str) -> set[str]:
     """The keys of a node that overrides set: `model.dim=64` sets `dim`."""
-    keys = (with_current_key(override).lstrip("+~").partition("=")[0] for override in overrides)
+    keys = (key_of(with_current_key(override)) for override in overrides)
     return {key.removeprefix(f"{node}.") for key in keys if key.startswith(f"{node}.")}
 
 

@@ -28,7 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from vit.messages import in_hydra_quotes, one_line
-from vit.run.config.overrides import ConfigError, parse
+from vit.run.config.overrides import ConfigError, key_of, parse
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
@@ -300,7 +300,7 @@ def is_hydra_key(key: str) -> bool:
 
 def hydra_overrides(overrides: Sequence[str]) -> list[str]:
     """The overrides of Hydra's own settings, which apply to one command and are never recorded."""
-    return [override for override in overrides if is_hydra_key(override.lstrip("+~"))]
+    return [override for override in overrides if is_hydra_key(key_of(override))]
 
 
 def explained(error: Exception) -> str:

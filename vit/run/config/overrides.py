@@ -92,6 +92,11 @@ def yaml_text(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def key_of(override: str) -> str:
+    """The key of an override, without a prefix: `data.root` of `++data.root=photos` and of `~data.root`."""
+    return override.partition("=")[0].lstrip("+~")
+
+
 def dotted_items(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted key, value) of every key of nested nodes, the nodes included."""
     for key, value in config.items():
@@ -135,12 +140,12 @@ def _parse_override(override: str, multirun: bool) -> Override:
 
 def with_current_key(override: str) -> str:
     """The override with the present name of its key; a former name is logged once."""
-    key = override.partition("=")[0]
-    name = FORMER_KEYS.get(key.lstrip("+~"))
+    key = key_of(override)
+    name = FORMER_KEYS.get(key)
     if name is None:
         return override
-    log_former_key(key.lstrip("+~"))
-    return override.replace(key.lstrip("+~"), name, 1)
+    log_former_key(key)
+    return override.replace(key, name, 1)
 
 
 def with_current_keys(config: dict, stored: bool = False) -> dict:

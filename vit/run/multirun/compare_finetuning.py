@@ -6,6 +6,7 @@ from vit.messages import check_several
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.groups import options
 from vit.run.config.name_hints import nearest
+from vit.run.config.overrides import key_of
 from vit.run.multirun.compare import compare
 from vit.run.result import Run
 
@@ -36,6 +37,6 @@ def compare_finetuning(overrides: list[str], methods: Sequence[str] = METHODS) -
 
 def default_overrides(overrides: list[str]) -> list[str]:
     """`name=compare_finetuning`, unless the overrides name the runs or resume a comparison."""
-    named = {override.partition("=")[0] for override in overrides}
+    named = {key_of(override) for override in overrides}
     resumes = any(override.startswith("resume=") and override != "resume=auto" for override in overrides)
     return [] if resumes or "name" in named else [f"name={NAME}"]

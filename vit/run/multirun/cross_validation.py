@@ -10,6 +10,7 @@ from vit.evaluation.out_of_fold import HeldOut, predict_held_out
 from vit.files.strict_json import json_text
 from vit.report.cross_validation import print_cross_validation
 from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.config.overrides import key_of
 from vit.run.console import console
 from vit.run.multirun.compare import conclude, raise_failed, train_all
 from vit.run.multirun.held_out import TASKS, held_out
@@ -62,7 +63,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]
 def check_overrides(overrides: list[str]) -> None:
     """Raises ConfigError for keys that this command sets itself."""
     for override in overrides:
-        key = override.lstrip("+~").partition("=")[0]
+        key = key_of(override)
         if key in ("data.fold", "seed", "compare"):
             fix = {"data.fold": "folds=N", "seed": "seeds=N"}.get(key, "vit train compare=...")
             raise ConfigError(f"{override}: each run of a cross-validation has its own {key}; use {fix}")

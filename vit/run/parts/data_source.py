@@ -18,7 +18,7 @@ from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.missing_credentials import check_credentials
 from vit.run.config.name_hints import nearest
-from vit.run.config.overrides import checked, override_text
+from vit.run.config.overrides import checked, key_of, override_text
 from vit.run.records.splits import DataRecord
 
 log = logging.getLogger("vit")
@@ -142,8 +142,8 @@ def check_validation(source: Source | PairSource | CorpusSource, unit: str) -> N
 
 def data_overrides(config: dict) -> list[str]:
     """The overrides that load the same data set again, from any directory; without credentials."""
-    keys = {override: override.lstrip("+~").partition("=")[0] for override in config["overrides"]}
-    chosen = [override for override, key in keys.items() if key.split(".")[0] in ("data", "experiment")]
+    chosen = [override for override in dict.fromkeys(config["overrides"])
+              if key_of(override).partition(".")[0] in ("data", "experiment")]
     paths = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision", "corrections", "leave_out")
              if config["data"].get(key)}
     others = [override for override in chosen if override.partition("=")[0] not in paths]

@@ -8,7 +8,7 @@ from functools import partial
 from torch import nn
 
 from vit.run.config.composing import ConfigError, chosen_option
-from vit.run.config.overrides import checked
+from vit.run.config.overrides import checked, key_of
 from vit.training import Finetune
 from vit.weights import KeyReport
 from vit.weights.loading import is_head
@@ -83,7 +83,7 @@ def log_recipe(config: dict, overrides: list[str]) -> None:
     Args:
         overrides: all of the command, also those of Hydra's search path, which a run does not record.
     """
-    named = {override.lstrip("+~").partition("=")[0].partition("@")[0] for override in overrides}
+    named = {key_of(override).partition("@")[0] for override in overrides}
     if config["task"]["name"] != "classification" or named & {"recipe", "experiment", "compare"}:
         return
     if chosen_option(overrides, "recipe") == "finetune":
