@@ -69,7 +69,8 @@ def test_resuming_runs_what_is_missing_and_prints_all(compared, capsys):
 
 def test_the_folder_has_a_default_name():
     assert default_overrides(["data=digits"]) == ["name=compare_finetuning"]
-    assert default_overrides(["data=digits", "name=mine"]) == default_overrides(["resume=somewhere"]) == []
+    given = (["data=digits", "name=mine"], ["data=digits", "++name=mine"], ["resume=somewhere"])
+    assert [default_overrides(overrides) for overrides in given] == [[], [], []]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Training step and inference of an image classifier on a fixed batch in memory."""
 
 import math
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -13,7 +12,7 @@ from vit.benchmarking.hardware import matrix_rates
 from vit.benchmarking.memory import memory_of
 from vit.benchmarking.peers import MissingPeer, Peer, build_peer, count_parameters, difference
 from vit.benchmarking.results import MODES, OURS, Case, Settings
-from vit.benchmarking.timing import Program, in_turns, wait_for_gpu
+from vit.benchmarking.timing import Program, in_turns, seconds_of
 from vit.inference import autocast
 from vit.low_precision import DTYPES
 from vit.models import VisionTransformer, VisionTransformerConfig, flops
@@ -69,10 +68,10 @@ def measure(case: Case, build: Build, settings: Settings) -> None:
     batch = fixed_batch(model.config, case.amount, settings.device)
     programs = {name: program(name, network, batch, case) for name, network in networks.items()}
     for name, run in programs.items():
-        case.facts[name]["first_call_seconds"] = elapsed(run)
+        case.facts[name]["first_call_seconds"] = seconds_of(run)
     for name, run in programs.items():
         case.facts[name]["call_memory"] = memory_of(run)
-        steady = min(elapsed(run) for _ in range(2))
+        steady = min(seconds_of(run) for _ in range(2))
         if case.setting["mode"] != "eager":
             case.facts[name]["compile_seconds"] = max(0.0, case.facts[name]["first_call_seconds"] - steady)
         if name == OURS:
@@ -177,12 +176,3 @@ def train_step(
 def repeat(run: Program, times: int) -> None:
     for _ in range(times):
         run()
-
-
-def elapsed(run: Program) -> float:
-    """Elapsed seconds of one call, whatever the clock of the rounds."""
-    wait_for_gpu()
-    start = time.perf_counter()
-    run()
-    wait_for_gpu()
-    return time.perf_counter() - start

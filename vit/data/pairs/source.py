@@ -11,7 +11,7 @@ from vit.data.errors import DataError
 from vit.data.identity import fingerprint
 from vit.data.sample_names import ConcatSequence, SelectedStrings
 from vit.data.splits.names import SPLIT_NAMES, split_of
-from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys
+from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys, location_of
 from vit.data.splits.splitting import assign_splits, validation_fraction
 from vit.messages import number_of
 
@@ -42,7 +42,7 @@ class PairSplit:
 
     def location(self, i: int) -> Raw | Path:
         """The file of image i, from which a header can be read alone; else the result of `read`."""
-        return getattr(self.read, "location", self.read)(i)
+        return location_of(self.read, i)
 
     def image(self, i: int) -> Raw:
         """The encoded image or pixels of pair i; raises BadImage with the name if the file cannot be read."""

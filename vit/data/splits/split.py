@@ -32,7 +32,7 @@ class Split:
 
     def location(self, i: int) -> Raw | Path:
         """The file of sample i, from which a header can be read alone; else the result of `read`."""
-        return getattr(self.read, "location", self.read)(i)
+        return location_of(self.read, i)
 
     def take(self, rows: np.ndarray) -> "Split":
         """The samples at `rows`, in that order."""
@@ -55,6 +55,11 @@ class Split:
         names = ConcatSequence([split.names for split in splits])
         labels = np.concatenate([split.labels for split in splits])
         return Split(labels, names, read, together, concat_groups([split.groups for split in splits]))
+
+
+def location_of(read: Callable[[int], Raw], i: int) -> Raw | Path:
+    """The file of sample i, if the reader has a method `location` that knows it; else what it reads."""
+    return getattr(read, "location", read)(i)
 
 
 def concat_groups(groups: Sequence[Sequence[str] | None]) -> Sequence[str] | None:
@@ -97,7 +102,7 @@ class ReadRows:
         return self.read(int(self.rows[i]))
 
     def location(self, i: int) -> Raw | Path:
-        return getattr(self.read, "location", self.read)(int(self.rows[i]))
+        return location_of(self.read, int(self.rows[i]))
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ class ReadConcat:
 
     def location(self, i: int) -> Raw | Path:
         part, row = locate(self.ends, i)
-        return getattr(self.reads[part], "location", self.reads[part])(row)
+        return location_of(self.reads[part], row)
 
 
 def array_split(pixels: np.ndarray, labels: np.ndarray, prefix: str) -> Split:
@@ -135,7 +140,7 @@ def typed_labels(labels: np.ndarray) -> np.ndarray:
 def content_of(split: Split, i: int, hashed: Callable[[Raw | Path], str] = fingerprint) -> str:
     """The fingerprint of image i, by default that which runs record; "" if it cannot be read."""
     try:
-        return hashed(split.location(i))
+        return hashed(location_of(split.read, i))
     except OSError:
         return ""
 

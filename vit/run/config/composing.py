@@ -22,13 +22,12 @@ from vit.messages import did_you_mean, nearest_names, one_line
 from vit.run.config.checked_keys import FREE, check_keys
 from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name
 from vit.run.config.hydra_interface import (
-    PRIMARY,
     SEARCH_PATH,
     compose_with,
     detach_hydra,
     search_folders,
+    separate_primary,
     value_of,
-    with_search_path_of_primary,
 )
 from vit.run.config.needed_keys import missing_top_level_keys
 from vit.run.config.overrides import (
@@ -154,8 +153,7 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
     for override in parsed:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
-    name = str(value_of(parsed, PRIMARY) or "train").removesuffix(".yaml")
-    parsed = with_search_path_of_primary([each for each in parsed if each.key_or_group != PRIMARY], name)
+    name, parsed = separate_primary(parsed)
     search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
     check_groups(parsed, search)
     groups = [o.input_line for o in parsed if is_group(o.key_or_group, search)]
@@ -205,11 +203,9 @@ def data_of_primary(overrides: list[str]) -> list[str]:
     """The overrides that select, over conf/train.yaml, the data that a primary config of the user selects; without the
     keys that these overrides set. Models record how their data is loaded, but not a primary config.
     """
-    parsed = parse(overrides)
-    name = str(value_of(parsed, PRIMARY) or "train").removesuffix(".yaml")
+    name, parsed = separate_primary(parse(overrides))
     if name == "train":
         return []
-    parsed = with_search_path_of_primary([each for each in parsed if each.key_or_group != PRIMARY], name)
     search = tuple(each.input_line for each in parsed if each.key_or_group == SEARCH_PATH)
     groups = [each.input_line for each in parsed if is_group(each.key_or_group, search)]
     found = groups_of([*search, *groups], name)

@@ -241,16 +241,18 @@ def home_of(parsed: Sequence[Override], name: str) -> pathlib.Path | None:
     return next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
 
 
-def with_search_path_of_primary(parsed: list[Override], name: str) -> list[Override]:
-    """The overrides; those of the search path in one, with the folders that `hydra.searchpath` in a primary config of
-    the user adds to them.
+def separate_primary(parsed: Sequence[Override]) -> tuple[str, list[Override]]:
+    """The name of the primary config, and the other overrides: those of the search path in one, with the folders that
+    `hydra.searchpath` in a primary config of the user adds to them.
 
     Raises:
         ConfigError: the search path is not a list or names no folder, or the primary config is not valid YAML.
     """
-    stated = value_of(parsed, SEARCH_PATH)
+    name = str(value_of(parsed, PRIMARY) or "train").removesuffix(".yaml")
+    others = [each for each in parsed if each.key_or_group != PRIMARY]
+    stated = value_of(others, SEARCH_PATH)
     if stated is None:
-        return parsed
+        return name, others
     home = home_of(parsed, name) if isinstance(stated, list) else None
     try:
         own = (OmegaConf.select(OmegaConf.load(home / f"{name}.yaml"), SEARCH_PATH) if home else None) or []
@@ -265,7 +267,7 @@ def with_search_path_of_primary(parsed: list[Override], name: str) -> list[Overr
     for folder in search_folders(search):
         if not folder.is_dir():
             raise ConfigError(f"{SEARCH_PATH} (--config-dir): there is no folder {folder}")
-    return [*search, *(each for each in parsed if each.key_or_group != SEARCH_PATH)]
+    return name, [*search, *(each for each in others if each.key_or_group != SEARCH_PATH)]
 
 
 def search_path(folders: Sequence[object]) -> str:

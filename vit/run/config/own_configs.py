@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 
 from vit.run.config.hydra_interface import PRIMARY, SEARCH_PATH, value_of
-from vit.run.config.overrides import override_text, parse
-from vit.run.config.targets import TARGET, TARGETS, values_of_overrides
+from vit.run.config.overrides import parse
+from vit.run.config.targets import TARGET, TARGETS, target_override, values_of_overrides
 
 
 def own_configs(overrides: Sequence[str], subcommand: str = "train") -> list[str]:
@@ -47,6 +47,5 @@ def own_targets(overrides: Sequence[str], nodes: Sequence[str] = ()) -> list[str
     for key, value in values_of_overrides(overrides):
         node = key.partition(".")[0]
         if key.endswith(f".{TARGET}") and value not in TARGETS.get(node, ()) and (not nodes or node in nodes):
-            plus = "" if node == "data" else "++"  # a callback or logger may be one that no option of its group has
-            found.append(f"{plus}{override_text(key, str(value))}")
+            found.append(target_override(key, value))
     return found

@@ -65,10 +65,9 @@ def check_own_keys(found: Mapping[str, Any], files: OwnFiles, free: Collection[s
         ConfigError: names the key, its file and the nearest key.
     """
     known = known_keys(config_folder())
-    used = " ".join(part for text in (*found.values(), *texts) if isinstance(text, str)
-                    for part in INTERPOLATION.findall(text))
+    texts = [text for text in (*found.values(), *texts) if isinstance(text, str)]
     for key in unknown_keys(found, known, free):
-        if re.search(rf"(?<!\w){re.escape(key.rpartition('.')[2])}(?!\w)", used):
+        if is_used(key.rpartition(".")[2], texts):
             continue
         near, why = nearest(key, sorted(known), ALIKE), without_key(key)
         if key in PACKAGES:
@@ -89,13 +88,19 @@ def log_unread_packages(overrides: Iterable[Override], free: Collection[str], te
     Args:
         free, texts: as for `check_own_keys`.
     """
-    used = " ".join(part for text in texts for part in INTERPOLATION.findall(text))
+    texts = list(texts)
     for override in overrides:
         package = override.package
         if not package or package.startswith("_") or not unknown_keys([package], known_keys(config_folder()), free):
             continue
-        if not re.search(rf"(?<!\w){re.escape(package)}(?!\w)", used) and "LOCAL_RANK" not in os.environ:
+        if not is_used(package, texts) and "LOCAL_RANK" not in os.environ:
             log_once(f"{override.input_line} has no effect, because nothing reads a node {package}")
+
+
+def is_used(name: str, texts: Iterable[str]) -> bool:
+    """Whether an interpolation in one of the texts has this name, such as `width` in `${eval:2*width}`."""
+    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    return any(word.search(part) for text in texts for part in INTERPOLATION.findall(text))
 
 
 def unknown_keys(found: Iterable[str], known: Collection[str], free: Collection[str]) -> list[str]:

@@ -42,6 +42,7 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
     """
     overrides = list(overrides)
     stated = dict(values_of_overrides(overrides))
+    trusted = [value for key, value in stated.items() if key.endswith(f".{TARGET}")]
     folders = (config_folder(), *search_folders(parse(overrides)))
     for key, value in values(config):
         node, leaf = key.partition(".")[0], key.rpartition(".")[2]
@@ -50,10 +51,9 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
         if isinstance(value, str) and "${" in value:
             raise ConfigError(f"{origin}: {key}={value} is an interpolation, but a stored config has only values; "
                               "replace it by its value")
-        if leaf == TARGET and not is_known(node, value, folders) and value not in targets_of(stated):
-            plus = "" if node == "data" else "++"  # a callback or logger may be one that no option of its group has
+        if leaf == TARGET and not is_known(node, value, folders) and value not in trusted:
             raise ConfigError(f"{origin}: {key} names {value!r}, which could be any program; if you trust it, add "
-                              f"{plus}{override_text(key, str(value))} to the command")
+                              f"{target_override(key, value)} to the command")
         given = stated.get(key)
         if isinstance(given, str) and is_masked(value):  # a URL whose credentials the command gives again
             given = value if "${" in given else masked_url(given)
@@ -64,14 +64,18 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
 
 def is_known(node: str, target: Any, folders: Iterable[Path]) -> bool:
     """Whether the project allows this target for a node of the config, or a file in the conf folders names it."""
-    if not isinstance(target, str) or target in TARGETS.get(node, ()):
-        return isinstance(target, str)
-    return not any(target in names for names in TARGETS.values()) and target in targets_of_conf(folders)
+    if not isinstance(target, str):
+        return False
+    if any(target in targets for targets in TARGETS.values()):  # of the project: allowed for its own node only
+        return target in TARGETS.get(node, ())
+    return target in targets_of_conf(folders)
 
 
-def targets_of(stated: dict[str, Any]) -> list[Any]:
-    """The values of all keys `_target_` among the overrides of a command."""
-    return [value for key, value in stated.items() if key.endswith(f".{TARGET}")]
+def target_override(key: str, target: Any) -> str:
+    """The override that sets a `_target_`; with `++` outside of `data`, because a callback or logger may be one that no
+    option of its group has.
+    """
+    return f"{'' if key.startswith('data.') else '++'}{override_text(key, str(target))}"
 
 
 def check_overrides(overrides: list[str], origin: Path | str) -> None:

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ import torch
 from pytorch_lightning import Trainer
 from torch import Tensor, nn
 
-from vit.benchmarking.timing import wait_for_gpu
+from vit.benchmarking.timing import seconds_of
 from vit.files.machine import stop_signals_blocked
 from vit.messages import number_of
 from vit.nn.init import restored_modes
@@ -141,7 +140,7 @@ def choose_compile(job: "ImageClassificationJob", trainer: Trainer) -> bool:
     model.to(device)
     step = training_pass(model, images.to(device), trainer)
     with unchanged(model):
-        first_call(step)
+        step()  # the first call takes longer
         eager = seconds_per_call(step)
         if limit is not None:
             batches = min(batches, int(limit.total_seconds() / eager))
@@ -153,7 +152,7 @@ def choose_compile(job: "ImageClassificationJob", trainer: Trainer) -> bool:
         try:
             check_compiler(job.devices.accelerator, "torch.compile", "training is in eager mode")
             model.compile(mode=compile_mode(job.config))
-            first = first_call(step)
+            first = seconds_of(step)
             compiled = seconds_per_call(step)
         except (ConfigError, RuntimeError) as error:  # what torch raises where it cannot compile
             undo_compile(model)
@@ -186,19 +185,11 @@ def training_pass(model: nn.Module, images: Tensor, trainer: Trainer) -> Callabl
     return run
 
 
-def first_call(program: Callable[[], None]) -> float:
-    """Seconds of one call."""
-    start = time.perf_counter()
-    program()
-    wait_for_gpu()
-    return time.perf_counter() - start
-
-
 def seconds_per_call(program: Callable[[], None]) -> float:
-    """The median over a few calls."""
+    """The median time of a few calls."""
     found: list[float] = []
     while len(found) < CALLS[0] or sum(found) < SECONDS and len(found) < CALLS[1]:
-        found.append(first_call(program))
+        found.append(seconds_of(program))
     return statistics.median(found)
 
 

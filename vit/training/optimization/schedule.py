@@ -17,11 +17,6 @@ def warmup(step: int, warmup_steps: int) -> float:
     return min(1.0, step / warmup_steps) if warmup_steps else 1.0
 
 
-def constant(step: int, warmup_steps: int = 0) -> float:
-    """Linear warm-up, then 1."""
-    return warmup(step, warmup_steps)
-
-
 def cosine(step: int, total_steps: int, warmup_steps: int = 0, final: float = 0.0) -> float:
     """Linear warm-up, then half a cosine from 1 to `final` (arXiv 1608.03983, without restarts)."""
     if step < warmup_steps:
@@ -94,7 +89,7 @@ def build_schedule(
         "wsd": partial(
             wsd, total_steps=total_steps, warmup_steps=warmup_steps, cooldown_steps=cooldown_steps, final=final
         ),
-        "constant": partial(constant, warmup_steps=warmup_steps),
+        "constant": partial(warmup, warmup_steps=warmup_steps),
         "inverse_sqrt": partial(inverse_sqrt, warmup_steps=max(1, warmup_steps)),
         "noam": partial(noam, warmup_steps=max(1, warmup_steps)),
     }
