@@ -1,7 +1,7 @@
 """`python train.py OVERRIDES`: one run, several with -m, or the config with --cfg.
 
-Hydra composes the config and runs the program. Before it the overrides are checked, in a fraction of a second because
-torch is not loaded yet, and paths are quoted (`vit.run.config.overrides`).
+The overrides are checked first, in a fraction of a second because torch is not loaded yet, and their paths are quoted
+(`vit.run.config.overrides`). Then Hydra composes the config and runs the job.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
 def train(overrides: list[str] | None = None) -> "Run | None":
     """Train as `python train.py OVERRIDES` does. None in all processes of a distributed run but the first.
 
-    Random states, filters of warnings, and the loggers of `vit` and Lightning are afterwards those of before.
+    Random states, filters of warnings, and the loggers of `vit` and Lightning are restored afterwards.
 
     Raises:
         ConfigError, DataError: before training starts, with the key or file, and the fix; a wrong override before

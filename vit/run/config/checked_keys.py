@@ -12,6 +12,7 @@ from vit.run.config.valid_values import check_type, valid_values
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
               "callbacks")
+# nodes that may be null
 NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
 REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
 FREE = (*EXTENSIBLE, *NULL_NODES, *REMOVED, "compare", "trainer")  # not checked here in files of the user
@@ -66,7 +67,9 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
 
 
 def _hint_of_data(override: Override, known: dict, search: tuple[str, ...]) -> str | None:
-    """The hint for a key without its node, such as `root=photos`, that other data than the chosen one has."""
+    """The hint for a key without its node, such as `root=photos`, that only data sets other than the chosen one have;
+    None for other keys.
+    """
     key, value = override.key_or_group, override.value()
     leaves = {name.rpartition(".")[2] for name in known}
     name, having = options_with(f"data.{key}", known, search)

@@ -100,8 +100,8 @@ def compose(overrides: list[str], strict: bool = True) -> DictConfig:
 
 
 def with_paths(config: DictConfig, folder: object) -> DictConfig:
-    """The composed config, in which paths and names are strings, also where YAML parses a number, and `~` in a path is
-    the home folder.
+    """The composed config, in which all paths and names are strings, also those that YAML has parsed as numbers, and
+    paths that start with `~` start with the home folder instead.
 
     Args:
         folder: the value of `hydra.run.dir`, which is the run folder unless `run_dir` is set; None where it is not set.
@@ -119,9 +119,12 @@ def with_paths(config: DictConfig, folder: object) -> DictConfig:
 
 
 def paths_of_origin(config: DictConfig, origin: str) -> list[str]:
-    """Overrides that make the relative paths of a config absolute, for a job whose working directory is no longer the
-    one of the command (`hydra.job.chdir`). Paths of data are made so in any case, a model if it is in that folder,
-    because other names are of a hub; `run_dir` and `runs` stay in the working directory.
+    """Overrides that make relative paths absolute, for a job that Hydra has started in another working directory than
+    the command (`hydra.job.chdir`): all paths of data, and those of models that exist, because the name of a model may
+    also be one of a hub. `run_dir` and `runs` remain relative to the new working directory.
+
+    Args:
+        origin: the working directory of the command.
     """
     overrides = []
     for key in READ_PATHS:
@@ -200,8 +203,8 @@ def groups_of(overrides: list[str], name: str) -> Groups:
 
 
 def data_of_primary(overrides: list[str]) -> list[str]:
-    """The overrides that select, over conf/train.yaml, the data that a primary config of the user selects; without the
-    keys that these overrides set. Models record how their data is loaded, but not a primary config.
+    """Overrides that select the data of the user's primary config where conf/train.yaml is the primary config, without
+    the keys that `overrides` set. Runs and models record them, because they do not record the primary config.
     """
     name, parsed = separate_primary(parse(overrides))
     if name == "train":

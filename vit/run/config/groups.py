@@ -100,7 +100,11 @@ def check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
 
 
 def _check_option(group: str, chosen: str, known: list[str], search: tuple[str, ...], listed: bool) -> None:
-    """Checks one option of a group, which may lie in a folder of it, such as `experiment=paper/first`."""
+    """Checks one option of a group, which may lie in a folder of it, such as `experiment=paper/first`.
+
+    Args:
+        listed: whether it is in a list of options, where files that start with _ may be named, too.
+    """
     *folders, name = chosen.split("/")
     inside = not {"", ".", ".."} & {*folders}
     if inside and name in _files("/".join([group, *folders]), search, config_folder()) and (listed or name[:1] != "_"):
@@ -113,8 +117,9 @@ def _check_option(group: str, chosen: str, known: list[str], search: tuple[str, 
 
 
 def options_with(key: str, known: dict, search: tuple[str, ...]) -> tuple[str, list[str]]:
-    """(The name of a dotted key, such as `data.root`, in its group; the options of the group whose files have it). The
-    name is its own, or the one that `RUN` translates it to. No options if that key is known.
+    """(The name of a key in its group, the options of the group whose files have it), such as `root` and `folder, ...`
+    for `data.root`. For a name of another library, such as `data.dir`, it is the one that `RUN` translates it to. There
+    are no options if `RUN` translates it to a key that is known.
     """
     group, _, name = key.partition(".")
     if not name or not is_group(group, search) or RUN.get(name) in known:

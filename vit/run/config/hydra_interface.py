@@ -156,8 +156,8 @@ def not_utf8(folders: Iterable[pathlib.Path], error: UnicodeDecodeError) -> str:
 
 @contextlib.contextmanager
 def deferred_option_help() -> Iterator[None]:
-    """Let Hydra declare its options. From Python 3.14 on argparse rejects a help text that is no string when its option
-    is declared, and Hydra 1.3 defers one (https://github.com/facebookresearch/hydra/issues/3121).
+    """A context in which argparse accepts help texts that are not strings, as Hydra 1.3 has one. From Python 3.14 on it
+    rejects them when the option is declared (https://github.com/facebookresearch/hydra/issues/3121).
     """
     declare, own = argparse.ArgumentParser.add_argument, vars(argparse.ArgumentParser).get("add_argument")
 
@@ -223,7 +223,7 @@ def hydra_over(folder: pathlib.Path) -> "Hydra":
 
 def located(overrides: list[str], name: str) -> tuple[pathlib.Path, list[str]]:
     """The folder in which Hydra looks for the primary config, and the overrides with the other folders in the search
-    path. It is the first of the user's own folders that has the config, else conf/.
+    path. The folder is the first of the user's own that has the config, else conf/.
     """
     search = [each for each in overrides if each.startswith(SEARCH_PATH)]
     if not search:
@@ -306,7 +306,7 @@ def hydra_overrides(overrides: Sequence[str]) -> list[str]:
 
 
 def explained(error: Exception) -> str:
-    """An error of Hydra in one line; with the fix where Hydra's is that of another file, or names none."""
+    """The message of an error of Hydra in one line, with a fix where Hydra names none or one that does not help."""
     text = one_line(error)
     if missing := next((name for name in PLUGINS if f"'{name}'" in text), None):
         return f"{missing} is not installed: pip install {PLUGINS[missing]}"

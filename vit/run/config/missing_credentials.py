@@ -1,4 +1,4 @@
-"""Credentials that a run used and did not record: the command of a later one gives them again."""
+"""Credentials that a run used and did not record: a later command must state them again."""
 
 import os
 

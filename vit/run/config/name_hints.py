@@ -5,8 +5,8 @@ from vit.other_names import MODEL, NO_KEY, RUN
 
 
 def nearest(key: str, among: list[str], cutoff: float = 0.7) -> str:
-    """`; did you mean X?`, or nothing without a near name. The same name in another node comes first, then what another
-    library calls so, then similar spelling of the dotted key, then of its last part.
+    """`; did you mean X?`, or nothing without a near name. X is, in this order: the same name in another node, the key
+    for which another library has this name, a key of similar spelling, a key whose last part has a similar spelling.
 
     Args:
         cutoff: similarity in [0, 1] from which on a key is similar.

@@ -49,8 +49,8 @@ def missing_top_level_keys(found: Collection[str]) -> str | None:
 
 
 def check_complete(config: dict) -> None:
-    """Checks that the nodes of a new run have the keys that it reads. Data of another task is left to the error that
-    names both kinds.
+    """Checks that the nodes of a new run have the keys that it reads. Data that is complete for another task passes: a
+    later error names both kinds of data.
 
     Raises:
         ConfigError: names the node, its missing keys and the fix.

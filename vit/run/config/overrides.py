@@ -196,7 +196,7 @@ def checked(key: str, build: Callable, values: Any, unpack: bool = False, names:
     """`build(values)`, or `build(**values)` with `unpack`.
 
     Args:
-        names: keys of the node that a message may have, in addition to those of the values.
+        names: further keys of the node that may occur in a message, besides those of the values.
 
     Raises:
         ConfigError: `build` rejected the values; the message has their keys in full, or starts with `key`.
@@ -227,7 +227,7 @@ def check_kind(key: str, made: object, kind: type, name: str, node: Mapping) -> 
 
 
 def full_keys(message: str, node: str, names: Iterable[str]) -> str:
-    """The message with the node of each `name=value` in it: `mixer=lstm` -> `model.mixer=lstm`."""
+    """The message with the full key in each `name=value` of it: `mixer=lstm` -> `model.mixer=lstm`."""
     for name in names:
         message = re.sub(rf"(?<![\w.]){re.escape(name)}=", f"{node}.{name}=", message)
     return message

@@ -32,7 +32,7 @@ class Rule:
         values: values of `keys` for which the rule holds; empty for all.
         off: values of `keys` that turn the feature off, so that there is nothing to warn about.
         why: reason in the message, instead of the value of `other`.
-        effect: what they do not have, in the message.
+        effect: what the message says they do not have.
     """
 
     keys: tuple[str, ...]
@@ -47,8 +47,7 @@ class Rule:
 
     def applies(self, key: str, values: Values) -> bool:
         """Whether the value of this key has no effect among all values."""
-        named = key in self.keys or any("*" in each and fnmatchcase(key, each) for each in self.keys)
-        if not named:
+        if key not in self.keys and not any("*" in each and fnmatchcase(key, each) for each in self.keys):
             return False
         own, other = values[key], effective_value(self.other, values)
         if own in self.off or self.values and own not in self.values:
@@ -87,7 +86,7 @@ def is_reached(own: Any, other: Any) -> bool:
 
 
 def is_empty(own: object, other: object) -> bool:
-    """Whether a node has no value."""
+    """Whether all values of a node are null."""
     return isinstance(other, dict) and all(value is None for value in other.values())
 
 

@@ -144,7 +144,7 @@ def build_crop(crop: dict, seed: int, relative: bool = False) -> RandomResizedCr
     """The random crop of training: a box of random size with `scale`, else the largest box, at a random position.
 
     Args:
-        relative: `ratio` changes the aspect ratio of the image.
+        relative: whether `ratio` is relative to the aspect ratio of the image.
 
     Raises:
         ConfigError: names `scale` or `ratio`.

@@ -60,7 +60,12 @@ def calibrate_texts(
 def calibrate(
     source: Source, choice: str, outputs: Callable[[Split | TextSplit], Outputs], val: str
 ) -> Calibration | None:
-    """The calibration by the `outputs` of a split, with those of training samples for the means of the features."""
+    """The calibration by the outputs for the split `val`; `full` also uses those for training samples, for the means
+    of the features.
+
+    Args:
+        outputs: computes the outputs for a split.
+    """
     if choice == NONE:
         return None
     found, train = outputs(source.splits[val]), None

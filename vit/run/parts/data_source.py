@@ -30,7 +30,7 @@ LOADING = {  # keys of a data node that configure how samples are read, not whic
     "min_patches",
 }
 SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns
-EDITS = ("corrections", "leave_out")  # files of vit audit --labels, applied to these splits
+EDITS = ("corrections", "leave_out")  # files such as those of vit audit --labels, which change the splits afterwards
 # keys of all data sets, with defaults that are accepted where the function has no such parameter
 OPTIONAL = {"split_seed": 0, "fold": None, "group": None, "corrections": None, "leave_out": None,
             "on_unknown_split": "error"}
@@ -100,7 +100,7 @@ def with_new_splits(source: Source, data: dict, undivided: bool) -> Source:
     """The source with the splits of `data.fold` and `data.group`.
 
     Args:
-        undivided: whether the function has returned data without predefined splits as one.
+        undivided: whether the function has returned data without predefined splits as one split.
 
     Raises:
         DataError: they cannot be applied to this data.

@@ -23,7 +23,7 @@ log = logging.getLogger("vit")
 
 # speed of bf16 over float32 on two cores with AVX512-BF16: 0.8 at width 64, 1.2 at 128, 1.4 at 192
 BF16_MIN_WIDTH = 128
-SAMPLES, INTERVAL = 5, 0.01  # of the number of running threads; seconds
+SAMPLES, INTERVAL = 5, 0.01  # measurements of the number of busy cores, and the seconds between them
 SMALL_STEP = 1e9  # operations per step; 8x8 digits need 3e8 and are twice as fast on one thread as on two
 
 
@@ -124,8 +124,8 @@ def deterministic_algorithms() -> Iterator[None]:
 
 @contextlib.contextmanager
 def suited_threads(step_flops: float, devices: Devices) -> Iterator[None]:
-    """Within this context one CPU thread, if the steps are so small that more threads are slower. Warns of other
-    processes that use the same cores.
+    """A context with one CPU thread if the steps are so small that more threads are slower. With several threads, warns
+    of other processes that use the same cores.
 
     The limit is set in OpenMP. After `torch.set_num_threads` MKL uses several threads within parallel regions too,
     until the process ends, and attention over many short sequences takes up to four times as long.

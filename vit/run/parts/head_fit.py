@@ -22,7 +22,7 @@ from vit.training.finetuning.finetune import head_layer
 
 log = logging.getLogger("vit")
 
-IMAGES, IMAGES_PER_CLASS = 5000, 10  # of the fit; the larger number counts
+IMAGES, IMAGES_PER_CLASS = 5000, 10  # images that are fitted: at most 5,000, or 10 per class if that is more
 
 
 def start_head(

@@ -1,5 +1,5 @@
-"""The loggers of a run: their construction from the config, which they get as hyperparameters, and their errors during
-the training, such as those of a tracker that cannot be reached, which do not end the run.
+"""The loggers of a run: they are built from the config and get it as hyperparameters. Their errors during the training,
+such as those of a tracker that cannot be reached, do not end the run.
 """
 
 import contextlib
@@ -151,16 +151,16 @@ def ended_in_wandb() -> bool:
 
 
 def end_failed_run(logger: Logger, status: str) -> None:
-    """W&B shows a run that stopped or failed as finished unless it is ended with another exit code than 0. A run that
-    the program has begun itself goes on.
+    """End the W&B run of a training that stopped or failed with exit code 1; otherwise W&B shows it as finished. A run
+    that the program has begun itself goes on.
     """
     if status != "success" and type(logger).__name__ == WANDB and logger.version in begun_in_wandb:
         logger.experiment.finish(exit_code=1)
 
 
 def log_values(logger: Logger, values: dict, monitor: str) -> None:
-    """TensorBoard gets the name of the monitored metric, whose values it then shows beside the hyperparameters, in
-    place of Lightning's `hp_metric` of -1.
+    """Give a logger the hyperparameters. TensorBoard also gets the name of the monitored metric, whose values it then
+    shows beside them, in place of Lightning's `hp_metric` of -1.
     """
     if not isinstance(logger, TensorBoardLogger):
         return logger.log_hyperparams(values)
