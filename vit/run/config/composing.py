@@ -177,18 +177,13 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
     check_keys(parsed, found.keys, found.choices, search)
     if any(override.package for override in parsed):
         log_unread_packages(parsed, FREE, [*map(str, found.keys.values()), *(each.input_line for each in parsed)])
-    if not found.sweeper_params and not any(each.key_or_group == "hydra/sweeper" for each in parsed):
-        check_no_sweeper_params(parsed)
+    params = next((each.input_line for each in parsed if each.key_or_group.startswith("hydra.sweeper.params")), None)
+    if params and not found.sweeper_params and not any(each.key_or_group == "hydra/sweeper" for each in parsed):
+        raise ConfigError(f"{params}: Hydra takes hydra.sweeper.params from a config; in a command the values follow "
+                          "the keys themselves, as in -m seed=0,1")
     mode = value_of(parsed, MODE) or found.mode
     return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
                     mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name), found.choices)
-
-
-def check_no_sweeper_params(parsed: list[Override]) -> None:
-    """Raises ConfigError for `hydra.sweeper.params` in the command, which Hydra takes from configs only."""
-    if override := next((each for each in parsed if each.key_or_group.startswith("hydra.sweeper.params")), None):
-        raise ConfigError(f"{override.input_line}: Hydra takes hydra.sweeper.params from a config; in a command the "
-                          "values follow the keys themselves, as in -m seed=0,1")
 
 
 def groups_of(overrides: list[str], name: str) -> Groups:
