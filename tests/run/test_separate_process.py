@@ -9,11 +9,11 @@ import time
 import pytest
 
 from tests.run.conftest import QUICK, start
+from vit.files.checkpoints import without_weights
 from vit.run.multirun.run_of_sweep import wait_until_unused
 from vit.run.multirun.stopping_together import StopTogether
 from vit.run.processes.separate_process import PARENT
 from vit.run.records.folder import RunFolder
-from vit.run.resume import without_weights
 from vit.training import newest_valid
 
 LONG = ["model.depth=1", *QUICK, "recipe.epochs=500", "trainer.accelerator=cpu", "calibrate=none"]

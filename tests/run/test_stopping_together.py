@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.run.conftest import QUICK, ROOT
+from vit.files.checkpoints import without_weights
 from vit.run.multirun.run_of_sweep import train_beside_others
 from vit.run.multirun.stopping_together import StopTogether
 from vit.run.records.folder import RunFolder
-from vit.run.resume import without_weights
 from vit.training import newest_valid
 
 COMMAND = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=3", "hydra.sweep.dir=out", "seed=0,1", "model.depth=1",

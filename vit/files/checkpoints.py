@@ -65,13 +65,18 @@ def oversized(path: Path) -> str | None:
     return None
 
 
+def without_weights(path: Path) -> dict:
+    """The content of a checkpoint, with tensors on the meta device: only their shapes are read."""
+    import torch
+
+    return torch.load(path, map_location="meta", mmap=True, weights_only=True)
+
+
 def damage(path: Path) -> str | None:
     """What is wrong with a file by itself, or None.
 
     The zip checksums cover the content; reading the structure without the tensors covers the table of contents.
     """
-    import torch
-
     if reason := oversized(path):
         return reason
     try:
@@ -81,7 +86,7 @@ def damage(path: Path) -> str | None:
     except Exception as error:  # a broken archive can raise nearly anything
         return f"it is damaged or incomplete ({first_line(error)})"
     try:
-        torch.load(path, map_location="meta", weights_only=True, mmap=True)
+        without_weights(path)
     except Exception as error:
         return f"its weights cannot be read without running code or it is not a checkpoint ({first_line(error)})"
     return None

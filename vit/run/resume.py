@@ -5,10 +5,9 @@ import pathlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-import torch
 from torch import nn
 
-from vit.files.checkpoints import verify
+from vit.files.checkpoints import verify, without_weights
 from vit.files.credentials import restored
 from vit.messages import number_of, override_for_shell
 from vit.run.changes_on_resuming import (
@@ -229,11 +228,6 @@ def check_fits(checkpoint: pathlib.Path, model: nn.Module, epochs: int) -> None:
             one, other = (shapes.get(name, "missing") for shapes in (saved, expected))
             raise ConfigError(f"resume={checkpoint}: {name} is {one} in the checkpoint and {other} in the model; "
                               f"{override_for_shell('init_from', checkpoint)} loads the tensors that fit")
-
-
-def without_weights(checkpoint: pathlib.Path) -> dict:
-    """The content of a checkpoint, with tensors on the meta device: only their shapes are read."""
-    return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
 
 
 def is_main_process() -> bool:

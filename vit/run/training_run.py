@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from vit.data import BadImage, DataError
 from vit.data.images.preprocessing_values import as_size
 from vit.data.system_limits import SystemLimitError, explain_limit
+from vit.files.checkpoints import without_weights
 from vit.run.config.composing import resolve
 from vit.run.config.overrides import override_text
 from vit.run.config.own_configs import own_configs
@@ -31,7 +32,7 @@ from vit.run.records.folder import RunFolder, environment, read_metrics
 from vit.run.records.reading import read_config
 from vit.run.records.splits import DataRecord, read_record
 from vit.run.result import Run
-from vit.run.resume import Plan, check_fits, is_main_process, overrides_of_ranks, read_overrides, without_weights
+from vit.run.resume import Plan, check_fits, is_main_process, overrides_of_ranks, read_overrides
 from vit.training import (
     Heartbeat,
     Interrupted,

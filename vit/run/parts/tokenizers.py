@@ -9,11 +9,11 @@ from typing import Any
 
 from vit.data import train_tokenizer
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
+from vit.files.checkpoints import without_weights
 from vit.messages import agree, number_of, quoted
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.overrides import checked, yaml_text
 from vit.run.parts.init_from import Initial
-from vit.run.resume import without_weights
 
 log = logging.getLogger("vit")
 

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from vit.files.atomic import MANIFEST, Manifest
-from vit.files.checkpoints import LAST, newest_valid
+from vit.files.checkpoints import LAST, newest_valid, without_weights
 from vit.files.untrusted import read_yaml
 from vit.run.config.overrides import ConfigError, with_current_keys
 from vit.run.config.targets import check_stored
@@ -74,9 +74,7 @@ def stored_config(file: pathlib.Path) -> dict:
 
 def embedded_config(checkpoint: pathlib.Path) -> dict | None:
     """The config in a checkpoint of a run; None in other files."""
-    import torch
-
-    config = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True).get("config")
+    config = without_weights(checkpoint).get("config")
     config = in_current_names(config) if isinstance(config, dict) else {}
     return config if all(node in config for node in NODES) else None
 
