@@ -14,8 +14,7 @@ from vit.data.errors import DataError
 from vit.data.image_sources.file_names import resolve_files
 from vit.data.image_sources.table_columns import ARRAYS, to_list
 from vit.data.sample_names import RowNames
-from vit.data.splits.split import Raw, Split, file_split
-from vit.files.untrusted import read_bytes
+from vit.data.splits.split import Raw, ReadLocation, Split, file_split
 from vit.messages import agree, number_of, quoted
 
 log = logging.getLogger("vit")
@@ -25,17 +24,13 @@ VALUES = re.compile(r"\s*(\d{1,3}[ ,;]+){16}")  # of pixels
 
 
 @dataclass(frozen=True)
-class ReadCell:
+class ReadCell(ReadLocation):
     """Reads encoded images from an Arrow column of bytes, or of Hugging Face's struct {bytes, path}, in which a path
     below `root` or an absolute one may stand for the bytes.
     """
 
     column: Any
     root: Path
-
-    def __call__(self, i: int) -> Raw:
-        location = self.location(i)
-        return read_bytes(location) if isinstance(location, Path) else location
 
     def location(self, i: int) -> Raw | Path:
         value = self.column[i].as_py()

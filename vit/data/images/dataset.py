@@ -16,10 +16,10 @@ from vit.data.decoding.bit_depth import FULL, has_unknown_depth
 from vit.data.decoding.decode import BadImage, open_image
 from vit.data.decoding.jpeg_decoders import select
 from vit.data.images.image_cache import DiskCache, MemoryCache, default_folder
-from vit.data.images.prepared import Prepared, read_sample
+from vit.data.images.prepared import Prepared
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import LIBRARIES, resize_box
-from vit.data.splits.split import Raw, Split
+from vit.data.splits.split import Raw, Split, read_sample
 from vit.data.threads import StageProgress, map_in_threads, reported
 
 Batch = dict[str, Any]

@@ -15,11 +15,10 @@ from vit.data.augment.random_crop import Box, RandomResizedCrop
 from vit.data.augment.steps import Augment
 from vit.data.decoding.decode import BadImage
 from vit.data.images.dataset import ImageDataset
-from vit.data.images.prepared import read_sample
 from vit.data.images.preprocessing import INTERPOLATIONS, TORCHVISION, ImageLike, Preprocessing
 from vit.data.images.preprocessing_values import as_size
 from vit.data.images.resampling import resize_box
-from vit.data.splits.split import Split
+from vit.data.splits.split import Split, read_sample
 from vit.packed_images import Grid, PackedImages
 
 ASPECT = "aspect"  # the resize rule: each image keeps its aspect ratio

@@ -16,10 +16,9 @@ import torch
 from PIL import Image
 
 from vit.data.augment.random_crop import RandomResizedCrop, Sizing
-from vit.data.decoding.decode import BadImage
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import resize_box
-from vit.data.splits.split import Raw, Split
+from vit.data.splits.split import Split, read_sample
 
 VERSION = 1  # increase it when the pixels change
 
@@ -77,11 +76,3 @@ class Prepared:
     def _scale(self, width: int, height: int) -> float:
         min_height, min_width = self.min_size
         return max(min_height / height, min_width / width)
-
-
-def read_sample(split: Split, i: int) -> Raw:
-    """The undecoded sample; raises BadImage if the file cannot be read."""
-    try:
-        return split.read(i)
-    except OSError as error:
-        raise BadImage(split.names[i], f"cannot be read ({error.strerror or error})") from error

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
 from vit.data.identity import fingerprint
 from vit.data.sample_names import ConcatSequence, SelectedStrings
 from vit.data.splits.names import SPLIT_NAMES, split_of
-from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys, location_of
+from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys, location_of, read_sample
 from vit.data.splits.splitting import assign_splits, validation_fraction
 from vit.messages import number_of
 
@@ -46,10 +45,7 @@ class PairSplit:
 
     def image(self, i: int) -> Raw:
         """The encoded image or pixels of pair i; raises BadImage with the name if the file cannot be read."""
-        try:
-            return self.read(i)
-        except OSError as error:
-            raise BadImage(self.names[i], f"cannot be read ({error.strerror or error})") from error
+        return read_sample(self, i)
 
     def take(self, rows: np.ndarray) -> "PairSplit":
         """The pairs at `rows`, in that order."""

@@ -17,22 +17,17 @@ from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.hub_loading import import_datasets, load_folder, load_from_hub, resolve_commit
 from vit.data.source import Source
 from vit.data.splits.names import SPLIT_NAMES, match_splits
-from vit.data.splits.split import Raw, Split
+from vit.data.splits.split import Raw, ReadLocation, Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
-from vit.files.untrusted import read_bytes
 from vit.messages import override_for_shell
 
 
 @dataclass(frozen=True)
-class ReadRow:
+class ReadRow(ReadLocation):
     """Reads encoded images from a column of a data set: structs {bytes, path}, or bytes."""
 
     rows: Any
     column: str
-
-    def __call__(self, i: int) -> Raw:
-        location = self.location(i)
-        return read_bytes(location) if isinstance(location, Path) else location
 
     def location(self, i: int) -> Raw | Path:
         value = self.rows[int(i)][self.column]

@@ -1,11 +1,13 @@
 """One split of a data set: undecoded images with their labels and names."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from vit.data.decoding.decode import BadImage
 from vit.data.identity import fingerprint
 from vit.data.sample_names import ConcatSequence, PackedStrings, RowNames, SelectedStrings, has_names, locate
 from vit.files.untrusted import read_bytes
@@ -77,15 +79,24 @@ class ReadArray:
         return self.pixels[i]
 
 
+class ReadLocation(ABC):
+    """Reads encoded images or pixels, of which some or all are files."""
+
+    def __call__(self, i: int) -> Raw:
+        location = self.location(i)
+        return read_bytes(location) if isinstance(location, Path) else location
+
+    @abstractmethod
+    def location(self, i: int) -> Raw | Path:
+        """The file of sample i, or its content where it is not a file."""
+
+
 @dataclass(frozen=True)
-class ReadFile:
+class ReadFile(ReadLocation):
     """Reads the encoded bytes of image files below `root`."""
 
     root: Path
     names: Sequence[str]
-
-    def __call__(self, i: int) -> bytes:
-        return read_bytes(self.location(i))
 
     def location(self, i: int) -> Path:
         return self.root / self.names[i]
@@ -135,6 +146,14 @@ def file_split(root: Path, names: Sequence[str], labels: np.ndarray) -> Split:
 def typed_labels(labels: np.ndarray) -> np.ndarray:
     """labels (N,) as int64, or multi-label (N,classes) as bool"""
     return labels.astype(bool if labels.ndim == 2 else np.int64)
+
+
+def read_sample(split: Split, i: int) -> Raw:
+    """The encoded image or pixels of sample i; raises BadImage with its name if the file cannot be read."""
+    try:
+        return split.read(i)
+    except OSError as error:
+        raise BadImage(split.names[i], f"cannot be read ({error.strerror or error})") from error
 
 
 def content_of(split: Split, i: int, hashed: Callable[[Raw | Path], str] = fingerprint) -> str:
