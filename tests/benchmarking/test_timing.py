@@ -1,5 +1,9 @@
 """Programs timed in turns: the order of the rounds, ratios with their intervals, clocks and memory."""
 
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -91,16 +95,11 @@ def test_no_round_is_refused():
 
 
 def test_the_processor_clock_stops_while_a_program_waits():
-    import time
-
     waiting = {name: seconds_of(lambda: time.sleep(0.2), clock) for name, clock in CLOCKS.items()}
     assert waiting["wall"] >= 0.2 > 5 * waiting["processor"]
 
 
 def test_the_processor_clock_counts_ended_child_processes():
-    import subprocess
-    import sys
-
     command = [sys.executable, "-c", "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: 0"]
     assert seconds_of(lambda: subprocess.run(command, check=True), processor_seconds) >= 0.3
 

@@ -152,9 +152,7 @@ def test_balanced_sampling_draws_classes_equally():
     assert not np.array_equal(batches.order(0), batches.order(1))
     order = batches.order(0)
     assert np.bincount(labels[order[:, 1]]).tolist() == [25, 25, 25]
-    assert (
-        len({tuple(k) for k in order}) == 75
-    )  # a repeated image comes with another counter, hence another augmentation
+    assert len({tuple(key) for key in order}) == 75  # a repeated image has another counter, hence another augmentation
     assert np.bincount(order[:, 1])[-3:].tolist() in ([9, 8, 8], [8, 9, 8], [8, 8, 9])
     seen = np.unique(np.concatenate([batches.order(e)[:, 1] for e in range(10)]))
     assert len(seen) > 70

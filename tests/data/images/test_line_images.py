@@ -1,5 +1,6 @@
 """Line images: scaling, padding, patch masks; digit strips; tables of images and their text."""
 
+import io
 import json
 
 import numpy as np
@@ -72,8 +73,6 @@ def test_pixels_equal_those_of_preprocessing():
     upright = Image.fromarray(raw).rotate(90, expand=True)
     exif = upright.getexif()
     exif[0x0112] = 6
-    import io
-
     stored = io.BytesIO()
     upright.save(stored, "PNG", exif=exif)
     assert torch.equal(P.image(stored.getvalue()), image), "rotated by its EXIF orientation"

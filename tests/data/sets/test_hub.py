@@ -232,8 +232,6 @@ def nothing(folder):
         (lambda folder: folder, {"repo": "o/n"}, "set either data.repo"),
     ],
 )
-
-
 def test_errors_are_one_line(tmp_path, build, options, message):
     with pytest.raises((DataError, FileNotFoundError), match=message) as caught:
         hub(build(tmp_path / "set"), **options)

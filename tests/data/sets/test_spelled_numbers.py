@@ -81,7 +81,7 @@ def test_the_data_set():
     for split in source.splits.values():
         assert all(read(split.targets[i]) == int(split.sources[i]) for i in range(0, len(split), 7))
     digits = np.bincount([len(str(n)) for n in everything])
-    assert digits[1:4].tolist() == [10, 90, 900] and np.ptp(digits[4:]) <= 2, "short numbers are there, all of them"
+    assert digits[1:4].tolist() == [10, 90, 900] and np.ptp(digits[4:]) <= 2, "all short numbers occur"
     assert 2 <= sum(n < 100 for n in found["test"]) < 30
     assert list(spelled_numbers().splits["test"].sources) == list(source.splits["test"].sources)
     assert list(spelled_numbers(split_seed=1).splits["test"].sources) != list(source.splits["test"].sources)
