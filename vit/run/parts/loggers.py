@@ -151,7 +151,7 @@ def ended_in_wandb() -> bool:
 
 
 def end_failed_run(logger: Logger, status: str) -> None:
-    """End the W&B run of a training that stopped or failed with exit code 1; otherwise W&B shows it as finished. A run
+    """End with exit code 1 the W&B run of a training that stopped or failed: otherwise W&B shows it as finished. A run
     that the program has begun itself goes on.
     """
     if status != "success" and type(logger).__name__ == WANDB and logger.version in begun_in_wandb:
