@@ -14,9 +14,9 @@ from vit.inference.images import accept_size
 from vit.messages import number_of
 from vit.report.attention.heat import enlarged, heat_picture
 from vit.report.attention.recording import has_attention, image_attention, text_attention
-from vit.report.pages.embedded import thumbnail_url
+from vit.report.pages.embedded import figure_url, thumbnail_url
 from vit.report.pages.html_parts import card, cards, drawing, heading, paragraph, shortened
-from vit.report.sections.generated_texts import matrix_url
+from vit.report.sections.generated_texts import matrix_picture
 from vit.report.sections.subject import Section, Subject, missing
 
 KEY, TITLE = "attention", "Attention"
@@ -121,5 +121,5 @@ def text_attention_maps(subject: Subject) -> Section:
     for i in chosen:
         maps = text_attention(subject.predictor, subject.texts(i))
         alt = f"Attention between the {number_of(len(maps.keys), 'token')} of {shortened(subject.text(i), 100)!r}"
-        html += drawing(matrix_url(maps, sample_title(subject, i)), alt)
+        html += drawing(figure_url(matrix_picture, maps, sample_title(subject, i)), alt)
     return Section(KEY, TITLE, html, {"samples": [subject.values(i) for i in chosen]})

@@ -190,15 +190,10 @@ def attention_url(recorded: Seq2SeqAttention, heading: str) -> str:
     """The figure of the mean cross-attention of one text."""
     cross = recorded.maps["target to source"]
     if recorded.image is None:
-        return matrix_url(cross, heading)
+        return figure_url(matrix_picture, cross, heading)
     patches = TokenMaps({name: weights[:, :, recorded.prefix:] for name, weights in cross.layers.items()},
                         cross.queries, cross.keys[recorded.prefix:])
     return figure_url(image_to_text_picture, recorded.image, patches, recorded.grid, heading)
-
-
-def matrix_url(maps: TokenMaps, heading: str) -> str:
-    """The mean over layers and heads as one matrix."""
-    return figure_url(matrix_picture, maps, heading)
 
 
 def matrix_picture(path: str, maps: TokenMaps, heading: str) -> str:
