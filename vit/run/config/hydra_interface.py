@@ -229,14 +229,14 @@ def located(overrides: list[str], name: str) -> tuple[pathlib.Path, list[str]]:
     if not search:
         return config_folder(), overrides
     parsed = parse(search)
-    home = home_of(parsed, name)
-    if home is None:
+    folder = folder_of_primary(parsed, name)
+    if folder is None:
         return config_folder(), overrides
     others = [*(value_of(parsed, SEARCH_PATH) or []), config_folder()]
-    return home, [*(each for each in overrides if each not in search), search_path(others)]
+    return folder, [*(each for each in overrides if each not in search), search_path(others)]
 
 
-def home_of(parsed: Sequence[Override], name: str) -> pathlib.Path | None:
+def folder_of_primary(parsed: Sequence[Override], name: str) -> pathlib.Path | None:
     """The first of the user's own folders that has this primary config; None if none of them has it."""
     return next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
 
@@ -253,20 +253,20 @@ def separate_primary(parsed: Sequence[Override]) -> tuple[str, list[Override]]:
     stated = value_of(others, SEARCH_PATH)
     if stated is None:
         return name, others
-    home = home_of(parsed, name) if isinstance(stated, list) else None
+    folder = folder_of_primary(parsed, name) if isinstance(stated, list) else None
     try:
-        own = (OmegaConf.select(OmegaConf.load(home / f"{name}.yaml"), SEARCH_PATH) if home else None) or []
+        own = (OmegaConf.select(OmegaConf.load(folder / f"{name}.yaml"), SEARCH_PATH) if folder else None) or []
     except CONFIG_ERRORS as error:
         raise ConfigError(one_line(error)) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(not_utf8([home], error)) from None
+        raise ConfigError(not_utf8([folder], error)) from None
     for found in (stated, own):
         if not isinstance(found, Sequence) or isinstance(found, str):
             raise ConfigError(f"{SEARCH_PATH}={found}: must be a list, such as {search_path([found])}")
     search = parse([search_path([*stated, *(each for each in own if each not in stated)])])
-    for folder in search_folders(search):
-        if not folder.is_dir():
-            raise ConfigError(f"{SEARCH_PATH} (--config-dir): there is no folder {folder}")
+    for added in search_folders(search):
+        if not added.is_dir():
+            raise ConfigError(f"{SEARCH_PATH} (--config-dir): there is no folder {added}")
     return name, [*search, *(each for each in others if each.key_or_group != SEARCH_PATH)]
 
 
