@@ -49,3 +49,17 @@ def test_the_file_of_another_user_in_a_sticky_folder_is_named(tmp_path, monkeypa
     tmp_path.chmod(0o777)
     write_output(path, b"new")
     assert path.read_text() == "new"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows lets no other process replace an open file")
+def test_a_stream_that_another_process_writes_is_named_and_one_that_was_killed_is_replaced(tmp_path):
+    path = tmp_path / "rows.csv"
+    with open_output(path) as file:
+        file.write(b"first")
+        with pytest.raises(CheckpointError, match=r"another process is writing .*rows.incomplete.csv; wait until"):
+            open_output(path).__enter__()
+    assert path.read_text() == "first"
+    streamed_file(path).write_text("of a killed process")
+    with open_output(path) as file:
+        file.write(b"second")
+    assert path.read_text() == "second" and list(tmp_path.iterdir()) == [path]

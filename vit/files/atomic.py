@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -116,7 +116,7 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
     replaces `path` at the end of the context; after an error or Ctrl-C it remains, and `path` is unchanged.
 
     Raises:
-        CheckpointError: as `check_replaceable`.
+        CheckpointError: as `check_replaceable`, or another process is writing the same file.
         OSError: the file cannot be written; it has the name of the file.
     """
     streamed = streamed_file(path)
@@ -124,13 +124,67 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
         with named_if_full(path), open(path, "wb") as file:
             yield file
         return
-    with named_if_full(streamed):
-        streamed.unlink(missing_ok=True)  # of an earlier run; a link is not followed
-        with open(streamed, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-    _put_in_place(streamed, Path(os.path.realpath(path)))
+    with named_if_full(streamed), _open_locked(streamed) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        if os.name == "nt":  # which renames no open file
+            file.close()
+        _put_in_place(streamed, Path(os.path.realpath(path)))
+
+
+def _open_locked(path: Path) -> BinaryIO:
+    """A new file, which is locked until it is closed. It replaces that of a process that was killed; a link is not
+    followed.
+
+    Raises:
+        CheckpointError: another process is writing the file.
+    """
+    try:
+        earlier = open(path, "r+b", buffering=0, opener=_open_no_link) if os.name != "nt" else None
+    except OSError:  # there is none, or a link
+        earlier = None
+    with earlier or nullcontext():
+        if earlier:
+            _lock(earlier, path)
+        path.unlink(missing_ok=True)
+        try:
+            file = open(path, "xb")
+        except FileExistsError:  # another process has created it a moment ago
+            raise _written_elsewhere(path) from None
+        _lock(file, path)
+    return file
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Opens a file that is no link, without waiting for the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Lock an open file until it is closed; without effect where files cannot be locked.
+
+    Raises:
+        CheckpointError: another process has locked the file, or has replaced it.
+    """
+    if os.name == "nt":  # where no other process can remove an open file
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_there = os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except (BlockingIOError, FileNotFoundError):
+        is_there = False
+    except OSError:  # some network file systems
+        return
+    if not is_there:
+        file.close()
+        raise _written_elsewhere(path)
+
+
+def _written_elsewhere(path: Path) -> CheckpointError:
+    return CheckpointError(f"another process is writing {path}; wait until it has ended, or choose another output")
 
 
 def streamed_file(path: Path) -> Path:
