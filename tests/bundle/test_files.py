@@ -1,11 +1,13 @@
 """Files of weights: sharded ones, arrays, types, and files that claim more memory than they have bytes."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from vit.bundle.files import SourceError, independent_tensors, read_file
+from vit.bundle.files import SourceError, independent_tensors, read_file, save_tensors
 
 
 @pytest.mark.parametrize("mapped", [True, False])
@@ -57,3 +59,10 @@ def test_tensors_that_share_memory_or_are_not_contiguous_are_saved_as_they_are(t
     save_file(independent_tensors(state), tmp_path / "a.safetensors")
     found = read_file(tmp_path / "a.safetensors")
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_weights_have_the_permissions_of_other_new_files(tmp_path) -> None:
+    (tmp_path / "other").touch()
+    save_tensors({"a": torch.ones(2)}, tmp_path / "a.safetensors")
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode

@@ -21,7 +21,7 @@ from vit.data import Preprocessing
 
 CLASSES = ("cat", "dog")
 PREPROCESSING = Preprocessing(size=(8, 8))
-SAVING = {True: 11, False: 13}  # file operations of a save over an older bundle, with and without a swap in one step
+SAVING = {True: 12, False: 14}  # file operations of a save over an older bundle, with and without a swap in one step
 SAVERS, SAVES = 6, 10
 HERE = "tests.faults.bundles"
 

@@ -1,9 +1,12 @@
-"""Reading files of weights, also sharded ones: safetensors, PyTorch and NumPy. Nothing but tensors is loaded."""
+"""Files of weights: safetensors, PyTorch and NumPy, also sharded ones, are read, and nothing but tensors is loaded;
+safetensors are written.
+"""
 
 import argparse
 import mmap
 import pickle
 import re
+import stat
 import tarfile
 from collections.abc import Mapping
 from os import PathLike
@@ -13,6 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from vit.files.pickles import check_old_pickles, check_pickles
@@ -300,6 +304,19 @@ def damage_error(path: Path, error: Exception) -> SourceError:
         return SourceError(f"the file is cut off or damaged, or made to fill the memory: {error}; get it again from a "
                            "source you trust", path)
     return SourceError(f"the file is cut off or damaged ({first_line(error)}); copy or download it again", path)
+
+
+def save_tensors(state: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Save tensors as a safetensors file with the permissions of other new files. The library itself lets only the
+    owner read it.
+
+    Raises:
+        OSError, SafetensorError: the file cannot be written.
+    """
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    save_file(dict(state), path, metadata)
+    path.chmod(mode)
 
 
 def independent_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import vit
 from vit.bundle.calibration import Calibration
-from vit.bundle.files import independent_tensors
+from vit.bundle.files import independent_tensors, save_tensors
 from vit.bundle.folder_replacement import replace_folder
 from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.loading import load_bundle
@@ -171,7 +170,7 @@ def _write(path: Path, weights: dict[str, Tensor], config: Mapping[str, Any], re
     """Write both files into a new folder, which replaces `path` if `check` does not raise."""
     try:
         with replace_folder(path, (WEIGHTS, CONFIG)) as folder:
-            save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+            save_tensors(weights, folder / WEIGHTS, metadata={"format": "pt"})
             content = {**config, "vit": {**record, "sha256": file_sha256(folder / WEIGHTS)}}
             (folder / CONFIG).write_text(text_with_checksum(content), encoding="utf-8")
             try:

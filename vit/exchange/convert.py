@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import nn
 
 from vit.bundle import CONFIG, WEIGHTS, Bundle, BundleError, Calibration, save_bundle
-from vit.bundle.files import SourceError, independent_tensors
+from vit.bundle.files import SourceError, independent_tensors, save_tensors
 from vit.bundle.label_calibration import LabelCalibration, raw_thresholds
 from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
@@ -223,7 +222,7 @@ def export_torchvision(dest: Path, export: ExportedModel) -> None:
         raise SourceError(f"{error}; --to bundle saves it unchanged") from None
     with verified_target(dest, partial(check_same, to="torchvision", model=export.model)) as path:
         if dest.suffix == ".safetensors":
-            save_file(weights, path)
+            save_tensors(weights, path)
         else:
             buffer = io.BytesIO()  # torch's own writer ends the process where the disk is full
             torch.save(weights, buffer)
@@ -254,7 +253,7 @@ def export_transformers(dest: Path, export: ExportedModel) -> None:
         files |= transformers_tokenizer.tokenizer_files(tokenizer, export.model.config.max_len)
     with verified_target(dest, partial(check_same, to="transformers", model=export.model)) as path:
         path.mkdir()
-        save_file(independent_tensors(weights), path / WEIGHTS, metadata={"format": "pt"})
+        save_tensors(independent_tensors(weights), path / WEIGHTS, metadata={"format": "pt"})
         for name, values in files.items():
             (path / name).write_text(json_text(values, ascii_only=False) + "\n", encoding="utf-8")
 
