@@ -23,7 +23,7 @@ WRITES = 3  # that are counted for one open file; more would repeat the same cas
 CRASHED = 77  # exit code
 COUNTED = "operations.json"
 SAVING = 22  # file operations of a save
-RUNNING = 203  # of a whole run: start, training, report
+RUNNING = 201  # of a whole run: start, training, report
 RUN = [["recipe.epochs=1", "recipe.batch_size=600", "model.depth=1", "model.dim=16", "model.num_heads=2"]]
 RUN[0] += ["precision=32-true", "logger=csv", "run_dir=run"]
 CHANGES_NOTHING = {  # operations that fail without an injected fault, as the caller expects

@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -134,31 +134,23 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
 
 
 def _open_locked(path: Path) -> BinaryIO:
-    """A new file, which is locked until it is closed. It replaces that of a process that was killed; a link is not
-    followed.
+    """A new file, which is locked until it is closed. It replaces that of an ended process; a link is not followed.
 
     Raises:
         CheckpointError: another process is writing the file.
     """
-    try:
-        earlier = open(path, "r+b", buffering=0, opener=_open_no_link) if os.name != "nt" else None
-    except OSError:  # there is none, or a link
-        earlier = None
-    with earlier or nullcontext():
-        if earlier:
-            _lock(earlier, path)
+    if os.name == "nt" or path.is_symlink():
         path.unlink(missing_ok=True)
-        try:
-            file = open(path, "xb")
-        except FileExistsError:  # another process has created it a moment ago
-            raise _written_elsewhere(path) from None
-        _lock(file, path)
+    elif path.is_file():
+        with suppress(FileNotFoundError), open(path, "rb") as earlier:  # if it was completed just now
+            _lock(earlier, path)
+            path.unlink()
+    try:
+        file = open(path, "xb")
+    except FileExistsError:  # another process has created it just now
+        raise _written_elsewhere(path) from None
+    _lock(file, path)
     return file
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    """Opens a file that is no link, without waiting for the other end of a pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _lock(file: BinaryIO, path: Path) -> None:

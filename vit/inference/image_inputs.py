@@ -32,6 +32,7 @@ def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Itera
     `left_out` is extended by (name, reason) of each file in the folders that is not an image.
 
     Raises:
+        DataError: a folder cannot be read.
         FileNotFoundError: a folder or archive has no image, or a path is empty.
         TypeError: an item is not an image.
     """

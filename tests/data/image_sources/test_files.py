@@ -1,5 +1,6 @@
 """The search for image files below a folder."""
 
+import errno
 import os
 import pickle
 import zipfile
@@ -63,6 +64,23 @@ def test_training_predict_and_pictures_find_the_same_files(tree):
     for found in (source, unlabelled):
         assert sorted(name for split in found.splits.values() for name in split.names) == FOUND
         assert sorted(found.left_out) == sorted((os.path.relpath(name, tree), reason) for name, reason in left_out)
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_where_its_images_are_needed(class_folders, monkeypatch):
+    root = class_folders({"train/cat": 2, "train/dog": 2, "other": 1})
+    denied, scandir = "other", os.scandir
+
+    def denying(path):
+        if os.path.basename(path) == denied:  # permissions do not stop the superuser
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    monkeypatch.setattr("vit.data.image_sources.files.os.scandir", denying)
+    assert folder(root).left_out == [("other", "outside the split folders")]
+    denied = "dog"
+    for read in (lambda: folder(root), lambda: list(named_images(root))):
+        with pytest.raises(DataError, match=r"train/dog: the folder cannot be read \(Permission denied\); change its"):
+            read()
 
 
 def test_a_link_to_itself_with_the_name_of_an_image_is_an_unreadable_image(class_folders):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vit.data.decoding.decode import EXTENSIONS
+from vit.data.errors import DataError
 from vit.data.formats.zip_archives import Archive, is_hidden, is_safe
 
 LeftOut = tuple[str, str]  # (name, reason)
@@ -38,15 +39,22 @@ class ImageFiles:
         return [name for name in self.images if name.startswith(os.path.join(folder, ""))]
 
 
-def image_files(root: str | Path | Archive, tops: Sequence[str] = ()) -> ImageFiles:
-    """The image files below `root`, or only those below its folders `tops`."""
+def image_files(root: str | Path | Archive, tops: Sequence[str] = (), unused: bool = False) -> ImageFiles:
+    """The image files below `root`, or only those below its folders `tops`.
+
+    Args:
+        unused: whether the files are only counted, so that a folder that cannot be read is left out.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
     if isinstance(root, Archive):
         return _archived_files(root, tops)
     found, read, links = ImageFiles(), set[str](), deque[_Folder]()
     for top in tops or [""]:
-        _read_folder(os.fspath(root), (top, ()), found, read, links)
+        _read_folder(os.fspath(root), (top, ()), found, read, links, unused)
     while links:
-        _read_folder(os.fspath(root), links.popleft(), found, read, links)
+        _read_folder(os.fspath(root), links.popleft(), found, read, links, unused)
     found.images.sort(key=_folder_order)
     found.folders.sort(key=_folder_order)
     found.left_out.sort()
@@ -90,8 +98,14 @@ def summary(left_out: Iterable[LeftOut], limit: int = 8) -> str:
     return ", ".join([*shown, *([f"{rest} for {len(counts) - limit} other reasons"] if rest else [])])
 
 
-def _read_folder(root: str, start: _Folder, found: ImageFiles, read: set[str], links: deque[_Folder]) -> None:
-    """Reads a folder and its subfolders; links to folders are queued in `links` until all real folders are read."""
+def _read_folder(
+    root: str, start: _Folder, found: ImageFiles, read: set[str], links: deque[_Folder], unused: bool
+) -> None:
+    """Reads a folder and its subfolders; links to folders are queued in `links` until all real folders are read.
+
+    Raises:
+        DataError: as `image_files`.
+    """
     waiting = [start]
     while waiting:
         folder, above = waiting.pop()
@@ -104,6 +118,9 @@ def _read_folder(root: str, start: _Folder, found: ImageFiles, read: set[str], l
             with os.scandir(real) as entries:
                 listed = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
+            if not unused:
+                raise DataError(f"{Path(root, folder)}: the folder cannot be read ({error.strerror}); change "
+                                "its permissions, or move it elsewhere") from None
             found.left_out.append((folder, f"a folder that cannot be read ({error.strerror})"))
             continue
         found.folders.append(folder)

@@ -238,7 +238,7 @@ def files_and_rest(root: Path | Archive, directories: Sequence[str]) -> ImageFil
     """
     beside = sorted((entry for entry in root.iterdir() if entry.name not in directories), key=lambda entry: entry.name)
     folders = [entry.name for entry in beside if entry.is_dir() and not is_hidden(entry.name)]
-    found, rest = image_files(root, directories), image_files(root, folders) if folders else ImageFiles()
+    found, rest = image_files(root, directories), image_files(root, folders, unused=True) if folders else ImageFiles()
     if flat := match_splits(root, folders).get("val"):
         count = len(rest.below(flat))
         if count:
