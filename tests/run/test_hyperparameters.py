@@ -1,7 +1,10 @@
 """The config of a run in the loggers, and resumed runs of their trackers."""
 
+import errno
 import logging
+import os
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -153,6 +156,23 @@ def test_a_logger_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
                "values may be missing there that metrics.csv has")
     assert (tmp_path / "log.txt").read_text().count("logger.far") == 1 and (tmp_path / "metrics.json").exists()
     assert warning in (tmp_path / "log.txt").read_text() and Unreachable.calls[-1] == "finalize"
+
+
+def test_a_full_disk_of_tensorboard_is_one_warning(tmp_path, monkeypatch):
+    """Its file is written by a thread, whose error the next call raises."""
+    writes, printed = [], []
+
+    def write(self, data):
+        writes.append(data)
+        if len(writes) > 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", write)
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    vit.train([*QUICK, f"run_dir={tmp_path}"])
+    assert len(writes) == 4 and not printed and threading.excepthook == printed.append
+    warnings = [line for line in (tmp_path / "log.txt").read_text().splitlines() if "logger.tensorboard" in line]
+    assert len(warnings) == 1 and "No space left on device" in warnings[0]
 
 
 def test_a_tracker_that_cannot_begin_a_run_is_named(tmp_path, monkeypatch):

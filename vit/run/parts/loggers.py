@@ -27,6 +27,7 @@ log = logging.getLogger("vit")
 
 RUN_ID = {"MLFlowLogger": "run_id", "WandbLogger": "id"}  # the option that continues a run of the tracker
 WANDB = "WandbLogger"
+TENSORBOARD_THREAD = "tensorboard.summary.writer.event_file_writer"  # the module of its class
 begun_in_wandb: set[str] = set()  # ids of the W&B runs that trainings of this process began
 LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "overrides", "resume", "resumed", "run_dir",
             "runs")  # not settings of the training
@@ -137,6 +138,24 @@ def reported_silence(key: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextlib.contextmanager
+def without_tracebacks_of_writers() -> Iterator[None]:
+    """Within this context an error in the thread with which TensorBoard writes its file prints no traceback, because
+    the next call of the logger raises it.
+    """
+    earlier = threading.excepthook
+
+    def print_others(error: "threading.ExceptHookArgs") -> None:
+        if type(error.thread).__module__ != TENSORBOARD_THREAD:
+            earlier(error)
+
+    threading.excepthook = print_others
+    try:
+        yield
+    finally:
+        threading.excepthook = earlier
 
 
 def ended_in_wandb() -> bool:
