@@ -34,7 +34,19 @@ def lost(folder: Path, name: str, rank: int, phase: str) -> None:
     assert path or phase != "saving", "no checkpoint"
 
 
+def lost_launcher(folder: Path, timeout: object) -> None:
+    """All ranks save and end."""
+    fault = Fault("training", "signal_launcher", signal.SIGKILL, 1)
+    done = run(folder, [*DDP, f"trainer.timeout={timeout}", "recipe.epochs=500"], fault)
+    assert done.code == -signal.SIGKILL, f"exit code {done.code}: {done.output}"
+    path, skipped = newest_valid(folder / "run" / "checkpoints")
+    assert path and not skipped, f"{skipped}: {done.output}"
+
+
 def cases() -> Iterator[Case]:
+    for timeout in ("null", TIMEOUT):
+        yield Case(f"SIGKILL of the launcher, trainer.timeout={timeout}",
+                   lambda folder, t=timeout: lost_launcher(folder, t), quick=timeout == "null")
     for name in FAULTS:
         for rank in (0, 1):
             for phase in ("start", "training", "validation", "saving"):

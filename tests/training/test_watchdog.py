@@ -126,6 +126,6 @@ def test_the_thread_ends_with_its_context_also_where_the_store_is_slow(monkeypat
 
     monkeypatch.setattr("vit.training.fault_tolerance.watchdog.INTERVAL", 0.01)  # which limited the wait
     monkeypatch.setattr("vit.training.fault_tolerance.watchdog.connect", lambda store: store)
-    with Heartbeat(SlowStore, 0, 1, TIMEOUT, launcher=os.getppid()) as heartbeat:
+    with Heartbeat(SlowStore, 0, 1, TIMEOUT, launched=True) as heartbeat:
         time.sleep(0.1)
     assert not heartbeat.is_alive()

@@ -165,8 +165,8 @@ def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManag
     timeout = check_timeout(config["trainer"])
     if timeout is None:
         return contextlib.nullcontext()
-    launcher = int(os.environ[LAUNCHER]) if LAUNCHER in os.environ else None
-    return Heartbeat(lambda: store_of_environment(timeout), devices.rank, devices.world, timeout, launcher, lost_peer)
+    return Heartbeat(lambda: store_of_environment(timeout), devices.rank, devices.world, timeout,
+                     LAUNCHER in os.environ, lost_peer)
 
 
 def write_records(job: Job, folder: RunFolder, record: DataRecord | None = None) -> None:

@@ -4,12 +4,17 @@ import faulthandler
 import json
 import logging
 import os
+import signal
 import sys
+import threading
+import time
 import traceback
 
 from vit.messages import error_message
 from vit.training.fault_tolerance.interrupts import StopSignals
 
+POLL = 1.0  # seconds
+GRACE = 20.0  # seconds for the checkpoint, after the launcher has ended
 CONNECTION_ERRORS = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")  # parts of messages
 
 
@@ -21,11 +26,25 @@ def main(overrides: list[str]) -> int:
     try:
         with StopSignals(verbose=os.environ["RANK"] == "0").handled():
             from vit.run import train
+            from vit.run.processes.launcher import LAUNCHER
 
+            launcher = int(os.environ[LAUNCHER])
+            threading.Thread(target=end_with_launcher, args=[launcher], name="launcher", daemon=True).start()
             train(overrides)
     except Exception as error:
         report(error)
     return 0
+
+
+def end_with_launcher(launcher: int) -> None:
+    """Wait until the launcher has ended, then stop this process: with a checkpoint, as on SIGTERM, or by SIGKILL after
+    `GRACE` seconds. No effect on Windows, where the id of the parent does not change.
+    """
+    while os.getppid() == launcher:
+        time.sleep(POLL)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
+    os.killpg(0, signal.SIGKILL)
 
 
 def report(error: Exception) -> None:

@@ -46,19 +46,19 @@ class Heartbeat(threading.Thread):
     Args:
         open_store: connects to the store; this waits until the first rank has started it.
         timeout: seconds without progress after which a rank is lost.
-        launcher: id of the process that watches the ranks; None if each rank watches the others, and exits when one is
+        launched: whether a process watches the ranks; otherwise each rank watches the others, and exits when one is
             lost.
         caused_elsewhere: whether an error is the consequence of the end of another rank, which is then the cause.
     """
 
     def __init__(self, open_store: Callable[[], Store], rank: int, world: int, timeout: float,
-                 launcher: int | None = None, caused_elsewhere: Callable[[Exception], bool] = lambda error: False):
+                 launched: bool = False, caused_elsewhere: Callable[[Exception], bool] = lambda error: False):
         super().__init__(name="heartbeat", daemon=True)
         self.open_store, self.rank, self.world, self.timeout = open_store, rank, world, timeout
         self.steps = 0  # progress counter
         self._over, self._store, self._failure = threading.Event(), None, ""
-        self._thread, self._launcher, self._caused_elsewhere = threading.get_ident(), launcher, caused_elsewhere
-        self._first = FirstRank(timeout) if launcher is None and rank else None
+        self._thread, self._launched, self._caused_elsewhere = threading.get_ident(), launched, caused_elsewhere
+        self._first = FirstRank(timeout) if not launched and rank else None
 
     def __enter__(self) -> "Heartbeat":
         self.start()
@@ -82,15 +82,13 @@ class Heartbeat(threading.Thread):
                     print(f"error: {text}", file=sys.stderr, flush=True)
                     os._exit(1)
             else:
-                if watch is None and self._launcher is None:
+                if watch is None and not self._launched:
                     watch = Watch(self._store, self.world, self.timeout, notify=print_once(self.rank == 0))
                 number += 1
                 with suppress(RuntimeError):  # the process of the store has ended
                     self._store.set(str(self.rank), json.dumps({"number": number, **self._beat()}))
                     if watch and (lost := watch.lost()):
                         exit_after_loss(lost, watch)
-            if self._launcher not in (None, os.getppid()):
-                exit_as_orphan()
             self._over.wait(INTERVAL)
         if self._store is not None:
             last = {"number": number + 1, **self._beat(), "done": True, "failure": self._failure}
@@ -277,10 +275,3 @@ def exit_after_loss(lost: dict[int, str], watch: Watch) -> None:
             with suppress(ProcessLookupError):
                 os.kill(beat["pid"], getattr(signal, "SIGKILL", signal.SIGTERM))
     os._exit(1)
-
-
-def exit_as_orphan(grace: float = 20.0) -> None:
-    """Stop after the launcher has ended: with a checkpoint, as on SIGTERM, or by SIGKILL after `grace` seconds."""
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(grace)
-    os.killpg(0, signal.SIGKILL)
