@@ -22,7 +22,7 @@ from vit.data import ByteTokenizer, Preprocessing
 from vit.exchange.card import base_model, data_name, escaped, hardware, model_card, recipe_section, title
 from vit.exchange.hub import public_config
 from vit.exchange.private_paths import overrides_without_folders, without_folders
-from vit.exchange.run_records import RunRecords
+from vit.exchange.run_records import RunRecords, read_records
 from vit.models import model_from_config
 
 PLAIN = Preprocessing(size=16, mean=(0.5,) * 3, std=(0.25,) * 3)
@@ -137,8 +137,10 @@ def test_the_numbers_of_a_run_are_those_of_its_test_split(tmp_path):
     """A bundle in its run folder: whole numbers count samples, and a class may have no training sample."""
     bundle = load_bundle(saved(tmp_path / "model", "image"))
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"data": {"name": "folder", "root": "/x/pets"}, "recipe": {
-        "optimizer": {"name": "adamw", "lr": 0.1}, "schedule": {"name": "cosine", "warmup": 0}}, "overrides": []}))
-    metrics = {"val/accuracy": 0.5, "test/accuracy": 0.25, "test/images": 3}
+        "optimizer": {"name": "adamw", "lr": 0.1}, "schedule": {"name": "cosine", "warmup": 0}}, "overrides": [],
+        "init_from": "/x/start"}))
+    assert read_records(bundle) == RunRecords()  # a run that has not ended
+    metrics = {"val/accuracy": 0.5, "test/accuracy": 0.25, "test/top5": 0.75, "test/images": 3}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     (tmp_path / "splits").mkdir()
     for split, labels in {"train": ["d e", "a|b", "d e", "d e"], "val": ["<c>"] * 2, "test": ["<c>"] * 3}.items():
@@ -146,10 +148,24 @@ def test_the_numbers_of_a_run_are_those_of_its_test_split(tmp_path):
         (tmp_path / "splits" / f"{split}.tsv").write_text("".join(lines))
     text = model_card(bundle)
     assert "Test split, 3 samples of `pets`." in text and "4 train / 2 val / 3 test" in text
-    assert "| metric | value |\n| --- | --- |\n| accuracy | 0.2500 |\n\n" in text
-    (result,) = ModelCard(text).data.eval_results
-    assert (result.dataset_split, result.metric_type, result.metric_value) == ("test", "accuracy", 0.25)
+    assert "| metric | value |\n| --- | --- |\n| accuracy | 0.2500 |\n| top5 | 0.7500 |\n\n" in text
+    results = ModelCard(text).data.eval_results
+    assert [(each.dataset_split, each.metric_type, each.metric_name, each.metric_value) for each in results] == [
+        ("test", "accuracy", "accuracy", 0.25), ("test", "top_5_accuracy", "top5", 0.75)]
+    assert "parameters, trained from other weights. It assigns an image" in text
     assert "| a\\|b | 1 |\n| &lt;c> | 0 |\n| d e | 3 |\n" in text
+    (tmp_path / "config.yaml").unlink()
+    assert read_records(bundle) == RunRecords()
+
+
+def test_the_labels_of_a_run_with_several_per_image_are_counted_one_by_one(tmp_path):
+    bundle = load_bundle(saved(tmp_path / "model", "labels"))
+    (tmp_path / "config.yaml").write_text("{}")
+    (tmp_path / "metrics.json").write_text("{}")
+    (tmp_path / "splits").mkdir()
+    cells = ["a|b;d e", "", "d e"]
+    (tmp_path / "splits" / "train.tsv").write_text("".join(f"{i}.png\t{cell}\t{i:016x}\n" for i, cell in enumerate(cells)))
+    assert read_records(bundle).counts == {"train": {"a|b": 1, "d e": 2}}
 
 
 @pytest.mark.parametrize("count", [200, 201])

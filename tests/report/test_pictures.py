@@ -104,6 +104,13 @@ def test_curves_of_a_run_that_diverged_or_barely_began(tmp_path):
     assert not (tmp_path / "none.png").exists()
 
 
+def test_an_infinite_value_is_no_best_and_epochs_without_a_step_are_no_error(tmp_path):
+    rows = [{"epoch": epoch, "step": 3, "val/loss": loss} for epoch, loss in enumerate(["-inf", 2.0, 1.0])]
+    assert read_curves(log(tmp_path / "same.csv", rows))["val/loss"].x == pytest.approx([1.0])
+    rows = [row | {"step": 4 * (row["epoch"] + 1)} for row in rows]
+    assert read_curves(log(tmp_path / "infinite.csv", rows))["val/loss"].best(highest=False) == 2
+
+
 def test_mistakes_picture_of_grey_images_colour_images_and_none(tmp_path):
     images = [np.full((8, 8, 3), 200, np.uint8), np.full((80, 60, 1), 90, np.uint8)]
     names = ["x/1.png", "x/2.png"]

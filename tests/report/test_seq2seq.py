@@ -26,6 +26,8 @@ def test_equal_texts_have_no_marks():
 
 def test_pictures_show_the_texts_around_the_first_difference():
     assert different_parts("short", "shart") == ("short", "shart")
+    assert different_parts("fourteen signs", "fourteen sign") == ("fourteen signs", "fourteen sign")
+    assert different_parts("fifteen letters", "fifteen letter") == ("…tters", "…tter")
     reference = "a long line of old print with an error at its end"
     assert different_parts(reference, reference[:-1] + "t") == ("…s end", "…s ent")
     assert different_parts(reference, reference[:-3]) == ("…its end", "…its ")

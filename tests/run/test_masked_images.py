@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.run.conftest import QUICK, run, write_photos
 from vit.bundle import load_bundle
 from vit.cli import main
 from vit.run.config.composing import ConfigError
+from vit.run.jobs.masked_images import MaskedImageJob
 from vit.tasks import MaskedImages
 
 TINY = ["experiment=mae", "data.image_size=16", "model.dim=32", "model.num_heads=2", "model.depth=2", "recipe.epochs=2"]
@@ -196,6 +198,21 @@ def test_the_next_command_reads_the_same_table(tmp_path, monkeypatch, capsys):
     assert own == ["data=table", *named[:2], f"data.path={tmp_path / 'photos.csv'}", "data.image_size=16",
                    "init_from=run"]
     assert vit.train([*own, *QUICK, "finetune=head", "run_dir=next"]).metrics["test/images"] > 0
+
+
+@pytest.mark.parametrize(("overrides", "classes", "command"), [
+    (["data=folder", "data.root=a", "data.patch_size=4"], ["cat"],
+     ["data=folder", "data.root=/a", "data.image_size=[8,16]"]),
+    (["seed=3"], ["cat"], ["data=photos", "data.root=/a", "data.image_size=[8,16]"]),
+    (["data=folder", "data.root=a"], [], ["experiment=finetune", "data.root=PHOTOS"]),
+])
+def test_the_next_command_has_the_size_of_the_images_or_other_photos_where_these_have_no_labels(
+    overrides, classes, command
+):
+    job = SimpleNamespace(config={"overrides": overrides, "data": {"name": "photos", "root": "/a"}},
+                          source=SimpleNamespace(classes=classes), preprocessing=SimpleNamespace(size=(8, 16)))
+    found = MaskedImageJob.next_command(job, SimpleNamespace(path="run"), None)
+    assert found == ("train", *command, "init_from=run")
 
 
 @pytest.mark.parametrize(("overrides", "message"), [

@@ -79,8 +79,6 @@ class MaskedImageJob(ImageJob):
 
     def callbacks(self, folder: RunFolder) -> list[Callback]:
         task, val = self.config["task"], self.source.splits["val"]
-        if not task["examples"]:
-            return []
         pictures = folder.path / "reconstructions"
         return [Reconstructions(pictures, val, self.preprocessing, task["examples"], task["examples_every"])]
 
