@@ -91,9 +91,9 @@ MODES = {
 QUICK = {"plain": (1, 9), "accumulation": (7,), "ddp 3": (2,)}
 
 
-def train(overrides: list[str], stop: int | None, alone: bool) -> int:
+def train(overrides: list[str], stop: int | None, alone: bool, validation: int | None = None) -> int:
     """In a fork: a run without the steps after training, stopped in batch `stop` by a signal, or with several processes
-    by the end of one.
+    by the end of one; or stopped by a signal in a validation.
     """
     import vit.run.finish
     from vit.data.images.dataset import ImageDataset
@@ -111,11 +111,20 @@ def train(overrides: list[str], stop: int | None, alone: bool) -> int:
             os._exit(STOPPED[2])
         return step(task, batch, batch_idx)
 
+    start, validations = Task.on_validation_start, 0
+
+    def counted_validation(task):
+        nonlocal validations
+        validations += 1
+        if validations == validation:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return start(task)
+
     def count(job, folder, trainer, own):
         Path("batches.txt").write_text(str(seen))
         return {}
 
-    Task.training_step, vit.run.finish.finish = counted, count
+    Task.training_step, Task.on_validation_start, vit.run.finish.finish = counted, counted_validation, count
     if any(override.startswith("data.workers=") for override in overrides):
         ImageDataset._fits = lambda dataset, limit: False  # so that workers read the images
     return main(overrides)
@@ -226,8 +235,22 @@ def stopped_and_resumed(folder: Path, name: str, number: int) -> None:
     assert not differ, f"stopped in batch {stop} of {batches}: different bits in {', '.join(differ)}"
 
 
+def stopped_in_validation(folder: Path, name: str) -> None:
+    mode, train = MODES[name], "tests.faults.resume:train"
+    whole, _ = uninterrupted(name)
+    done = forks().run(train, [*filled(mode, mode.overrides), "run_dir=run"], None, True, 2, folder=folder)
+    assert done.code == 128 + signal.SIGUSR1, f"{done.code}: {done.output}"
+    done = forks().run(train, ["resume=run", *mode.changed], None, True, folder=folder)
+    assert done.code == 0, done.output
+    found = digests(folder / "run")
+    assert not (differ := [part for part in whole if found[part] != whole[part]]), f"different bits in {differ}"
+
+
 def cases() -> Iterator[Case]:
     for name, mode in MODES.items():
+        if mode.processes == 1:
+            yield Case(f"{name}, stop in the second validation", lambda folder, n=name: stopped_in_validation(
+                folder, n), quick=name == "plain")
         for number in range(mode.stops):
             yield Case(
                 f"{name}, stop {number + 1} of {mode.stops}",
