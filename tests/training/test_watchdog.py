@@ -1,7 +1,6 @@
 """Which ranks a watch considers lost, by their heartbeats in a store and a simulated clock."""
 
 import json
-import os
 import time
 
 import pytest

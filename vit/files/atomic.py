@@ -124,17 +124,20 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
         with named_if_full(path), open(path, "wb") as file:
             yield file
         return
-    with named_if_full(streamed), _open_locked(streamed) as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-        if os.name == "nt":  # which renames no open file
-            file.close()
-        _put_in_place(streamed, Path(os.path.realpath(path)))
+    with named_if_full(streamed):
+        _remove_unlocked(streamed)
+        with open(streamed, "xb") as file:
+            _lock(file, streamed)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if os.name == "nt":  # which renames no open file
+                file.close()
+            _put_in_place(streamed, Path(os.path.realpath(path)))
 
 
-def _open_locked(path: Path) -> BinaryIO:
-    """A new file, which is locked until it is closed. It replaces that of an ended process; a link is not followed.
+def _remove_unlocked(path: Path) -> None:
+    """Remove the file of a process that has ended, or a link.
 
     Raises:
         CheckpointError: another process is writing the file.
@@ -145,12 +148,6 @@ def _open_locked(path: Path) -> BinaryIO:
         with suppress(FileNotFoundError), open(path, "rb") as earlier:  # if it was completed just now
             _lock(earlier, path)
             path.unlink()
-    try:
-        file = open(path, "xb")
-    except FileExistsError:  # another process has created it just now
-        raise _written_elsewhere(path) from None
-    _lock(file, path)
-    return file
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
@@ -171,12 +168,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
     except OSError:  # some network file systems
         return
     if not is_there:
-        file.close()
-        raise _written_elsewhere(path)
-
-
-def _written_elsewhere(path: Path) -> CheckpointError:
-    return CheckpointError(f"another process is writing {path}; wait until it has ended, or choose another output")
+        raise CheckpointError(f"another process is writing {path}; wait until it has ended, or choose another output")
 
 
 def streamed_file(path: Path) -> Path:

@@ -188,7 +188,7 @@ def print_incomplete(output: Path, rows: int, error: BaseException) -> None:
     """Print which file has the first `rows` rows of a table that was not completed."""
     from vit.files.atomic import CheckpointError, streamed_file
 
-    if isinstance(error, CheckpointError):  # nothing was opened
+    if isinstance(error, CheckpointError | FileExistsError | PermissionError):  # nothing was opened
         return
     streamed = streamed_file(output)
     if streamed != output and not rows:
