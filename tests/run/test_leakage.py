@@ -14,6 +14,7 @@ from tests.run.conftest import SMALL, write_photos
 from vit.bundle import MEMBER_PATHS, load_bundle
 from vit.cli import main
 from vit.run.config.composing import ConfigError
+from vit.run.jobs import Job
 from vit.run.multirun.cross_validation import cross_validate
 from vit.run.parts.data_source import build_source
 from vit.run.records.folder import RunFolder
@@ -194,6 +195,19 @@ def test_a_teacher_of_another_split_is_an_error(data, first, tmp_path):
     assert names(first, "train") & names(student.path, "test") <= {e.name for e in read_record(student.path).earlier}
     same = vit.train([*[each for each in distill if each != OTHER], f"run_dir={tmp_path / 'same'}"])
     assert "test/leakage" not in same.metrics and TRAINED not in (same.path / "log.txt").read_text()
+
+
+def test_a_teacher_may_have_seen_val_and_of_two_models_the_larger_number_is_recorded(first):
+    record = read_record(first)
+    source, config = build_source(record.data), {"data": record.data}
+    splits = {"train": source.splits["val"], "val": source.splits["train"], "test": source.splits["test"]}
+    job = SimpleNamespace(source=dataclasses.replace(source, splits=splits), split="test", earlier=[])
+    for earlier, count in (({}, 34), ({"val": 33}, 34), ({"val": 35}, 35)):
+        job.config = {**config, "leakage": earlier}
+        Job.check_leakage(job, "distill.teacher", str(first), {}, "vit")
+        assert job.config["leakage"] == {"val": count}
+    with pytest.raises(ConfigError, match=f"init_from={first}: 34 of the 34 samples of val {TRAINED}"):
+        Job.check_leakage(job, "init_from", str(first), {}, "vit")
 
 
 def test_the_ensemble_of_a_cross_validation_as_teacher_has_seen_the_test_samples(data, tmp_path):

@@ -228,7 +228,8 @@ def test_transformers_and_timm_give_the_same_probabilities_without_calibration(s
 
 
 def test_mixup_smoothing_and_balanced_loss(shapes, tmp_path):
-    recipe = ["data.balance=loss", "recipe.epochs=1", "recipe.loss.label_smoothing=0.05", f"run_dir={tmp_path / 'run'}"]
+    recipe = ["data.balance=loss", "recipe.epochs=1", "recipe.loss.name=bce", "recipe.loss.label_smoothing=0.05",
+              f"run_dir={tmp_path / 'run'}"]
     done = vit.train(overrides(shapes, *recipe))
     assert yaml.safe_load((done.path / "config.yaml").read_text())["recipe"]["mixup"] is not None
     assert 0 < done.metrics["test/loss"] < 5

@@ -19,13 +19,14 @@ SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=
 
 def test_a_run_with_unusual_names(tmp_path, capfd):
     root, path = tmp_path / "it's, [odd] (1) é$HOME=a", tmp_path / "run & it's"
-    for name in ("cat", "dog"):
+    for name in ("cat", f"dog: {'x' * 80}"):
         (root / name).mkdir(parents=True)
         for i in range(20):
             pixels = np.random.default_rng(i).integers(0, 256, (16, 16, 3), np.uint8)
             Image.fromarray(pixels).save(root / name / f"{i}.png")
     run = vit.train([*SMALL, "data=folder", f"data.root={root}", f"run_dir={path}"])
     tested = (path / "splits" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    assert {file.stem[6:] for file in (path / "samples").iterdir()} == {"cat", f"dog__{'x' * 75}"}
     assert run.path == path and run.metrics["test/images"] == len(tested) > 0
     printed = next(line for line in capfd.readouterr().out.splitlines() if "Next:" in line).partition("Next: ")[2]
     assert subprocess.run(["bash", "-c", printed]).returncode == 0

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,8 @@ from vit.data import Preprocessing, RandomCrop, RandomPatches, RandomResizedCrop
 from vit.data.decoding.bit_depth import FULL
 from vit.models import VisionTransformerConfig, create_model
 from vit.run.config.composing import ConfigError
-from vit.run.parts import devices, preprocessing
+from vit.run.jobs import masked_texts
+from vit.run.parts import batches, devices, preprocessing
 from vit.run.parts.batches import build_augment, build_crop
 from vit.run.parts.compilation import micro_batches
 from vit.run.parts.data_source import data_overrides, with_absolute_paths
@@ -161,6 +163,15 @@ def test_the_micro_batches_of_a_run_are_counted(limit, drop_last, expected):
     assert micro_batches(job, SimpleNamespace(limit_train_batches=limit, max_epochs=3)) == expected
 
 
+@pytest.mark.parametrize("loader", [partial(masked_texts.train_loader, range(10)),
+                                    partial(batches.train_loader, range(10), balance="none")])
+def test_an_incomplete_last_batch_is_used_unless_the_recipe_drops_it(loader):
+    """Recipes of earlier versions lack the key."""
+    for more, steps in (({"drop_last": False}, 3), ({"drop_last": True}, 2), ({}, 2)):
+        recipe = {"batch_size": 4, "accumulate": 1, **more}
+        assert len(loader(recipe=recipe, seed=0, workers=0, rank=0, world=1)) == steps
+
+
 def test_classes_in_another_order_are_found_by_name():
     assert class_order(["cat", "dog", "emu"], ["emu", "cat", "dog"]) == [2, 0, 1]
     assert class_order(["cat", "dog"], ["cat", "emu"]) is class_order(["cat", "dog"], ["cat"]) is None
@@ -259,6 +270,9 @@ def test_matrices_of_a_text_model_are_counted_twice():
     model = nn.ModuleDict({"fc": nn.Linear(3, 5), "norm": nn.LayerNorm(5), "conv": nn.Conv1d(2, 3, 4)})
     model.pos_embed = nn.Parameter(torch.zeros(1, 7, 5))
     assert matrix_flops(model) == 2 * (15 + 24)
+    pairs = SimpleNamespace(tokens=SimpleNamespace(lengths=torch.tensor([3.0, 5.0])))  # of two sentences each
+    job = SimpleNamespace(model=model, datasets={"train": pairs})
+    assert masked_texts.MaskedTextJob.sample_flops.fget(job) == 2 * (15 + 24) * 2 * 4
 
 
 def test_the_parameters_of_lora_are_not_those_of_the_model():

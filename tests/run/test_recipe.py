@@ -7,8 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from vit.data import Augment, ByteTokenizer, LinePreprocessing, digit_strips
 from vit.run.config.composing import ConfigError
-from vit.run.parts.batches import build_augment, check_batch, check_no_augment, image_loading, micro_batch, val_loader
+from vit.run.parts.batches import (
+    build_augment,
+    build_pair_datasets,
+    check_batch,
+    check_no_augment,
+    image_loading,
+    micro_batch,
+    val_loader,
+)
 from vit.run.parts.recipe import (
     batch_size,
     ema_decay,
@@ -105,6 +114,18 @@ def test_steps_that_are_null_are_left_out_of_the_augmentation() -> None:
     check_no_augment({})
     with pytest.raises(ConfigError, match=r"recipe.augment \(erase\) is for images"):
         check_no_augment({"augment": {"mixup": None, "erase": erasing}})
+
+
+def test_pairs_of_the_test_are_read_before_training_only_to_report_long_ones_and_only_those_of_training_augmented(
+) -> None:
+    source, augment = digit_strips(2, train=3, val=2, test=2), Augment([], 0)
+    preprocessing = LinePreprocessing(8, 16, (8, 8), mode="L", mean=(0.5,), std=(0.5,))
+    data = {"max_source_len": None, "max_target_len": None, "on_bad_sample": "error"}
+    for on_long, splits in (("error", ["train", "val", "test"]), ("cut", ["train", "val"])):
+        node = {**data, "on_long": on_long}
+        made = build_pair_datasets(node, source, preprocessing, {"target": ByteTokenizer()}, 9, augment)
+        assert {key: each.sources.augment for key, each in made.items()} == {
+            key: augment if key == "train" else None for key in splits}
 
 
 def test_a_resumed_table_continues_after_the_rows_of_its_checkpoint(tmp_path: Path) -> None:

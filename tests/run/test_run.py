@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -286,11 +287,14 @@ def test_grey_images_from_training_to_prediction(tmp_path):
     assert "WARNING model: timm and transformers will load this model, but prepare images another way" in log
 
 
-def test_debug_runs_every_phase(tmp_path):
+def test_debug_runs_every_phase(tmp_path, capsys):
     run = vit.train(["debug=true", "precision=32-true", f"run_dir={tmp_path}"])
     assert run.metrics["steps"] == 8 and "test/accuracy" in run.metrics and (run.path / "model").is_dir()
     predictions = table(run.path / "predictions.csv")
     assert len(predictions) == 64 and len({row["true"] for row in predictions}) > 5  # of 360, from all over the split
+    printed = capsys.readouterr().out
+    assert re.search(r"test accuracy +[\d.]+% of 64 images", printed)
+    assert "calibration on 64 validation samples: " in printed
 
 
 def test_a_run_of_one_step_states_no_rate(tmp_path, capsys):

@@ -360,7 +360,8 @@ def test_squeezed_lines_are_reported_and_tokens_are_characters(long_lines, tmp_p
                  "model.decoder_depth=1", "data.preprocessing.height=8", "data.patch_size=[8,4]", "recipe.batch_size=8"]
     free = vit.train([*overrides, f"run_dir={tmp_path / 'free'}"])
     predictor = vit.load(free.path, device="cpu")
-    assert predictor.preprocessing.max_width == 400 and predictor.tokenizer.characters == ["ß"]
+    assert predictor.preprocessing.max_width == 400 and list(predictor.bundle.tokenizers) == ["target"]
+    assert predictor.tokenizer.characters == ["ß"]
     assert all(set(text.text) <= {"ß"} for text in predictor.predict([long_lines / f"{i}.png" for i in range(24)]))
     narrow = vit.train([*overrides, "data.preprocessing.max_width=128", f"run_dir={tmp_path / 'narrow'}"])
     log = (narrow.path / "log.txt").read_text()

@@ -48,7 +48,7 @@ class MultiLabelJob(ImageClassificationJob):
         """
         super().complete_recipe()
         source, overrides, loss = self.source, self.config["overrides"], self.config["recipe"]["loss"]
-        if "val" in source.splits and not source.splits["val"].labels.any():
+        if not source.splits["val"].labels.any():
             raise DataError(f"{source.name}: none of its {number_of(len(source.splits['val']), 'validation image')} "
                             "has a label, so the best epoch cannot be chosen; raise the second of data.fractions, or "
                             "choose other images")

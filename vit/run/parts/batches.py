@@ -111,7 +111,7 @@ def build_pair_datasets(
         progress: called while images are read.
     """
     limits = {
-        "max_source_len": data["max_source_len"] or (None if preprocessing else max_len),
+        "max_source_len": data["max_source_len"] or max_len,
         "max_target_len": data["max_target_len"] or max_len,
     }
     strict = data["on_long"] == "error"
