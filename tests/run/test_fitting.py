@@ -96,8 +96,14 @@ def test_images_left_out_of_an_epoch_are_logged(caplog):
     assert recipe["drop_last"] is False and steps_per_epoch(recipe, 122) == 2
     assert "leaves" not in caplog.text
     with caplog.at_level(logging.INFO, "vit"):
+        assert steps_per_epoch(recipe_of(122, "recipe.batch_size=64", "recipe.drop_last=false"), 122) == 2
+        recipe_of(60, "recipe.batch_size=64", "recipe.drop_last=true")  # too few for a batch: an error later
+    assert "leaves" not in caplog.text
+    with caplog.at_level(logging.INFO, "vit"):
         recipe = recipe_of(122, "recipe.batch_size=64", "recipe.drop_last=true")
     assert "each epoch leaves 58 of 122 training images out" in caplog.text
+    assert recipe_of(80, "recipe.batch_size=76")["drop_last"] is False  # 5 %
+    assert recipe_of(81, "recipe.batch_size=77")["drop_last"] is True
 
 
 def test_the_resolved_values_are_logged_and_recorded(tmp_path):

@@ -15,7 +15,8 @@ from vit.data import Preprocessing, RandomCrop, RandomPatches, RandomResizedCrop
 from vit.data.decoding.bit_depth import FULL
 from vit.models import VisionTransformerConfig, create_model
 from vit.run.config.composing import ConfigError
-from vit.run.jobs import masked_texts
+from vit.run.jobs import Job, masked_texts
+from vit.run.jobs.seq2seq import Seq2SeqJob
 from vit.run.parts import batches, devices, preprocessing
 from vit.run.parts.batches import build_augment, build_crop
 from vit.run.parts.compilation import micro_batches
@@ -26,7 +27,7 @@ from vit.run.parts.init_from import class_order
 from vit.run.parts.loggers import build_loggers, logger_defaults
 from vit.run.parts.networks import matrix_flops, model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
-from vit.run.parts.recipe import build_loss
+from vit.run.parts.recipe import build_loss, build_text_loss
 from vit.run.parts.trainer import monitor_mode, own_callbacks, time_limit, weight_averages
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
 from vit.training import AverageEpochs, AverageWeights, Finetune
@@ -273,6 +274,22 @@ def test_matrices_of_a_text_model_are_counted_twice():
     pairs = SimpleNamespace(tokens=SimpleNamespace(lengths=torch.tensor([3.0, 5.0])))  # of two sentences each
     job = SimpleNamespace(model=model, datasets={"train": pairs})
     assert masked_texts.MaskedTextJob.sample_flops.fget(job) == 2 * (15 + 24) * 2 * 4
+
+
+def test_texts_without_a_column_of_patches_for_each_token_are_counted(caplog):
+    """Lengths are those of patches, in two rows, and of tokens with eos."""
+    train = SimpleNamespace(lengths=np.array([[6, 4], [6, 5], [4, 4], [2, 9]]), rows=np.arange(3))
+    build_text_loss({"label_smoothing": 0.0, "ctc": 0.5}, SimpleNamespace(rows=2), train)
+    assert "2 of 3 texts have more tokens than their image has columns of patches" in caplog.text
+
+
+@pytest.mark.parametrize(("batch_tokens", "samples"), [(None, 4), (60, 10)])
+def test_the_operations_of_a_step_count_the_backward_pass_twice(batch_tokens, samples):
+    """A pair has as many tokens as the longer of its sides."""
+    job = SimpleNamespace(config={"recipe": {"batch_size": 4, "batch_tokens": batch_tokens}}, sample_flops=7.0,
+                          datasets={"train": SimpleNamespace(lengths=np.array([[3, 5], [7, 2]]))})
+    job.batch_samples = Seq2SeqJob.batch_samples.fget(job)
+    assert job.batch_samples == samples and Job.step_flops.fget(job) == 3 * 7 * samples
 
 
 def test_the_parameters_of_lora_are_not_those_of_the_model():

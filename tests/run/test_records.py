@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from tests.run.conftest import SMALL
 from tests.run.test_resume import StopAfter, assert_same
 from vit.__main__ import main
 from vit.data import DataError
+from vit.data.splits.recorded import NEW
 from vit.run.config.composing import ConfigError
+from vit.run.jobs import Job
 from vit.run.records.reading import stored_config
 from vit.run.records.splits import DataRecord, read_record, write_record
 
@@ -259,3 +262,8 @@ def test_what_is_allowed_to_change(stopped, capsys):
     printed = capsys.readouterr().out
     assert "changed on resuming: seed from 0 to 1" in printed and "recipe.epochs from 3 to 2" in printed
     assert read_record(run).splits != before
+
+
+def test_samples_that_are_new_in_a_resumed_run_are_not_left_out_for_a_fault():
+    left_out = [("a.tsv line 2", "de is empty"), ("a.tsv line 3", NEW)]
+    assert Job.omitted(SimpleNamespace(source=SimpleNamespace(left_out=left_out))) == left_out[:1]

@@ -25,6 +25,7 @@ from vit.generation import Generation
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.jobs import build_job
 from vit.run.jobs.masked_texts import MaskedTextJob
+from vit.run.jobs.seq2seq import train_loader, val_loader
 from vit.run.parts.devices import find_devices
 from vit.tasks import Seq2Seq
 
@@ -456,7 +457,7 @@ def test_the_next_command_of_a_run_that_cut_its_texts_works(tmp_path, capfd):
         assert "but the model reads at most" in capfd.readouterr().err
 
 
-def test_line_images_are_read_under_a_progress_bar(monkeypatch, tmp_path):
+def test_the_job_of_sharded_weights_reads_line_images_under_a_progress_bar(monkeypatch, tmp_path):
     stages = []
 
     @contextmanager
@@ -464,8 +465,15 @@ def test_line_images_are_read_under_a_progress_bar(monkeypatch, tmp_path):
         yield lambda stage, done, total: stages.append((stage, done, total))
 
     monkeypatch.setattr("vit.run.jobs.base.stage_bar", bar)
-    overrides = [*STRIPS, f"run_dir={tmp_path}"]
+    overrides = [*STRIPS, "strategy=fsdp", "task.decode.max_len=5", "recipe.accumulate=2", f"run_dir={tmp_path}"]
     config = resolve(compose(overrides)) | {"overrides": overrides}
     job = build_job(config, find_devices(config["trainer"]))
+    assert job.task.validation.decode.max_len == 5
+    assert job.task.optimization.schedule.keywords["planned"] == 14  # steps: 7 per epoch
+    data, recipe = job.datasets["train"], job.config["recipe"] | {"batch_tokens": 80}
+    of_tokens, both = ([len(train_loader(data, node, 0, 0, 0, 1)), len(val_loader(data, node, 0, 0, 1))]
+                       for node in (recipe | {"batch_size": None}, recipe | {"batch_size": 2}))
+    assert of_tokens == both  # the number of tokens alone limits a batch
+    assert job.task.metric_names == ["val/loss", "val/token_accuracy", "train/loss"]  # fsdp generates no texts
     count = len(job.source.splits["train"])
     assert ("sizes", count, count) in stages and ("images", count, count) in stages

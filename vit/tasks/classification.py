@@ -67,7 +67,7 @@ class Classification(Task):
                 self.model.encoder.patch_dropout.rate = stage.patch_drop
         if self.mixup is not None:
             images, targets = self.mixup(images, targets, self.seed, step, micro, self.global_rank)  # (B,classes)
-        self.inputs = (images if isinstance(images, Tensor) else images.patches).detach()
+        self.inputs = images if isinstance(images, Tensor) else images.patches
         outputs = self.model(images)
         if self.distillation is None:
             each = self.loss(outputs, targets)  # (B,)
