@@ -119,6 +119,8 @@ def test_a_test_text_that_is_too_long_is_an_error_before_training_or_cut(tmp_pat
     with pytest.raises(DataError, match="t.csv line 62"):
         vit.train([*overrides, f"run_dir={tmp_path / 'none'}"])
     assert not (tmp_path / "none").exists()
+    with file.open("a") as table_of_texts:
+        table_of_texts.write(f"{'long ' * 40},0,train\n")
     run = vit.train([*overrides, "data.on_long=skip", f"run_dir={tmp_path / 'run'}"])
-    assert run.metrics["skipped_sentences"] == 0 and len(table(run.path / "predictions.csv")) == 11
+    assert run.metrics["skipped_sentences"] == 1 and len(table(run.path / "predictions.csv")) == 11
     assert "1 text of test is cut, such as t.csv line 62" in (run.path / "log.txt").read_text()

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vit.data import Augment, ByteTokenizer, LinePreprocessing, digit_strips
+from vit.data import Augment, ByteTokenizer, LinePreprocessing, digit_strips, digits
+from vit.data.decoding.bit_depth import FULL
 from vit.run.config.composing import ConfigError
 from vit.run.parts.batches import (
     build_augment,
@@ -18,6 +19,7 @@ from vit.run.parts.batches import (
     micro_batch,
     val_loader,
 )
+from vit.run.parts.preprocessing import build_line_preprocessing, build_preprocessing
 from vit.run.parts.recipe import (
     batch_size,
     ema_decay,
@@ -126,6 +128,25 @@ def test_pairs_of_the_test_are_read_before_training_only_to_report_long_ones_and
         made = build_pair_datasets(node, source, preprocessing, {"target": ByteTokenizer()}, 9, augment)
         assert {key: each.sources.augment for key, each in made.items()} == {
             key: augment if key == "train" else None for key in splits}
+
+
+def test_lines_are_as_wide_as_those_of_the_training_or_of_the_model_that_they_start_from() -> None:
+    data = {"preprocessing": {"height": 8, "mode": "L", "range": FULL}, "patch_size": [8, 8]}
+    known = LinePreprocessing(8, 256, (8, 8), mode="L", mean=(0.25,), std=(0.5,))
+    source = digit_strips(2, train=3, val=2, test=2)
+    assert build_line_preprocessing(data, source, None).max_width == 128
+    assert build_line_preprocessing(data, source, SimpleNamespace(preprocessing=known)) == known
+    narrow = known.replace(max_width=64)
+    assert build_line_preprocessing(data, source, SimpleNamespace(preprocessing=narrow)).max_width == 128
+
+
+def test_weights_without_preprocessing_are_a_warning_where_mean_and_std_are_not_stated(caplog) -> None:
+    initial = SimpleNamespace(preprocessing=None, image_size=(8, 8), name="weights.pth")
+    for stated, warns in (({"mean": [0.5], "std": [0.25]}, False), ({"mean": [0.5]}, True)):
+        data = {"preprocessing": {"mode": "L", "range": FULL, **stated}, "image_size": None}
+        made = build_preprocessing(data, digits(), initial)
+        assert made.size == (8, 8) and made.mean == (0.5,)
+        assert ("init_from=weights.pth does not state its preprocessing" in caplog.text) == warns
 
 
 def test_a_resumed_table_continues_after_the_rows_of_its_checkpoint(tmp_path: Path) -> None:

@@ -314,6 +314,8 @@ def test_debug_tests_few_texts(data, tmp_path):
         assert right == round(right) and 0 < right < 64
     else:
         assert len(table(run.path / "predictions.csv")) == 64
+        calibrated = "calibration on 64 validation samples: " in (run.path / "log.txt").read_text()
+        assert calibrated == (data == "text_table")
 
 
 def test_training_stops_when_no_metric_improves(tmp_path):

@@ -96,3 +96,4 @@ def test_a_teacher_has_no_gradients_and_no_dropout():
 def test_invalid_combinations_are_errors(options, message):
     with pytest.raises(ValueError, match=message):
         Distillation(lambda x: x, **options)
+    assert Distillation(lambda x: x, alpha=1).alpha == 1

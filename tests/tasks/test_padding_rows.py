@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vit.tasks import TextLoss
+from vit.tasks import MultiLabel, TextLoss
 from vit.tasks.base import ScoreTable, WeightedMean
 from vit.tasks.classification import TABLE_METRICS, accuracies, update_metrics
 from vit.tasks.masked_text import MaskedTokens
@@ -30,6 +30,22 @@ def test_padding_rows_of_images_do_not_count():
     best = logits.topk(5).indices == labels[:, None]
     assert found == pytest.approx({"val/accuracy": float(best[:, 0].float().mean()),
                                    "val/top5": float(best.any(1).float().mean())})
+
+
+def test_padding_rows_of_images_with_several_labels_do_not_count():
+    def scores(rows):
+        task = MultiLabel(nn.Identity(), SimpleNamespace(normalize=lambda images: images), 3, None, None)
+        task.log = task.log_dict = lambda *_, **__: None
+        labels = torch.stack([LABELS > 2, LABELS % 2 == 0, LABELS > 3], dim=1)
+        task.validation_step({"image": LOGITS[rows, :3], "label": labels[rows], "weight": REAL[rows].float(),
+                              "index": torch.arange(8)[rows]}, 0)
+        return {"val/loss": task.val_loss.compute(), **task.val_scores.compute()}
+
+    found = scores(slice(0, 8))
+    torch.testing.assert_close(found, scores(REAL))
+    labels = torch.stack([LABELS > 2, LABELS % 2 == 0, LABELS > 3], dim=1)
+    each = F.binary_cross_entropy_with_logits(LOGITS[REAL, :3], labels[REAL].float())
+    torch.testing.assert_close(found["val/loss"], each)  # the mean over images and labels
 
 
 def test_the_five_most_probable_of_five_classes_are_no_metric():
