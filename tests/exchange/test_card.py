@@ -164,7 +164,8 @@ def test_the_labels_of_a_run_with_several_per_image_are_counted_one_by_one(tmp_p
     (tmp_path / "metrics.json").write_text("{}")
     (tmp_path / "splits").mkdir()
     cells = ["a|b;d e", "", "d e"]
-    (tmp_path / "splits" / "train.tsv").write_text("".join(f"{i}.png\t{cell}\t{i:016x}\n" for i, cell in enumerate(cells)))
+    lines = [f"{i}.png\t{cell}\t{i:016x}\n" for i, cell in enumerate(cells)]
+    (tmp_path / "splits" / "train.tsv").write_text("".join(lines))
     assert read_records(bundle).counts == {"train": {"a|b": 1, "d e": 2}}
 
 

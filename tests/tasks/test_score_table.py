@@ -18,7 +18,8 @@ def test_scores_by_index_without_padding():
     assert found["val/accuracy"].score.tolist() == [0, 0, 1]
     task = SimpleNamespace(val_table=table)
     assert Task.sample_scores(task, "val/loss").index.tolist() == [2, 3, 4]
-    assert Task.sample_scores(task, "val/top5") is Task.sample_scores(SimpleNamespace(val_table=None), "val/loss") is None
+    assert Task.sample_scores(task, "val/top5") is None
+    assert Task.sample_scores(SimpleNamespace(val_table=None), "val/loss") is None
     Task.on_validation_start(task)
     table.update(torch.tensor([0]), torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor([True]))
     assert table.scores("val/loss").index.tolist() == [0]
