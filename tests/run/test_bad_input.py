@@ -4,6 +4,7 @@
 
 import os
 import re
+import sys
 
 import pytest
 import torch
@@ -256,6 +257,13 @@ def test_a_config_is_checked_before_processes_start(refused, monkeypatch):
     devices = ["trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp"]
     refused(["recipe.batch_size=63", *devices], 2, "recipe.batch_size=63", "2 devices", "62")
     refused(["data=spelled_numbers", "distill=soft", *devices], 2, "distill=soft", "has no teacher")
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_a_tracker_that_is_not_installed_is_named_before_the_data_is_read(refused, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    error = f"logger.{name} needs the package {name}, which is not installed: pip install 'vitwright[{name}]'"
+    refused([f"logger={name}", "data=folder", "data.root=nowhere"], 2, error)
 
 
 def test_more_devices_than_there_are(refused):

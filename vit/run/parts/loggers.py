@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from hydra.errors import HydraException
 from hydra.utils import instantiate
@@ -27,6 +28,7 @@ log = logging.getLogger("vit")
 
 RUN_ID = {"MLFlowLogger": "run_id", "WandbLogger": "id"}  # the option that continues a run of the tracker
 WANDB = "WandbLogger"
+PACKAGES = {"MLFlowLogger": "mlflow", WANDB: "wandb"}  # of the extras of the same names
 TENSORBOARD_THREAD = "tensorboard.summary.writer.event_file_writer"  # the module of its class
 begun_in_wandb: set[str] = set()  # ids of the W&B runs that trainings of this process began
 LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "overrides", "resume", "resumed", "run_dir",
@@ -34,6 +36,19 @@ LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "override
 CALLS = ("log_metrics", "save", "finalize")  # of Lightning's training loop
 SILENCE = 10  # seconds without an answer of a tracker, after which a warning names it
 PAUSE = 20  # times the seconds of a failed call: waiting for a tracker takes at most 5 % of the time
+
+
+def check_packages(loggers: dict) -> None:
+    """Checks that the packages of the trackers are installed.
+
+    Raises:
+        ConfigError: names the logger, its package and the command that installs it.
+    """
+    for key, settings in loggers.items():
+        package = PACKAGES.get(str(settings.get("_target_")).rpartition(".")[2]) if isinstance(settings, dict) else None
+        if package and find_spec(package) is None:
+            raise ConfigError(f"logger.{key} needs the package {package}, which is not installed: "
+                              f"pip install 'vitwright[{package}]'")
 
 
 def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
