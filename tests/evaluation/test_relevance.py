@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import sys
 from functools import partial
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 import vit
 from vit.evaluation.attribution.deletion import deletion_curve
-from vit.evaluation.attribution.grad_cam import grad_cam
+from vit.evaluation.attribution.grad_cam import check_captum, grad_cam
 from vit.evaluation.attribution.integrated_gradients import integrated_gradients
 from vit.evaluation.attribution.relevance import class_relevance, has_relevance
 
@@ -95,6 +96,13 @@ def test_grad_cam_weights_the_tokens_by_their_mean_gradient(options):
     expected = (tokens * gradient.mean(dim=0)).sum(dim=1).clamp(min=0).reshape(4, 4)
     found = grad_cam(model, image, torch.tensor([1]))[0]
     assert found.max() > 0 and torch.allclose(found, expected, atol=1e-5) and torch.equal(model(image), before)
+
+
+def test_grad_cam_without_captum_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "captum", None)  # not installed
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    with pytest.raises(ValueError, match=r"captum.*pip install 'vitwright\[report\]', or leave --grad-cam out"):
+        check_captum()
 
 
 def test_models_without_maps_are_named():

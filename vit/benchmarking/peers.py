@@ -157,7 +157,7 @@ MODEL_PEERS: dict[str, Callable[[VisionTransformer], Peer]] = {
     "vit-pytorch": in_vit_pytorch,
 }
 INSTALL = {  # peer -> how to install it
-    "transformers": "pip install transformers",
+    "transformers": 'pip install "vitwright[bench]"',
     "vit-pytorch": 'pip install "vitwright[bench]"',
     "ctranslate2": 'pip install "vitwright[bench]"',
 }

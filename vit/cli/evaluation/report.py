@@ -33,7 +33,7 @@ class SectionOptions:
 
     attention: Annotated[int, typer.Option(min=0, max=12, help="Images with attention maps.")] = 4
     grad_cam: Annotated[bool, typer.Option(
-        "--grad-cam", help="Also Grad-CAM of these images, by captum: pip install captum.")] = False
+        "--grad-cam", help="Also Grad-CAM of these images, by captum: pip install 'vitwright[report]'.")] = False
     seconds: Annotated[float | None, typer.Option(
         min=0, help="Time limit for decoding in the audit of the data.")] = 10.0
     corruptions: Annotated[bool, typer.Option(

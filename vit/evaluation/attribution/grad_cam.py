@@ -20,8 +20,8 @@ def check_captum() -> None:
     try:
         import captum.attr  # noqa: F401
     except ImportError as error:
-        raise ValueError(f"Grad-CAM needs captum, which {import_problem(error, 'captum')}; install it with pip "
-                         "install captum, or leave --grad-cam out") from error
+        raise ValueError(f"Grad-CAM needs captum, which {import_problem(error, 'captum')}: pip install "
+                         "'vitwright[report]', or leave --grad-cam out") from error
 
 
 class PatchChannels(nn.Module):

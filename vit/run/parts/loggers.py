@@ -48,7 +48,7 @@ def check_packages(loggers: dict) -> None:
         package = PACKAGES.get(str(settings.get("_target_")).rpartition(".")[2]) if isinstance(settings, dict) else None
         if package and find_spec(package) is None:
             raise ConfigError(f"logger.{key} needs the package {package}, which is not installed: "
-                              f"pip install 'vitwright[{package}]'")
+                              f"pip install 'vitwright[{package}]', or set logger.{key}=null")
 
 
 def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
