@@ -87,9 +87,12 @@ def test_image_size_and_patch(refused):
     refused(["model.dim=65"], 2, "dim 65 is not divisible by num_heads 2", "64")
 
 
-def test_model_that_does_not_fit_the_pixels(refused):
+def test_model_that_does_not_fit_the_data(refused):
     refused(["model.in_chans=1"], 2, "model.in_chans=1", "in_chans 3", "data.preprocessing.mode")
     refused(["model.image_size=16"], 2, "model.image_size=16", "[8, 8]", "it is set by data.image_size")
+    texts = ["data=spelled_numbers", "data.train=40", "data.val=10", "data.test=10", "model.dim=32"]
+    refused([*texts, "model.max_len=3"], 2, "model.max_len=3", "max_len 128", "data.max_source_len")
+    refused([*texts, "model.vocab_size=9"], 2, "model.vocab_size=9", "vocab_size 261", "tokens of the tokenizer")
     refused(["data.preprocessing.mode=CMYK"], 2, "data.preprocessing.mode='CMYK' is not one of RGB, L")
     refused(["data.preprocessing.mean=[0.5,0.5]"], 2, "mode RGB has 3 channels, but mean has 2")
 

@@ -27,6 +27,7 @@ from vit.run.jobs import build_job
 from vit.run.jobs.masked_texts import MaskedTextJob
 from vit.run.jobs.seq2seq import train_loader, val_loader
 from vit.run.parts.devices import find_devices
+from vit.run.records.reading import read_config
 from vit.tasks import Seq2Seq
 
 QUICK = ["recipe.epochs=2", "recipe.batch_size=32", "precision=32-true", "logger=csv", "report=false"]
@@ -208,12 +209,13 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     assert metrics["test/loss"] > 0 and 0 < metrics["test/token_accuracy"] <= 1 and "test/pair_accuracy" in metrics
     questions = write_questions(tmp_path / "questions.csv")
     overrides = ["data=text_table", questions, f"init_from={pretrained.path}", "model.pool=pooler", "recipe.epochs=1",
-                 "logger=csv", "report=false"]
+                 "logger=csv", "report=false", "data.max_len=90"]
     tuned = vit.train([*overrides, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
     config = load_bundle(tuned.path).model.config
     assert not config.pre_norm and config.embed_norm and config.norm_eps == 1e-12  # as it was pre-trained
     log = (tuned.path / "log.txt").read_text()
-    assert "2 new" in log and "head.weight" in log
+    assert "2 new" in log and "head.weight" in log and "(1, 128, 16) -> (1, 90, 16)  the first 90 positions" in log
+    assert config.max_len == read_config(tuned.path)["data"]["max_len"] == 90
     assert main(["evaluate", str(tuned.path), "--json", str(tmp_path / "again.json")]) == 0
     assert json.loads((tmp_path / "again.json").read_text())["test/accuracy"] == tuned.metrics["test/accuracy"]
     capfdbinary.readouterr()

@@ -17,7 +17,7 @@ from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import TextPredictor
 from vit.messages import agree, number_of
 from vit.models.text import TextClassifierConfig
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, stated
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
 from vit.run.parts.batches import micro_batch, train_loader, val_loader
@@ -67,10 +67,13 @@ class TextClassificationJob(TextJob):
         self.tokenizers = build_tokenizers(self.config, {"source": texts}, initial, self.checkpoint)
 
     def build_model(self, initial: Initial | None) -> nn.Module:
-        """The network of `model`, with the sizes of a pretrained one, for these tokens and classes."""
-        known = (initial.model or {}) if initial is not None else {}
-        required = {"vocab_size": self.tokenizer.vocab_size, "num_classes": self.source.num_classes,
-                    "max_len": known.get("max_len", self.config["data"]["max_len"])}
+        """The network of `model`, with the sizes of a pretrained one, for these tokens and classes. The longest text is
+        that of the pretrained one, unless an override states it.
+        """
+        max_len = self.config["data"]["max_len"]
+        if initial is not None and "max_len" not in stated(self.config["overrides"], "data"):
+            max_len = (initial.model or {}).get("max_len", max_len)
+        required = {"vocab_size": self.tokenizer.vocab_size, "num_classes": self.source.num_classes, "max_len": max_len}
         return networks.text_model(self.config, required, TextClassifierConfig, initial)
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
@@ -111,6 +114,9 @@ class TextClassificationJob(TextJob):
 
     def resolve_config(self, loaded: KeyReport | None) -> dict:
         return {**super().resolve_config(loaded), "classes": self.source.classes}
+
+    def resolve_data(self) -> dict:
+        return {**super().resolve_data(), "max_len": self.model.config.max_len}
 
     def build_task(self) -> TextClassification:
         config, data = self.config, self.config["data"]

@@ -25,9 +25,14 @@ NAMING = ("name", "fallback", "library")  # keys of a model node that select the
 BLOCK_KEYS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
               if field.name not in ("depth", "layer_scale", "norm_eps", *RATES)]
 SET_BY = {  # key of the model that follows from the data -> what sets it
-    "image_size": "it is set by data.image_size",
+    "image_size": "it is set by data.image_size, for images of text by data.preprocessing.height and max_width",
     "in_chans": "it is set by data.preprocessing.mode: L has 1 channel, RGB 3",
     "num_classes": "it is the number of classes of the data",
+    "patch_size": "it is set by data.patch_size",
+    "vocab_size": "it is the number of tokens of the tokenizer",
+    "source_vocab": "it is the number of tokens of the tokenizer of the source",
+    "max_len": "it is set by data.max_len, for translation and image to text by data.max_source_len and max_target_len",
+    "source": "it is set by the kind of the data",
 }
 
 
@@ -46,10 +51,7 @@ def build_model(
     required = {"image_size": preprocessing.size, "in_chans": preprocessing.channels}
     required |= {"num_classes": len(classes)} if classes else {}  # none in pre-training
     stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
-    for key, value in required.items():
-        if key in stated and (as_size(stated[key]) if key == "image_size" else stated[key]) != value:
-            raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(required)[key]}; "
-                              f"{SET_BY[key]}")
+    check_required(stated, required)
     if model["name"] is None and initial is not None and initial.model is not None:
         return checked("model", model_from_config, {**initial.classifier, **_listed(required), **_listed(stated)})
     if model["name"] is None and initial is not None and initial.reason:
@@ -58,6 +60,15 @@ def build_model(
     if not name.startswith("timm:") and "_patch" not in name:
         stated.setdefault("patch_size", patch_size)
     return checked("model", partial(create_model, name), {**required, **stated}, unpack=True, names=model)
+
+
+def check_required(model: dict, required: dict) -> None:
+    """Raises ConfigError for a value of the model that differs from the one that the data requires."""
+    for key in required.keys() & model.keys():
+        is_size = key in ("image_size", "patch_size")
+        if model[key] != required[key] and not (is_size and as_size(model[key]) == as_size(required[key])):
+            raise ConfigError(f"model.{key}={model[key]}, but the data has {key} {_listed(required)[key]}; "
+                              f"{SET_BY[key]}")
 
 
 def check_patch_size(config: dict, model: nn.Module) -> None:
@@ -77,12 +88,13 @@ def text_model(config: dict, required: dict, cls: type, initial: Initial | None)
     unless the config sets `scale_embed`.
 
     Raises:
-        ConfigError: a value that the model rejects.
+        ConfigError: a value that the model rejects, or that differs from what the data requires.
     """
     model = config["model"]
     if model.get("kind"):
         return checked("model", model_from_config, model)
     values = {key: value for key, value in model.items() if value is not None and key not in (*NAMING, "vectors")}
+    check_required(values, required)
     named = {key: value for key, value in stated_values(config).items() if key in values}
     names = {field.name for field in dataclasses.fields(cls)}
     source = (initial.model or {}) if initial is not None else {}
