@@ -28,7 +28,10 @@ log = logging.getLogger("vit")
 
 RUN_ID = {"MLFlowLogger": "run_id", "WandbLogger": "id"}  # the option that continues a run of the tracker
 WANDB = "WandbLogger"
-PACKAGES = {"MLFlowLogger": "mlflow", WANDB: "wandb"}  # of the extras of the same names
+PACKAGES = {  # target -> its package, which the extra of the same name installs
+    "pytorch_lightning.loggers.MLFlowLogger": "mlflow",
+    "pytorch_lightning.loggers.WandbLogger": "wandb",
+}
 TENSORBOARD_THREAD = "tensorboard.summary.writer.event_file_writer"  # the module of its class
 begun_in_wandb: set[str] = set()  # ids of the W&B runs that trainings of this process began
 LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "overrides", "resume", "resumed", "run_dir",
@@ -45,8 +48,8 @@ def check_packages(loggers: dict) -> None:
         ConfigError: names the logger, its package and the command that installs it.
     """
     for key, settings in loggers.items():
-        package = PACKAGES.get(str(settings.get("_target_")).rpartition(".")[2]) if isinstance(settings, dict) else None
-        if package and find_spec(package) is None:
+        package = PACKAGES.get(str(settings.get("_target_"))) if isinstance(settings, dict) else None
+        if package and sys.modules.get(package) is None and find_spec(package) is None:
             raise ConfigError(f"logger.{key} needs the package {package}, which is not installed: "
                               f"pip install 'vitwright[{package}]', or set logger.{key}=null")
 
