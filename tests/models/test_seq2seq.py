@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.slow_values import quick_and_slow
 from vit.models import create_model, model_from_config
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig, Transformer, column_means
 from vit.weights import load_weights
@@ -127,7 +128,7 @@ def test_logits_of_the_source_are_those_of_its_patches_without_prefix_tokens(for
     torch.testing.assert_close(patches, made.logits(made.encode(source, mask))[:, -mask.shape[1] :], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", quick_and_slow(FORMS, "images, modern", "original"))
 def test_compiles_as_one_graph_and_all_weights_learn(form: str) -> None:
     made = model(**FORMS[form], dropout=0.0).train()
     source, target, mask = inputs(made)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.slow_values import quick_and_slow
 from vit.models import Classifier, TextClassifier, TextClassifierConfig, create_model, model_from_config
 
 SMALL = {"vocab_size": 20, "max_len": 12, "num_classes": 3, "dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 2.0}
@@ -50,7 +51,7 @@ def test_a_text_alone_and_in_any_batch_has_the_same_logits(variant: str) -> None
     torch.testing.assert_close(model(**batch), logits, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", quick_and_slow(VARIANTS, "pooler", "modern"))
 def test_compiles_as_one_graph_forward_and_backward(variant: str) -> None:
     model, batch = small(**VARIANTS[variant], depth=1, **DROPPING).train(), texts()
     torch._dynamo.reset()

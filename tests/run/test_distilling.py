@@ -178,6 +178,7 @@ def test_a_resumed_student_ends_with_the_same_bits(teacher, tmp_path, monkeypatc
     assert resumed.metrics["steps"] == whole.metrics["steps"] and all(torch.equal(one[n], other[n]) for n in one)
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_losses_of_one(teacher, tmp_path):
     overrides = [*TOKEN, f"distill.teacher={teacher}", "recipe.batch_size=100", "recipe.augment=null"]
     alone = vit.train([*overrides, f"run_dir={tmp_path / 'alone'}"])

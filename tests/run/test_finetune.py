@@ -130,6 +130,7 @@ def test_stopped_and_resumed_bit_for_bit(source, tmp_path, monkeypatch, override
         assert vit.load(parts).model.config.depth == 2
 
 
+@pytest.mark.slow
 def test_replicas_learn_like_one_process(source, tmp_path):
     """One step an epoch, so that every row is the loss of a step; blocks begin to train in epochs 2 and 3."""
     overrides = [*DIGITS, f"init_from={source}", "finetune=lora", "finetune.unfreeze_epochs=3"]
@@ -144,6 +145,7 @@ def test_replicas_learn_like_one_process(source, tmp_path):
         assert {int(state["step"]) for state in optimizer["state"].values()} == {5, 4, 3}
 
 
+@pytest.mark.slow
 def test_timms_networks(tmp_path):
     overrides = ["data=digits", "data.image_size=32", "recipe.batch_size=256", *QUICK, "recipe.epochs=1"]
     overrides += ["model=timm", "model.name=test_vit", "trainer.accelerator=cpu"]

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 import vit
 from tests.run.conftest import QUICK, ROOT, run, start
 from tests.run.test_targets import forge_manifest
+from tests.slow_values import quick_and_slow
 from vit.cli import main as vit_command
 from vit.run import ConfigError, main
 from vit.run.config.composing import compose, data_of_primary, resolve
@@ -146,6 +147,7 @@ def test_relative_paths_are_those_of_the_command_in_another_working_directory(ow
     assert found[-1][0]["data"]["root"] == "photos"
 
 
+@pytest.mark.slow
 def test_relative_paths_in_a_sweep_that_changes_the_working_directory(own, apart):
     settings = ["hydra.job.chdir=true", "hydra.sweep.dir=out"]
     assert main(["-m", "seed=1,2", "data=folder", "data.root=photos", *settings]) == 0
@@ -391,7 +393,10 @@ def test_the_folders_of_the_runs_of_a_sweep(settings, names, apart, tmp_path, mo
                for folder, name in zip(folders, names, strict=True)), folders
 
 
-@pytest.mark.parametrize("config", [None, {"hydra": {"sweep": {"dir": "of_${name}_${now:%Y}", "subdir": "s${seed}"}}}])
+@pytest.mark.parametrize("config", [
+    pytest.param(None, marks=pytest.mark.slow),
+    {"hydra": {"sweep": {"dir": "of_${name}_${now:%Y}", "subdir": "s${seed}"}}},
+])
 def test_interpolations_in_the_folder_of_a_sweep(config, own, apart):
     """They are resolved once, for the results and all runs, also in a primary config of the user."""
     setting, subdir = ["hydra.sweep.dir=of_${name}_${now:%Y}"], "s" if config else ""
@@ -429,6 +434,7 @@ def test_the_process_of_a_sweep_does_not_import_torch(tmp_path):
     assert [code for _, code, _ in swept(tmp_path / "out")] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_sweep_that_the_config_names(own, capfd):
     sweep = {"defaults": ["own", "_self_"], "hydra": {"sweeper": {"params": {"seed": "3,4"}}}}
     (own / "sweep.yaml").write_text(yaml.safe_dump(sweep))
@@ -454,6 +460,7 @@ def test_a_sweep_of_comparisons_has_a_mean_for_each_name(own, capfd):
     assert "compare=narrow" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_config_can_select_a_sweep(own, capfd):
     sweep = {"defaults": ["own", "_self_"], "hydra": {"mode": "MULTIRUN"}}
     (own / "sweep.yaml").write_text(yaml.safe_dump(sweep))
@@ -505,7 +512,9 @@ SEARCH = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_j
           "hydra.sweep.dir=out", "recipe.optimizer.lr=0.0,0.01"]
 
 
-@pytest.mark.parametrize(("monitor", "best"), [("val/accuracy", "0.01"), ("val/loss", "0.0")])
+@pytest.mark.parametrize(("monitor", "best"), quick_and_slow(
+    [("val/accuracy", "0.01"), ("val/loss", "0.0")], ("val/loss", "0.0")
+))
 def test_a_search_improves_the_monitored_metric(monitor, best, own, monkeypatch, capfd):
     """Optuna minimizes by default. In place of a training, the metrics are the learning rate, which has two values."""
     def train_in_new_process(overrides):
@@ -533,7 +542,7 @@ def test_a_search_trains_its_runs(own, capfd):
 STUDY = ["hydra.sweeper.storage=sqlite:///lr.db", "hydra.sweeper.study_name=lr"]
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", quick_and_slow([False, True], True))
 def test_a_stopped_trial_is_repeated_by_the_next_search(killed, own, monkeypatch, capfd):
     """Its run is resumed, and the study has its value. A search that was killed leaves its trial running."""
     commands, codes = [], [143, 0]
@@ -563,6 +572,7 @@ def test_a_stopped_trial_is_repeated_by_the_next_search(killed, own, monkeypatch
     assert first[0].value() == second[0].value() and "Warning" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_search_without_the_trials_of_its_runs_is_a_warning(own, apart, monkeypatch, tmp_path, caplog):
     """As from another working directory, whose `sqlite:///lr.db` is another file."""
     monkeypatch.setattr("vit.run.multirun.stopped_trials.log.propagate", True)
@@ -584,6 +594,7 @@ def trials():
     return optuna.load_study(study_name="lr", storage="sqlite:///lr.db").trials
 
 
+@pytest.mark.slow
 def test_a_search_for_the_worst_is_an_error(own, capfd):
     direction = "hydra.sweeper.direction=minimize"
     assert main(["--config-dir", str(own), "-m", *TINY, "recipe=brief", *SEARCH, direction]) == 2

@@ -172,6 +172,7 @@ def test_a_class_without_predictions_is_an_error():
         find_label_errors(whole)
 
 
+@pytest.mark.slow
 def test_from_a_run_to_corrected_training(tmp_path, capsys):
     root = write_photos(tmp_path / "photos", {"cat": 60, "dog": 60}, size=(16, 16))
     common = ["data=folder", f"data.root={root}", *SMALL, "logger=csv", "report=false",

@@ -70,6 +70,7 @@ def test_min_patches_above_those_of_an_image_are_an_error(tmp_path, shapes):
         vit.train([*PACKED, f"data.root={shapes}", "data.min_patches=5", f"run_dir={tmp_path}"])
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_same(tmp_path, shapes, whole):
     two = ["trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp", "run_dir=two", "model.drop_path=0"]
     one = vit.train([*PACKED, f"data.root={shapes}", f"run_dir={tmp_path / 'one'}", "model.drop_path=0"]).path

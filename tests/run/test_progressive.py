@@ -53,6 +53,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, whole, monkeypatch, bat
     assert_same(tmp_path, whole)
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_same_stages(tmp_path):
     overrides = [each for each in OVERRIDES if "mixup" not in each and "patch_drop" not in each]
     one = vit.train([*overrides, f"run_dir={tmp_path / 'one'}"])

@@ -65,6 +65,7 @@ def tokenizers(folder):
     return {side: tokenizer.to_dict() for side, tokenizer in load_bundle(folder).tokenizers.items()}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_loaded_with_the_tokenizer_of_its_embeddings(runs, others, tmp_path):
     learnt = vit.train([*others, f"run_dir={tmp_path / 'learnt'}"]).path
     assert tokenizers(learnt) != tokenizers(runs["classifier"])

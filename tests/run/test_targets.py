@@ -128,6 +128,7 @@ def test_a_data_set_of_the_user_resumes_when_the_command_names_it(flowers, tmp_p
     assert vit.train(["resume=run", flowers]).path == Path("run")
 
 
+@pytest.mark.slow
 def test_a_data_set_of_the_conf_folder_resumes_as_it_is(flowers, tmp_path, monkeypatch):
     conf = tmp_path / "conf"
     shutil.copytree(config_folder(), conf)

@@ -354,6 +354,7 @@ def test_a_distributed_run_reports_a_value_once(tmp_path):
     assert EFFECT.findall(out) == ["data.cache_limit"]
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_although_a_value_has_no_effect_in_some_runs(tmp_path):
     code, out, err = run(["-m", *RUN, *DIGITS, "report=false", "recipe.schedule.name=cosine,wsd",
                           "recipe.schedule.cooldown=0.2", "hydra.sweep.dir=sweep"], tmp_path)

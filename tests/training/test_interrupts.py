@@ -117,13 +117,13 @@ class StoppedWhileWriting(io.RawIOBase):
 
 
 def test_a_stop_signal_inside_a_write_to_the_terminal(monkeypatch):
-    stream = StoppedWhileWriting()
+    stream, others = StoppedWhileWriting(), set(threading.enumerate())
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BufferedWriter(stream), line_buffering=True))
     signals = StopSignals()
     signals.deferred = True
     with signals.handled():
         print("progress", file=sys.stderr)
-    for thread in set(threading.enumerate()) - {threading.current_thread()}:
+    for thread in set(threading.enumerate()) - others:
         thread.join(10)
     assert signals.requested == signal.SIGTERM
     assert stream.written.decode() == "progress\n\nSIGTERM: stopping after this step and saving\n"
