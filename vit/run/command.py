@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
         with StopSignals().handled():  # before torch is loaded, which takes seconds
             unblock_stop_signals()  # a launcher of a sweep may start this process with blocked signals
             if PARENT in os.environ:
-                stop_with_parent()
+                stop_with_parent(int(os.environ.pop(PARENT)))  # programs that the run starts do not inherit it
             return run_command([argument for argument in argv if argument != "--debug"], debug)
     except Exception as error:
         if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):

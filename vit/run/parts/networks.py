@@ -64,7 +64,7 @@ def build_model(
 
 def check_required(model: dict, required: dict) -> None:
     """Raises ConfigError for a value of the model that differs from the one that the data requires."""
-    for key in required.keys() & model.keys():
+    for key in [key for key in required if key in model]:
         is_size = key in ("image_size", "patch_size")
         if model[key] != required[key] and not (is_size and as_size(model[key]) == as_size(required[key])):
             raise ConfigError(f"model.{key}={model[key]}, but the data has {key} {_listed(required)[key]}; "

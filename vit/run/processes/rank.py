@@ -4,16 +4,12 @@ import faulthandler
 import json
 import logging
 import os
-import signal
 import sys
-import threading
-import time
 import traceback
 
 from vit.messages import error_message
 from vit.training.fault_tolerance.interrupts import StopSignals
 
-POLL = 1.0  # seconds
 GRACE = 20.0  # seconds for the checkpoint, after the launcher has ended
 CONNECTION_ERRORS = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")  # parts of messages
 
@@ -27,24 +23,13 @@ def main(overrides: list[str]) -> int:
         with StopSignals(verbose=os.environ["RANK"] == "0").handled():
             from vit.run import train
             from vit.run.processes.launcher import LAUNCHER
+            from vit.run.processes.separate_process import stop_with_parent
 
-            launcher = int(os.environ[LAUNCHER])
-            threading.Thread(target=end_with_launcher, args=[launcher], name="launcher", daemon=True).start()
+            stop_with_parent(int(os.environ[LAUNCHER]), GRACE)
             train(overrides)
     except Exception as error:
         report(error)
     return 0
-
-
-def end_with_launcher(launcher: int) -> None:
-    """Wait until the launcher has ended, then stop this process: with a checkpoint, as on SIGTERM, or by SIGKILL after
-    `GRACE` seconds. No effect on Windows, where the id of the parent does not change.
-    """
-    while os.getppid() == launcher:
-        time.sleep(POLL)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE)
-    os.killpg(0, signal.SIGKILL)
 
 
 def report(error: Exception) -> None:

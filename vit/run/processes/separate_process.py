@@ -38,22 +38,25 @@ def train_in_new_process(overrides: list[str], requested: Callable[[], int | Non
     return 128 - code if code < 0 else code  # -15 of `subprocess` is 143 in a shell
 
 
-def stop_with_parent() -> None:
-    """Start a thread that stops this process with SIGTERM when the one that started it by `train_in_new_process` has
-    ended. No effect on Windows, where the id of the parent does not change.
+def stop_with_parent(parent: int, grace: float | None = None) -> None:
+    """Start a thread that stops this process with SIGTERM when the process `parent`, which started it, has ended. No
+    effect on Windows, where the id of the parent does not change.
 
-    Raises:
-        KeyError: this process was not started by it: `PARENT` is not in the environment.
+    Args:
+        grace: seconds after which the process group is killed if this process has not ended; None to wait for it.
     """
-    parent = int(os.environ.pop(PARENT))  # not inherited by programs that the run starts
     if sys.platform != "win32":
-        threading.Thread(target=_stop_after, args=[parent], name="parent", daemon=True).start()
+        threading.Thread(target=_stop_after, args=[parent, grace], name="parent", daemon=True).start()
 
 
-def _stop_after(parent: int) -> None:
+def _stop_after(parent: int, grace: float | None) -> None:
     """Wait until the parent of this process is another one than `parent`, then stop this process."""
     while os.getppid() == parent:
         time.sleep(POLL)
-    with contextlib.suppress(OSError):  # the terminal may have closed too
-        print(f"\nprocess {parent}, which started this run, has ended", file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0":
+        with contextlib.suppress(OSError):  # the terminal may have closed too
+            print(f"\nprocess {parent}, which started this run, has ended", file=sys.stderr)
     os.kill(os.getpid(), signal.SIGTERM)
+    if grace is not None:
+        time.sleep(grace)
+        os.killpg(0, signal.SIGKILL)
