@@ -25,6 +25,7 @@ def test_names_after_against_are_peers():
     request = parse_arguments(["torchvision", "step", "model=small", "vit-pytorch"], ["timm"])
     assert request.peers == ("timm", "torchvision", "vit-pytorch")
     assert request.benchmarks == ("step",) and request.overrides == ("model=small",)
+    assert parse_arguments(["torchvision"], ["timm,vit-pytorch"]).peers == ("timm", "vit-pytorch", "torchvision")
     assert parse_arguments([], []).benchmarks == ("step", "inference")
 
 
@@ -101,6 +102,7 @@ def test_what_was_measured_is_printed_before_an_error(tmp_path, capsys):
 @pytest.mark.parametrize(("arguments", "code", "message"), [
     (["stepp"], 2, "did you mean step?"),
     (["timm"], 2, "write --against timm"),
+    (["--against", ""], 2, "--against : must be one of timm"),
     (["--against", "tim"], 2, "must be one of timm, torchvision, transformers, vit-pytorch, ctranslate2"),
     (["--batch", "²"], 2, "--batch ²: must be numbers of images"),
     (["--mode", ","], 2, "--mode ',': must be one or more names"),

@@ -8,6 +8,7 @@ import torch
 
 import vit
 from tests.exchange.conftest import CLOSE, scramble
+from tests.slow_values import quick_and_slow
 from vit.bundle import load_bundle
 from vit.exchange import SourceError, read_checkpoint
 from vit.exchange.convert import convert
@@ -53,7 +54,7 @@ def started(source: str, node: dict | None = None) -> torch.nn.Module:
     return model.eval()
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", quick_and_slow(SOURCES, *list(SOURCES)[:-1]))
 @pytest.mark.filterwarnings("ignore")
 def test_every_interface_builds_the_same_network(name: str, tmp_path) -> None:
     reference, source = timm.create_model(name, pretrained=True), f"timm:{name}"

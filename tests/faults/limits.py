@@ -140,7 +140,7 @@ LIMITS = {
 
 def cases() -> Iterator[Case]:
     for fault, text in LIMITS.items():
-        quick = fault in ("files", "frozen_worker", "frozen_before_fetch")
+        quick = fault in ("frozen_worker", "frozen_before_fetch")
         yield Case(fault, lambda folder, f=fault, t=text: limited(folder, f, t), quick)
 
 

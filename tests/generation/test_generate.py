@@ -11,6 +11,7 @@ from scipy.ndimage import map_coordinates
 from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
+from tests.slow_values import quick_and_slow
 from vit.generation import Generation, Uncached, generate
 from vit.generation.candidates import candidates
 from vit.generation.ctc import ctc_greedy
@@ -145,7 +146,7 @@ def test_greedy_equals_a_plain_loop_and_a_beam_of_one() -> None:
     same(generate(made, *sources(), Generation(max_len=10)), generate(made, *sources(), Generation(beam=1, max_len=10)))
 
 
-@pytest.mark.parametrize("penalty", [-1.0, 0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("penalty", quick_and_slow([-1.0, 0.0, 0.6, 1.0, 2.0], 0.0, 0.6))
 def test_a_beam_as_wide_as_the_tree_equals_brute_force(penalty: float) -> None:
     """Every text over a vocabulary of 5 of at most 5 tokens: padding, EOS, and three other ids."""
     made, length = model(vocab_size=5, sharp=0.5), 5

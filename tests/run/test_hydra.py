@@ -532,6 +532,7 @@ def test_a_search_improves_the_monitored_metric(monitor, best, own, monkeypatch,
     assert rows[0].split()[0] == f"recipe.optimizer.lr={best}" and len(rows) == 2
 
 
+@pytest.mark.slow
 def test_a_search_trains_its_runs(own, capfd):
     assert main(["--config-dir", str(own), "-m", *TINY, "recipe=brief", *SEARCH]) == 0
     runs = json.loads(Path("out/sweep.json").read_text())["runs"]

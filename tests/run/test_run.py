@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 import vit
 from tests.blank_pictures import use_blank_pictures
 from tests.run.conftest import QUICK, SMALL, table, write_photos
+from tests.slow_values import quick_and_slow
 from vit.cli import main as vit_main
 from vit.data import digits
 from vit.files.atomic import CheckpointError
@@ -305,7 +306,7 @@ def test_a_run_of_one_step_states_no_rate(tmp_path, capsys):
     assert "  images/s" not in capsys.readouterr().out.partition("ended: ")[2]
 
 
-@pytest.mark.parametrize("data", ["spelled_numbers", "text_table", "corpus"])
+@pytest.mark.parametrize("data", quick_and_slow(["spelled_numbers", "text_table", "corpus"], "text_table", "corpus"))
 def test_debug_tests_few_texts(data, tmp_path):
     small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "precision=32-true", "logger=csv", "report=false"]
     run = vit.train(["debug=true", f"data={data}", *small, f"run_dir={tmp_path}"])

@@ -85,13 +85,15 @@ class Request:
 
 
 def parse_arguments(arguments: list[str], against: list[str]) -> Request:
-    """Sort the arguments: names of benchmarks, names of peers (`--against timm torchvision` has two), overrides.
+    """Sort the arguments: names of benchmarks, names of peers, overrides. `--against timm torchvision` has two peers,
+    as has `--against timm,torchvision`.
 
     Raises:
         BadParameter: an unknown name, or peers without --against.
     """
     from vit.run.config.overrides import overrides_of_path
 
+    against = [name for names in against for name in split_names(names) or [names]]
     benchmarks, peers, overrides = [], list(against), []
     for argument in arguments:
         if "=" in argument:
