@@ -1,8 +1,8 @@
 """Linear layers in float32 on a CPU: torch's `linear`, computed by MKL, and `vit.nn`'s, by oneDNN.
 
 MKL does not use AVX-512 on AMD processors, which halves its speed on those that have it. "packed" is `vit.nn`'s with
-weights that were packed in advance, as in generation; it has no gradients. All are measured on every processor, also
-where `vit.nn.cpu` does not use them.
+weights that were packed in advance, as in generation; it has no gradients. All are measured on every processor and for
+every size, also where `vit.nn.cpu` does not use them.
 
     python benchmarks/linear_on_cpu.py
 """
@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from pairs import in_turns, report, times_as_fast
 
 from vit.nn import cpu
-from vit.nn.cpu.linear import Packed, linear
+from vit.nn.cpu import linear as products
+from vit.nn.cpu.linear import ANY_SIZE, Packed, linear
 
 Product = Callable[..., torch.Tensor]
 SHAPES = {  # tokens, input width, output width
@@ -28,6 +29,10 @@ SHAPES = {  # tokens, input width, output width
     "MLP of a small translation model, 8 texts": (40, 128, 256),
     "MLP of a small translation model, 32 texts": (160, 128, 256),
     "MLP of Marian-base, 8 texts": (40, 512, 2_048),
+    "its second layer, 1 text": (5, 2_048, 512),
+    "its second layer, 8 texts": (40, 2_048, 512),
+    "MLP of ViT-Ti/4 of 32 pixels, 1 image": (65, 192, 768),
+    "MLP of ViT-Ti/16, 1 image": (197, 192, 768),
     "MLP of ViT-S/8 of 64 pixels, 32 images": (2_080, 384, 1_536),
     "MLP of ViT-B/16, 1 image": (197, 768, 3_072),
     "MLP of ViT-B/16, 8 images": (1_576, 768, 3_072),
@@ -46,6 +51,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     cpu.ENABLED = cpu.ALL
+    products.LARGE_PACKED = {torch.float32: ANY_SIZE}
+    products.LARGE = dict.fromkeys(products.LARGE, ANY_SIZE)
     torch.manual_seed(0)
     rows = [row(name, shape, options.rounds, gradients=False) for name, shape in SHAPES.items()]
     rows += [row(name, shape, options.rounds, gradients=True) for name, shape in TRAINING_SHAPES.items()]

@@ -19,7 +19,7 @@ from vit.generation.sampling import draw, uniform
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.nn import Cache
 from vit.nn.cpu import ALL
-from vit.nn.cpu.linear import LARGE
+from vit.nn.cpu.linear import ANY_SIZE, LARGE
 from vit.weights.formats.marian import marian_arguments, to_marian
 
 V, S, EOS = 150, 6, 2
@@ -97,7 +97,7 @@ def test_generation_uses_the_current_weights(monkeypatch) -> None:
     made, settings = model(), Generation(beam=4, n_best=3, max_len=12)
     before = generate(made, *sources(), settings)
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, 1))  # so all products are large ones
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, ANY_SIZE))  # so all products are large ones
     same(generate(made, *sources(), settings), before)
     made.target_embed.token.weight.data = made.target_embed.token.weight.data.flip(0)
     after = generate(made, *sources(), settings)

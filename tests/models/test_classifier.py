@@ -7,7 +7,7 @@ from tests.slow_values import quick_and_slow
 from vit.models import Classifier, VisionTransformer, VisionTransformerConfig, create_model, flops
 from vit.nn import Attention, Block, Encoder, LayerNorm, Mean, Mlp, TokenEmbed, attention_maps, learned
 from vit.nn.cpu import ALL
-from vit.nn.cpu.linear import LARGE
+from vit.nn.cpu.linear import ANY_SIZE, LARGE
 
 SMALL = {"image_size": (16, 24), "patch_size": (4, 8), "dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
 VARIANTS = {
@@ -182,7 +182,7 @@ def test_every_linear_layer_can_be_quantised() -> None:
 
 def test_a_hook_on_a_linear_layer_is_called_whatever_its_size(monkeypatch) -> None:
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, 1))
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, ANY_SIZE))
     model = small().eval()
     layers = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
     called = []

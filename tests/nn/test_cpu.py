@@ -12,7 +12,7 @@ from torch.nn.attention import sdpa_kernel
 from vit.nn import Dropout, apply_linear
 from vit.nn.cpu import ALL, FASTER, PACKED_PRODUCTS, instructions, is_intel
 from vit.nn.cpu.attention import LARGE_SOFTMAX, OTHER_THAN_CUDNN, cudnn_may_fail, scaled_dot_product_attention, softmax
-from vit.nn.cpu.linear import LARGE, Packed, linear
+from vit.nn.cpu.linear import ANY_SIZE, LARGE, Packed, linear
 from vit.nn.cpu.onednn import computes_bfloat16
 from vit.nn.cpu.prepacked import fast_call
 
@@ -20,8 +20,8 @@ from vit.nn.cpu.prepacked import fast_call
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
 def enabled(request, monkeypatch) -> bool:
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL if request.param else frozenset())
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, 1))
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", {torch.float32: 1})
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, ANY_SIZE))
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", {torch.float32: ANY_SIZE})
     return request.param
 
 
@@ -47,8 +47,8 @@ def test_products_and_calls_are_those_of_torch_when_disabled(enabled, monkeypatc
 def test_only_packed_weights_are_for_onednn_where_others_are_slower(monkeypatch):
     loads = []
     monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset({PACKED_PRODUCTS}))
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, 1))
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", {torch.float32: 1})
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", dict.fromkeys(LARGE, ANY_SIZE))
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", {torch.float32: ANY_SIZE})
     monkeypatch.setattr("vit.nn.cpu.linear.load_onednn", lambda: loads.append(1))
     layer, x = nn.Linear(8, 8), torch.randn(4, 8)
     with torch.no_grad():

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 
 from vit.models import create_model
 from vit.nn import Mlp, quick_gelu
-from vit.nn.cpu import ALL
-from vit.nn.cpu.linear import LARGE, Packed, apply_linear, linear
+from vit.nn.cpu import ALL, PACKED_PRODUCTS
+from vit.nn.cpu.linear import ANY_SIZE, LARGE, Large, Packed, apply_linear, linear
 from vit.nn.cpu.onednn import FUSED, OneDNN, computes_bfloat16, load_onednn
 
-ANY_SIZE = dict.fromkeys(LARGE, 1)
+ALWAYS = dict.fromkeys(LARGE, ANY_SIZE)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def calls(monkeypatch) -> list:
 
 @pytest.mark.parametrize(("dtype", "gradients"), LARGE, ids=str)
 def test_only_large_products_are_for_onednn(monkeypatch, dtype, gradients) -> None:
-    seen, weight, large = calls(monkeypatch), torch.randn(64, 128).to(dtype), LARGE[dtype, gradients]
+    seen, weight, large = calls(monkeypatch), torch.randn(64, 128).to(dtype), LARGE[dtype, gradients].multiplications
     few, many = (torch.randn(rows, 128).to(dtype) for rows in (large // 64 // 128 - 1, large // 64 // 128))
     with torch.set_grad_enabled(gradients):
         linear(few, weight)
@@ -80,7 +80,7 @@ def test_products_in_bfloat16_are_those_of_torch_where_onednn_has_none(monkeypat
     (torch.bfloat16, torch.float32, torch.float32), (torch.float32, torch.float32, torch.bfloat16),
 ], ids=str)
 def test_different_dtypes_are_an_error_without_autocast(monkeypatch, x, weight, bias, gradients) -> None:
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ALWAYS)
     tensors = torch.randn(4, 8).to(x), torch.randn(6, 8).to(weight), torch.randn(6).to(bias)
     with torch.set_grad_enabled(gradients), pytest.raises(RuntimeError, match="dtype"):
         linear(*tensors)
@@ -111,7 +111,7 @@ def products(x, weight, bias, upstream):
 @pytest.mark.parametrize("width", [32, 131], ids=["narrower", "wider"])
 @pytest.mark.parametrize("trained", ["x weight bias", "x weight", "weight bias", "x bias", "x", "weight", "bias"])
 def test_gradients_and_their_gradients_are_those_of_torch(monkeypatch, trained, width, shape) -> None:
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ALWAYS)
     seen = calls(monkeypatch)
     torch.manual_seed(0)
     x = torch.randn(*shape[:-1], 96)[..., ::2].requires_grad_("x" in trained)
@@ -149,7 +149,7 @@ def test_steps_of_a_model(monkeypatch, wrap) -> None:
     monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset())
     expected = train_step(model, images)
     monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ALWAYS)
     seen, step = calls(monkeypatch), wrap(model)
     found = [train_step(step, images) for _ in range(3)]
     assert len(seen) >= 3 * 3 * 8  # a forward and two backward products of 8 layers
@@ -160,7 +160,7 @@ def test_steps_of_a_model(monkeypatch, wrap) -> None:
 
 
 def test_transforms_of_torch_func(monkeypatch) -> None:
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ALWAYS)
     torch.manual_seed(0)
     x, weight = torch.randn(5, 3, 48), torch.randn(32, 48)
     per_sample = torch.vmap(torch.func.grad(lambda w, x: linear(x, w).square().sum()), (None, 0))(weight, x)
@@ -172,7 +172,8 @@ def test_transforms_of_torch_func(monkeypatch) -> None:
 
 def test_weights_are_packed_once_and_only_where_it_pays(monkeypatch) -> None:
     torch.manual_seed(0)
-    seen, weight, packed = calls(monkeypatch), torch.randn(LARGE[torch.float32, False] // 64, 64) / 8, Packed()
+    seen, packed = calls(monkeypatch), Packed()
+    weight = torch.randn(LARGE[torch.float32, False].multiplications // 64, 64) / 8
     row, rows, more = torch.randn(1, 64), torch.randn(2, 3, 64), torch.randn(40, 64)
     with torch.no_grad():
         found = [linear(x, weight, packed=packed) for x in (row, rows, more, row.expand(2, 64), row)]
@@ -185,10 +186,27 @@ def test_weights_are_packed_once_and_only_where_it_pays(monkeypatch) -> None:
     assert all(each is not packed.weight for each in seen[5:]) and weight.grad is not None
 
 
+@pytest.mark.parametrize(("shape", "large"), [
+    ((1, 5, 128, 9_700), True), ((32, 5, 128, 9_700), True), ((1, 5, 512, 2_048), True),  # logits, MLP of a translator
+    ((1, 5, 512, 512), False), ((8, 5, 512, 512), False), ((32, 5, 128, 256), False),
+    ((1, 65, 192, 576), False), ((1, 197, 192, 768), False), ((64, 65, 192, 768), False), ((8, 197, 768, 3_072), False),
+], ids=str)
+def test_packed_products_with_few_rows_and_many_outputs_are_large(monkeypatch, shape, large) -> None:
+    """The products that are faster on a processor with AVX2 alone, by benchmarks/linear_on_cpu.py."""
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", {
+        torch.float32: Large(2**20, weights=2**19, outputs_per_row=32)})
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", frozenset({PACKED_PRODUCTS}))
+    batch, tokens, dim, width = shape
+    seen, weight = calls(monkeypatch), torch.randn(width, dim)
+    with torch.no_grad():
+        linear(torch.randn(batch, tokens, dim), weight, packed=Packed())
+    assert bool(seen) is large
+
+
 @pytest.mark.parametrize("activation", [*FUSED, quick_gelu], ids=lambda function: function.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_activations_are_those_of_torch(monkeypatch, dtype, activation) -> None:
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ANY_SIZE)
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ALWAYS)
     seen = calls(monkeypatch)
     torch.manual_seed(0)
     x, layer = 3 * torch.randn(2, 70, 96).to(dtype), torch.nn.Linear(96, 131).to(dtype)
@@ -208,6 +226,6 @@ def test_a_missing_or_changed_operator_of_torch_is_not_used(monkeypatch, other, 
     known = {name: getattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")}
     known = known | {operator: other} if other else {name: each for name, each in known.items() if name != operator}
     monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**known))
-    x, weight = torch.randn(LARGE[torch.float32, False] // 128, 128), torch.randn(8, 128)
+    x, weight = torch.randn(LARGE[torch.float32, False].multiplications // 128, 128), torch.randn(8, 128)
     with torch.no_grad():
         assert load_onednn() is None and torch.equal(linear(x, weight, packed=Packed()), F.linear(x, weight))

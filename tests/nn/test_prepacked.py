@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.generation.test_generate import model, scores, sources, texts
 from vit.generation import Generation, generate
 from vit.models import VisionTransformer, VisionTransformerConfig
-from vit.nn.cpu.linear import LARGE_PACKED, PackedLinear
+from vit.nn.cpu.linear import ANY_SIZE, LARGE_PACKED, PackedLinear
 from vit.nn.cpu.onednn import load_onednn
 from vit.nn.cpu.prepacked import autocast_dtype, prepacked
 
@@ -47,7 +47,7 @@ def packing(monkeypatch) -> list[tuple[int, ...]]:
     """Products of any size are for packed weights; the shapes of the weights that were packed."""
     if not LARGE_PACKED or load_onednn() is None:
         pytest.skip("packed products are used on x86-64 with AVX2 or AVX-512 only")
-    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", dict.fromkeys(LARGE_PACKED, 1))
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE_PACKED", dict.fromkeys(LARGE_PACKED, ANY_SIZE))
     onednn, shapes = load_onednn(), []
 
     def pack(weight, rows):

@@ -1,6 +1,6 @@
 """Linear layers whose large products are computed with oneDNN, and packed weights."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,14 +13,39 @@ from vit.nn.cpu import PACKED_PRODUCTS, PRODUCTS, TRAINING_PRODUCTS, instruction
 from vit.nn.cpu.onednn import FUSED, OneDNN, computes_bfloat16, load_onednn
 from vit.nn.norm import identity
 
-LARGE = {  # multiplications from which on oneDNN is faster, with gradients or without; its overhead per call is higher
-    (torch.float32, False): 2**21, (torch.float32, True): 2**23, (torch.bfloat16, False): 2**23
-}
-LARGE_PACKED = {  # as LARGE, for packed weights without gradients
-    "AVX512": {torch.float32: 2**20, torch.bfloat16: 1}, "AVX2": {torch.float32: 2**22}
-}.get(instructions(), {})
 PLAIN = (nn.Parameter, Tensor)  # no subclass, such as a sharded or quantised tensor
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl")
+
+
+class Large(NamedTuple):
+    """The products x (M,D) -> (M,E) that oneDNN computes faster than torch; its overhead per call is higher.
+
+    Args:
+        multiplications: the least M*D*E.
+        weights: the least D*E.
+        outputs_per_row: the least E/M. MKL, which torch calls, reorders the weight in every product, and that takes
+            much of the time where rows are few and outputs are many.
+    """
+
+    multiplications: int
+    weights: int = 1
+    outputs_per_row: int = 0
+
+    def includes(self, x: Tensor, width: int) -> bool:
+        """Whether x (...,D) -> (...,width) is such a product."""
+        weights = x.shape[-1] * width
+        return (x.numel() * width >= self.multiplications and weights >= self.weights
+                and weights >= x.numel() * self.outputs_per_row)
+
+
+ANY_SIZE = Large(1)
+LARGE = {  # with gradients or without
+    (torch.float32, False): Large(2**21), (torch.float32, True): Large(2**23), (torch.bfloat16, False): Large(2**23)
+}
+LARGE_PACKED = {  # as LARGE, for packed weights without gradients
+    "AVX512": {torch.float32: Large(2**20), torch.bfloat16: ANY_SIZE},
+    "AVX2": {torch.float32: Large(2**20, weights=2**19, outputs_per_row=32)},
+}.get(instructions(), {})
 
 
 def apply_linear(layer: nn.Module, x: Tensor, activation: Activation = identity) -> Tensor:
@@ -51,9 +76,10 @@ def linear(
     """x (...,D), weight (E,D), bias (E,) -> activation(x weight^T + bias) (...,E)
 
     In float32 on a CPU torch calls MKL, which uses AVX2 instead of AVX-512 on AMD processors; there oneDNN is up to
-    twice as fast. With AVX2 alone it is faster where the weight is packed. In bfloat16 torch calls oneDNN itself, but
-    copies the bias to the result first, which takes time without gradients only. There oneDNN also applies the
-    activation before it stores the result. Large products are computed in these ways (benchmarks/linear_on_cpu.py).
+    twice as fast. With AVX2 alone it is faster where the weight is packed and has many more outputs than x has rows. In
+    bfloat16 torch calls oneDNN itself, but copies the bias to the result first, which takes time without gradients
+    only. There oneDNN also applies the activation before it stores the result. Large products are computed in these
+    ways (benchmarks/linear_on_cpu.py).
 
     Args:
         packed: caches the weight in autocast's dtype and in oneDNN's layout for further products; without gradients
@@ -91,8 +117,8 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
     if torch.jit.is_tracing() or torch.compiler.is_exporting():  # the program must run on other processors too
         return False
     dtype = product_dtype(x)
-    least = LARGE_PACKED.get(dtype) if is_packed else LARGE.get((dtype, training))
-    if least is None or x.numel() * width < least:
+    large = LARGE_PACKED.get(dtype) if is_packed else LARGE.get((dtype, training))
+    if large is None or not large.includes(x, width):
         return False
     if compiling:
         return True
