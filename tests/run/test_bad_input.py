@@ -266,7 +266,8 @@ def test_a_config_is_checked_before_processes_start(refused, monkeypatch):
 def test_a_tracker_that_is_not_installed_is_named_before_the_data_is_read(refused, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     error = f"logger.{name} needs the package {name}, which is not installed: pip install 'vitwright[{name}]'"
-    refused([f"logger={name}", "data=folder", "data.root=nowhere"], 2, error)
+    for data in (["data=folder", "data.root=nowhere"], ["data=parallel", "data.root=nowhere"], ["data=corpus"]):
+        refused([f"logger={name}", *data], 2, error)
 
 
 def test_more_devices_than_there_are(refused):

@@ -23,7 +23,6 @@ from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
-from vit.run.parts.loggers import check_packages
 from vit.run.parts.recipe import build_optimization, fit_recipe, steps_per_epoch
 from vit.run.records.folder import RunFolder
 from vit.run.records.splits import uses_labels, write_record
@@ -106,8 +105,6 @@ class Job(ABC):
             ConfigError: names the key.
         """
         check_devices(config, devices.world)
-        if config["logger"]:
-            check_packages(config["logger"])
 
     def check_source(self) -> None:
         """Checks that the task can use this data.

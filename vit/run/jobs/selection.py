@@ -12,6 +12,7 @@ from vit.run.parts.batches import check_no_augment
 from vit.run.parts.data_source import build_source
 from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import read_finetune, what_freezes
+from vit.run.parts.loggers import check_packages
 from vit.run.parts.recipe import AUTO, is_progressive
 from vit.run.records.splits import DataRecord
 
@@ -66,6 +67,8 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
     job = get_class(f"{__package__}.{JOBS[task]}")
     check_task(job, config)
     job.check_config(config, devices)
+    if config["logger"]:
+        check_packages(config["logger"])
     return job
 
 
