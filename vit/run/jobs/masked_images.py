@@ -19,7 +19,7 @@ from vit.run.jobs.images import ImageJob
 from vit.run.parts.batches import build_augment
 from vit.run.parts.data_source import data_overrides
 from vit.run.parts.init_from import Initial, load_initial_weights
-from vit.run.parts.networks import build_model
+from vit.run.parts.networks import build_model, check_patch_size
 from vit.run.reconstructions import Reconstructions, reconstruct, select_images
 from vit.run.records.folder import RunFolder
 from vit.tasks import MaskedImages
@@ -40,7 +40,9 @@ class MaskedImageJob(ImageJob):
             name = model["name"] or model.get("kind")
             raise ConfigError(f"model={name}: task=masked_image trains masked autoencoders; use model=mae, and for a "
                               "size model.name=mae_small (mae_tiny, mae_base, ...)")
-        return build_model(model, self.config["data"]["patch_size"], self.preprocessing, [], None)
+        made = build_model(model, self.config["data"]["patch_size"], self.preprocessing, [], None)
+        check_patch_size(self.config, made)
+        return made
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         if initial is None:

@@ -78,6 +78,9 @@ def check_patch_size(config: dict, model: nn.Module) -> None:
     size, found = config["data"]["patch_size"], getattr(model.config, "patch_size", None)
     if size is not None and found != as_size(size):
         own = "has no patches" if found is None else f"has patches of {found[0]}x{found[1]}"
+    if size is not None and found is None:
+        raise ConfigError(f"data.patch_size={size} has no effect on a model of timm, whose name determines its "
+                          "patches; leave it out")
         raise ConfigError(f"data.patch_size={size} is for models without a patch size, but this one {own}; leave it out"
                           f"{'' if found is None else f', or set model.patch_size={size}'}")
 
