@@ -85,6 +85,16 @@ def test_the_head_of_the_same_classes_in_another_order_is_loaded(photos, tmp_pat
     assert torch.equal(job.model.head.weight.cpu(), weights(first)["head.weight"][order])
 
 
+@pytest.mark.parametrize("way", ["random", "fit", "auto"])
+def test_the_initialization_of_a_head_that_is_loaded_is_a_warning(source, caplog, way):
+    overrides = [*DIGITS, f"init_from={source}", f"finetune.head_init={way}"]
+    config = resolve(compose(overrides)) | {"overrides": overrides}
+    job = build_job(config, find_devices(config["trainer"]))
+    assert torch.equal(job.model.head.weight.cpu(), weights(source)["head.weight"])
+    warning = f"finetune.head_init={way} has no effect: it is for a new head, and this model, with the weights of"
+    assert (warning in caplog.text) == (way != "auto")
+
+
 def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
     """The bundle, loaded by timm, computes the same as the trained model with its averaged additions."""
     overrides = ["finetune=lora", "finetune.lora.matrices=[q,k,v,proj,fc1]", TRAINED]
@@ -196,6 +206,7 @@ def test_finetune_head_of_a_seq2seq_model_trains_the_decoder_only(tmp_path):
         (["finetune.unfreeze_epochs=3", "init_from=null"],
          "finetune.unfreeze_epochs=3 freezes weights, and without .* or leave finetune.unfreeze_epochs out"),
         (["finetune.depth=1", "init_from=null"], "finetune.depth=1 freezes weights, .* or leave finetune.depth out"),
+        (["finetune.batch_norm=frozen", "init_from=null"], "finetune.batch_norm=frozen uses .* without init_from"),
         (["finetune.unfreeze_epochs=1", "strategy=fsdp"], "finetune.unfreeze_epochs=1 unfreezes blocks during"),
         (["finetune.depth=3"], "finetune: depth is 3, but the model has 2 blocks"),
         (["finetune=gradual", "recipe.epochs=1"], "be unfrozen in epoch 2 of 1"),

@@ -7,7 +7,7 @@ from functools import partial
 
 from torch import nn
 
-from vit.run.config.composing import ConfigError, chosen_option
+from vit.run.config.composing import ConfigError, chosen_option, stated
 from vit.run.config.overrides import checked, key_of
 from vit.training import Finetune
 from vit.weights import KeyReport
@@ -46,6 +46,9 @@ def start_finetuning(
             f"{cause} freezes weights, and without init_from they are random: add init_from=MODEL (a run, a saved "
             f"model, a file of weights or timm:NAME), or {fix}"
         )
+    if finetune.batch_norm == "frozen" and not config["init_from"]:
+        raise ConfigError("finetune.batch_norm=frozen uses the running statistics of pretrained weights, and without "
+                          "init_from there are none: add init_from=MODEL, or use finetune.batch_norm=auto")
     if finetune.unfreeze_epochs and config["strategy"]["name"] == "fsdp":
         raise ConfigError(
             f"{what_freezes(finetune)[0]} unfreezes blocks during training, which strategy=fsdp does not support; use "
@@ -53,13 +56,17 @@ def start_finetuning(
         )
     if finetune.freezes and loaded is not None:
         finetune = replace(finetune, always_trainable=(*finetune.always_trainable, *without_source(model, loaded)))
-    if loaded is not None and finetune.head_init != "random":
+    if loaded is not None:
         new = any(is_head(name, model) for name in without_source(model, loaded))
-        if new and fit_head() is None and finetune.head_init == "fit":
-            raise ConfigError("finetune.head_init=fit needs a single linear head and one label per image; use auto")
+        if new and finetune.head_init != "random" and fit_head() is None and finetune.head_init == "fit":
+            raise ConfigError("finetune.head_init=fit is for image classifiers with a single linear head and one label "
+                              "per image; use auto")
+        if not new and "head_init" in stated(config["overrides"], "finetune") and finetune.head_init != "auto":
+            log.warning("finetune.head_init=%s has no effect: it is for a new head, and this model, with the weights "
+                        "of init_from=%s, has none", finetune.head_init, config["init_from"])
     if finetune.batch_norm == "auto":  # never in a resumed run, whose config has the resolved value
         finetune = replace(finetune, batch_norm="train" if loaded is None else "frozen")
-    if finetune.freezes or finetune.batch_norm == "frozen" or config["init_from"]:
+    if config["init_from"]:
         begins = checked("finetune", partial(finetune.start, model), config["recipe"]["epochs"])
         log.info("finetune: %s", describe(finetune.name, model, begins))
     return asdict(finetune) | {"always_trainable": list(finetune.always_trainable)}

@@ -36,7 +36,7 @@ def start_head(
         return None
     split = class_balanced(source.splits["train"], max(IMAGES, IMAGES_PER_CLASS * source.num_classes))
     found = features(model, split, preprocessing, devices, on_bad_sample)
-    if found is None or layer.in_features != found.features.shape[1]:
+    if layer.in_features != found.features.shape[1]:
         return None
     fit = fit_linear(found, source.num_classes)
     with torch.no_grad():
@@ -54,7 +54,7 @@ def class_balanced(split: Split, count: int) -> Split:
 
 def features(
     model: nn.Module, split: Split, preprocessing: Preprocessing, devices: Devices, on_bad_sample: str
-) -> Labelled | None:
+) -> Labelled:
     """The features of each image, by the model in eval mode; its device and modes are restored afterwards.
 
     Raises:
