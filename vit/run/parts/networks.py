@@ -76,8 +76,6 @@ def check_patch_size(config: dict, model: nn.Module) -> None:
     if config["model"].get("kind") or "patch_size" not in stated(config["overrides"], "data"):
         return
     size, found = config["data"]["patch_size"], getattr(model.config, "patch_size", None)
-    if size is not None and found != as_size(size):
-        own = "has no patches" if found is None else f"has patches of {found[0]}x{found[1]}"
     if size is not None and found is None:
         raise ConfigError(f"data.patch_size={size} has no effect on a model of timm, whose name determines its "
                           "patches; leave it out")
