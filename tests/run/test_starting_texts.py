@@ -1,7 +1,6 @@
 """init_from for models of texts: tokenizer, architecture and weights are loaded; what does not fit is an error."""
 
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,12 +10,9 @@ import vit
 from tests.slow_values import quick_and_slow
 from vit.bundle import load_bundle
 from vit.cli import main
-from vit.data import train_tokenizer
 from vit.run.config.composing import ConfigError
 from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
-from vit.run.parts.init_from import Initial
-from vit.run.parts.tokenizers import build_tokenizers
 from vit.run.records.reading import read_config
 
 SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "model.dim=16", "model.num_heads=2",
@@ -96,20 +92,41 @@ def test_a_checkpoint_without_tokenizer_does_not_give_its_embeddings(runs, other
     assert "new     embed.token.weight  (264, 16) -> (263, 16)" in (run.path / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("kind", ["bpe", "byte"])
-def test_a_tokenizer_of_both_languages_is_trained_for_a_checkpoint_only_if_its_tokens_are_bytes(runs, tmp_path, kind):
-    tokenizer = train_tokenizer(kind, ["eins one", "zwei two"])
-    checkpoint = SimpleNamespace(name="old.ckpt", tokenizers={})
-    initial = Initial(checkpoint, {"kind": "encoder_decoder", "vocab_size": tokenizer.vocab_size})
-    node = {"kind": kind, "vocab_size": tokenizer.vocab_size, "shared": True}
-    config = {"data": {"tokenizer": node}, "overrides": [], "init_from": "old.ckpt"}
-    texts = {"source": ["eins", "zwei"], "target": ["one", "two"]}
-    if kind == "bpe":
-        with pytest.raises(ConfigError, match=f"old.ckpt has embeddings of {tokenizer.vocab_size} tokens but no token"):
-            build_tokenizers(config, texts, initial, None)
-    else:
-        found = build_tokenizers(config, texts, initial, None)
-        assert found["source"] is found["target"]
+@pytest.mark.parametrize("kind", ["classifier", "translator"])
+def test_weights_alone_do_not_give_their_embeddings(runs, tmp_path, kind):
+    """The same number of tokens, of which nothing states that they are the same tokens."""
+    torch.save(load_bundle(runs[kind]).model.state_dict(), tmp_path / "weights.pth")
+    overrides = [each for each in read_config(runs[kind])["overrides"] if "run_dir" not in each]
+    with pytest.raises(ConfigError, match=r"weights.pth has embeddings of \d+ tokens but no tokenizer"):
+        vit.train([*overrides, f"init_from={tmp_path / 'weights.pth'}", f"run_dir={tmp_path / 'run'}"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_bytes_are_the_same_tokens_in_any_weights(tmp_path):
+    overrides = [each for each in OVERRIDES["translator"] if "tokenizer" not in each]
+    first = vit.train([*overrides, f"run_dir={tmp_path / 'first'}"]).path
+    torch.save(load_bundle(first).model.state_dict(), tmp_path / "weights.pth")
+    run = vit.train([*overrides, *FIXED, f"init_from={tmp_path / 'weights.pth'}", f"run_dir={tmp_path / 'run'}"]).path
+    name = "embed.token.weight"
+    assert torch.equal(weights(run)[name], weights(first)[name])
+
+
+@pytest.mark.parametrize("kind", ["classifier", "pretrained", "translator"])
+def test_word_vectors_that_loaded_embeddings_would_replace_are_an_error(runs, tmp_path, kind):
+    (tmp_path / "vectors.txt").write_text(f"a {' '.join(['0.5'] * 16)}\n")
+    overrides = [each for each in read_config(runs[kind])["overrides"] if "run_dir" not in each]
+    with pytest.raises(ConfigError, match=r"model.vectors=.*vectors.txt has no effect, because the embeddings of"):
+        vit.train([*overrides, f"model.vectors={tmp_path / 'vectors.txt'}", f"init_from={runs[kind]}",
+                   f"run_dir={tmp_path / 'run'}"])
+
+
+def test_word_vectors_initialize_embeddings_that_init_from_does_not_have(runs, others, tmp_path):
+    (tmp_path / "vectors.txt").write_text(f"a {' '.join(['0.5'] * 16)}\n")
+    torch.save(load_bundle(runs["classifier"]).model.state_dict(), tmp_path / "weights.pth")
+    run = vit.train([*others, *FIXED, "data.tokenizer.vocab_size=263", f"model.vectors={tmp_path / 'vectors.txt'}",
+                     f"init_from={tmp_path / 'weights.pth'}", f"run_dir={tmp_path / 'run'}"]).path
+    (a,) = load_bundle(run).tokenizers["source"].encode("a")
+    assert weights(run)["embed.token.weight"][a].tolist() == [0.5] * 16
 
 
 @pytest.mark.parametrize("kind", OVERRIDES)
@@ -185,6 +202,39 @@ def test_a_classifier_without_a_matching_decoder_is_an_error(runs, digits, tmp_p
 def test_overrides_must_match_a_loaded_tokenizer(runs, others, tmp_path, override, message):
     with pytest.raises(ConfigError, match=rf"{override}, but the tokenizer of .*, {message}; leave the key"):
         vit.train([*others, override, f"init_from={runs['classifier']}", f"run_dir={tmp_path / 'run'}"])
+
+
+def test_options_of_the_training_of_tokenizers_have_no_effect_on_loaded_ones(runs, tmp_path):
+    base = [*OVERRIDES["translator"], f"init_from={runs['translator']}", "data.tokenizer.min_frequency=3"]
+    with pytest.raises(ConfigError, match="data.tokenizer.shared=false, but init_from=.* has one tokenizer for"):
+        vit.train([*base, "data.tokenizer.shared=false", f"run_dir={tmp_path / 'run'}"])
+    run = vit.train([*base, "data.tokenizer.shared=true", f"run_dir={tmp_path / 'run'}"]).path
+    assert "data.tokenizer.min_frequency=3 has no effect: the tokenizer of init_from=" in (run / "log.txt").read_text()
+    own = [*OVERRIDES["translator"], "data.tokenizer.shared=false", "model.tied=target"]
+    two = vit.train([*own, f"run_dir={tmp_path / 'two'}"]).path
+    assert len({str(each) for each in tokenizers(two).values()}) == 2
+    with pytest.raises(ConfigError, match="data.tokenizer.shared=true, but init_from=.* has two tokenizers for"):
+        vit.train([*base[:-2], f"init_from={two}", "data.tokenizer.shared=true", f"run_dir={tmp_path / 'other'}"])
+
+
+def test_a_model_of_images_does_not_read_texts(digits, others, tmp_path):
+    for overrides in (others, OVERRIDES["pretrained"]):
+        with pytest.raises(ConfigError, match="init_from=.*: a model of kind vit does not read texts"):
+            vit.train([*overrides, f"init_from={digits}", f"run_dir={tmp_path / 'run'}"])
+
+
+def test_another_architecture_than_that_of_init_from_is_a_warning(runs, others, tmp_path):
+    sizes = ("model.dim", "model.num_heads", "model.depth")
+    overrides = [each for each in others if not each.startswith(sizes)]
+    logs = []
+    for name, more in (("one", ["model=text"]), ("two", ["model=text", "model.dim=16", *SMALL[-2:]]), ("three", [])):
+        run = vit.train([*overrides, *more, *FIXED, f"init_from={runs['classifier']}", f"run_dir={tmp_path / name}"])
+        assert load_bundle(run.path).model.config.dim == 16
+        logs.append((run.path / "log.txt").read_text())
+    assert ("model=text: the architecture is that of init_from=" in logs[0]
+            and "with depth=1 instead of 3, dim=16 instead of 128, num_heads=2 instead of 4; keys such as "
+            "model.depth=3 change it" in logs[0])
+    assert not any("the architecture is that of" in log for log in logs[1:])
 
 
 def test_a_translator_that_starts_from_an_image_to_text_model_has_its_tokenizer(runs, tmp_path):

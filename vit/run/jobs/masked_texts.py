@@ -18,7 +18,7 @@ from vit.run.parts import networks
 from vit.run.parts.batches import micro_batch, val_loader
 from vit.run.parts.data_source import check_validation
 from vit.run.parts.devices import Devices
-from vit.run.parts.init_from import Initial, load_initial_weights
+from vit.run.parts.init_from import Initial
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, MaskedTokens
@@ -52,8 +52,7 @@ class MaskedTextJob(TextJob):
         return networks.text_model(self.config, required, MaskedTextConfig, initial)
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
-        self.load_word_vectors()
-        return initial and load_initial_weights(initial, self.model)
+        return self.load_text_weights(initial)
 
     def build_datasets(self) -> None:
         data, seed = self.config["data"], self.config["seed"]

@@ -28,7 +28,7 @@ from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.preprocessing import build_line_preprocessing
 from vit.run.parts.recipe import build_optimization, build_text_loss
-from vit.run.parts.tokenizers import build_tokenizers, warn_of_lossy_texts, with_tokenizers
+from vit.run.parts.tokenizers import build_tokenizers, check_embeddings, warn_of_lossy_texts, with_tokenizers
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, Seq2Seq, ValidationTexts
 from vit.weights import KeyReport
@@ -90,7 +90,8 @@ class Seq2SeqJob(Job):
         if initial is None:
             return None
         target = self.model if initial.generates_text else self.model.source_encoder  # a classifier has only an encoder
-        return load_initial_weights(initial, target)
+        loaded = load_initial_weights(initial, target)
+        return check_embeddings(self.config, self.tokenizers, initial, loaded)
 
     def build_datasets(self) -> None:
         config = self.config

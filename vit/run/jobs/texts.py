@@ -25,7 +25,7 @@ from vit.run.parts.calibration import calibrate_texts, calibration_choice, train
 from vit.run.parts.data_source import truncates
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.recipe import build_loss
-from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
+from vit.run.parts.tokenizers import build_tokenizers, check_embeddings, with_tokenizers
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, TextClassification
 from vit.weights import KeyReport
@@ -50,9 +50,14 @@ class TextJob(Job):
     def train_samples(self) -> int:
         return len(self.datasets["train"])
 
-    def load_word_vectors(self) -> None:
+    def load_text_weights(self, initial: Initial | None, classes: list[str] | None = None) -> KeyReport | None:
+        """Load word vectors, then the weights of `init_from`."""
         if self.checkpoint is None:
             networks.start_from_vectors(self.model, self.config["model"].get("vectors"), self.tokenizer)
+        if initial is None:
+            return None
+        loaded = load_initial_weights(initial, self.model, classes=classes)
+        return check_embeddings(self.config, self.tokenizers, initial, loaded)
 
 
 class TextClassificationJob(TextJob):
@@ -77,8 +82,7 @@ class TextClassificationJob(TextJob):
         return networks.text_model(self.config, required, TextClassifierConfig, initial)
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
-        self.load_word_vectors()
-        return initial and load_initial_weights(initial, self.model, classes=self.source.classes)
+        return self.load_text_weights(initial, self.source.classes)
 
     def build_datasets(self) -> None:
         """All splits, so that an error in any of them is raised before training. With data.on_long=skip long texts are

@@ -14,9 +14,11 @@ from vit.messages import agree, number_of, quoted
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.overrides import checked, yaml_text
 from vit.run.parts.init_from import Initial
+from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
 
+EMBEDDINGS = {"source": "embed.token.weight", "target": "target_embed.token.weight"}  # side -> its embeddings
 CHECKED = 1000  # validation texts that are tokenized and decoded before training
 
 
@@ -33,15 +35,14 @@ def build_tokenizers(
         ConfigError: overrides of `data.tokenizer` contradict a loaded tokenizer.
     """
     node = config["data"]["tokenizer"]
-    known = load_tokenizers(checkpoint) if checkpoint else (initial.tokenizers or {}) if initial is not None else {}
+    known = load_tokenizers(checkpoint) if checkpoint else initial.tokenizers if initial is not None else {}
     found = {side: known[side] for side in texts if side in known}
     check_stated(config, found, f"resume={checkpoint}" if checkpoint else f"init_from={config['init_from']}")
+    if checkpoint is None:
+        check_training_options(config, found, len(texts))
     if len(texts) == 2 and node["shared"] and len(found) < 2:
         found = dict.fromkeys(texts, next(iter(found.values()), None) or train(node, chain(*texts.values())))
-    found = {side: found[side] if side in found else train(node, texts[side]) for side in texts}
-    if initial is not None and not known:
-        check_vocabulary(initial, found)
-    return found
+    return {side: found[side] if side in found else train(node, texts[side]) for side in texts}
 
 
 def load_tokenizers(checkpoint: Path) -> dict[str, Tokenizer]:
@@ -73,17 +74,48 @@ def check_stated(config: dict, found: Mapping[str, Tokenizer], origin: str) -> N
                                   f"embeddings are loaded, has {key}={yaml_text(actual)}; leave the key out")
 
 
-def check_vocabulary(initial: Initial, found: Mapping[str, Tokenizer]) -> None:
-    """Checks that embeddings are not loaded without the tokenizer that defines their token ids, unless these are bytes.
+def check_training_options(config: dict, found: Mapping[str, Tokenizer], sides: int) -> None:
+    """Checks the overrides of `data.tokenizer` that apply to the training of tokenizers, which those of `init_from`
+    replace, and logs one without effect.
+
+    Args:
+        sides: number of tokenizers of the run.
 
     Raises:
-        ConfigError: the sizes match, so the embeddings would be loaded, but for other tokens.
+        ConfigError: `shared` contradicts the tokenizers of both sides.
     """
-    count = (initial.model or {}).get("vocab_size")
-    if any(tokenizer.vocab_size == count for tokenizer in found.values() if tokenizer.kind != "byte"):
-        raise ConfigError(f"init_from={initial.name} has embeddings of {count} tokens but no tokenizer, and those of "
-                          "the tokenizer trained here would be other tokens; use the folder of its run, or another "
-                          "data.tokenizer.vocab_size for new embeddings")
+    node, options = config["data"]["tokenizer"], stated(config["overrides"], "data.tokenizer")
+    if "shared" in options and len(found) == 2 and any(tokenizer.kind != "byte" for tokenizer in found.values()):
+        shared = found["source"].to_dict() == found["target"].to_dict()
+        if node["shared"] != shared:
+            raise ConfigError(f"data.tokenizer.shared={yaml_text(node['shared'])}, but init_from={config['init_from']} "
+                              f"has {'one tokenizer' if shared else 'two tokenizers'} for its two sides; leave the key "
+                              "out")
+    if "min_frequency" in options and (len(found) == sides or found and node["shared"]):
+        log.warning("data.tokenizer.min_frequency=%s has no effect: the tokenizer of init_from=%s is used",
+                    node["min_frequency"], config["init_from"])
+
+
+def check_embeddings(
+    config: dict, tokenizers: Mapping[str, Tokenizer], initial: Initial, loaded: KeyReport
+) -> KeyReport:
+    """Checks that the loaded embeddings are those of the tokens of the run, and do not replace word vectors; returns
+    the report.
+
+    Raises:
+        ConfigError: the embeddings of a side were loaded without the tokenizer that defines their token ids, unless
+            these are bytes; or `model.vectors` was loaded before them.
+    """
+    rows = {row.name: row for row in loaded.rows if row.shape is not None and row.status != "new"}
+    for side, tokenizer in tokenizers.items():
+        if EMBEDDINGS[side] in rows and side not in initial.tokenizers and tokenizer.kind != "byte":
+            raise ConfigError(f"init_from={initial.name} has embeddings of {tokenizer.vocab_size} tokens but no "
+                              "tokenizer, and those of the tokenizer trained here would be other tokens; use the "
+                              "folder of its run, or another data.tokenizer.vocab_size for new embeddings")
+    if (vectors := config["model"].get("vectors")) and EMBEDDINGS["source"] in rows:
+        raise ConfigError(f"model.vectors={vectors} has no effect, because the embeddings of init_from={initial.name} "
+                          "are loaded; set one of them to null")
+    return loaded
 
 
 def warn_of_lossy_texts(tokenizer: Tokenizer, references: Iterable[str]) -> None:
