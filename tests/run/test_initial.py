@@ -9,7 +9,11 @@ from safetensors.torch import load_file, save_file
 
 import vit
 from tests.run.conftest import SMALL, table, write_photos
-from vit.run.config.composing import ConfigError
+from vit.bundle import save_bundle
+from vit.data import Preprocessing
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.jobs import build_job
+from vit.run.parts.devices import find_devices
 from vit.run.parts.init_from import load_initial
 
 QUICK = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "calibrate=none"]
@@ -102,6 +106,22 @@ def test_a_chosen_model_is_not_replaced(source, new_data, tmp_path):
     run = vit.train([*new_data, *STILL, *overrides, f"init_from={source}", f"run_dir={tmp_path / 'run'}"])
     assert config(run.path)["model_name"] == "vit_micro"  # adopted ones are called after their source
     assert vit.load(run.path).preprocessing.size == (12, 12)
+
+
+def test_a_chosen_model_that_computes_the_weights_with_other_values_is_a_warning(tmp_path, caplog):
+    values = {"image_size": 8, "patch_size": 4, "num_classes": 10, "class_token": False, "pool": "mean", "depth": 1}
+    network = vit.create_model("vit_micro", **values, activation="relu", norm_eps=1e-5, dropout=0.1)
+    save_bundle(tmp_path / "model", network, [*map(str, range(10))], Preprocessing((8, 8)))
+    found = []
+    for more in (["model=micro"], ["model=micro", "model.activation=relu", "model.norm_eps=1e-4"], []):
+        overrides = [*more, "model.depth=1", *QUICK, f"init_from={tmp_path / 'model'}"]
+        values = resolve(compose(overrides)) | {"overrides": overrides}
+        caplog.clear()
+        config = build_job(values, find_devices(values["trainer"])).model.config
+        found.append((config.activation, config.norm_eps, caplog.text))
+    assert [each[:2] for each in found] == [("gelu", 1e-6), ("relu", 1e-4), ("relu", 1e-5)]
+    text = "with activation=gelu instead of relu, norm_eps=1e-06 instead of 1e-05; model=pretrained has the values of"
+    assert text in found[0][2] and not any("computes the weights of" in each[2] for each in found[1:])
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pth"])

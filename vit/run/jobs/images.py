@@ -32,7 +32,7 @@ from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_distillation_token
 from vit.run.parts.head_fit import start_head
 from vit.run.parts.init_from import Initial, load_initial_weights
-from vit.run.parts.networks import build_model, check_patch_size, model_name
+from vit.run.parts.networks import build_model, check_patch_size, model_name, warn_of_other_values
 from vit.run.parts.packing import check_packing, drop_mixup, packed_preprocessing
 from vit.run.parts.preprocessing import build_preprocessing
 from vit.run.parts.recipe import build_loss, build_progressive, is_progressive
@@ -189,6 +189,7 @@ class ImageClassificationJob(ImageJob):
             node = with_distillation_token(node)
         model = build_model(node, patch_size, self.preprocessing, classes, initial)
         check_patch_size(self.config, model)
+        warn_of_other_values(self.config, model, initial)
         if self.config["data"].get("pack"):
             self.preprocessing = packed_preprocessing(self.config["data"], self.preprocessing, model)
         recipe = self.config["recipe"]

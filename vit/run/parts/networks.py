@@ -16,7 +16,7 @@ from vit.models.checks import CHOICES, RATES, current_names
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.run.config.composing import ConfigError, stated
-from vit.run.config.overrides import checked, yaml_text
+from vit.run.config.overrides import checked, key_of, yaml_text
 from vit.run.parts.init_from import Initial
 
 log = logging.getLogger("vit")
@@ -24,6 +24,8 @@ log = logging.getLogger("vit")
 NAMING = ("name", "fallback", "library")  # keys of a model node that select the network
 BLOCK_KEYS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
               if field.name not in ("depth", "layer_scale", "norm_eps", *RATES)]
+OTHER_SIZES = ("image_size", "patch_size", "in_chans", "num_classes", "dim", "depth", "mlp_ratio", "init_std",
+               "layer_scale", "dist_token")  # keys of a classifier that the data or the tensors determine, or initial
 SET_BY = {  # key of the model that follows from the data -> what sets it
     "image_size": "it is set by data.image_size, for images of text by data.preprocessing.height and max_width",
     "in_chans": "it is set by data.preprocessing.mode: L has 1 channel, RGB 3",
@@ -79,8 +81,31 @@ def check_patch_size(config: dict, model: nn.Module) -> None:
     if size is not None and found is None:
         raise ConfigError(f"data.patch_size={size} has no effect on a model of timm, whose name determines its "
                           "patches; leave it out")
-        raise ConfigError(f"data.patch_size={size} is for models without a patch size, but this one {own}; leave it out"
-                          f"{'' if found is None else f', or set model.patch_size={size}'}")
+    if size is not None and found != as_size(size):
+        raise ConfigError(f"data.patch_size={size} is for models without a patch size, but this one has patches of "
+                          f"{found[0]}x{found[1]}; leave it out, or set model.patch_size={size}")
+
+
+def warn_of_other_values(config: dict, model: nn.Module, initial: Initial | None) -> None:
+    """Logs in which values a chosen image classifier differs from the model of `init_from`, whose weights compute
+    something else with them. Values of overrides and those that tensors or the data determine are left out.
+    """
+    own, source = model.config, initial and initial.image_config
+    if source is None or own.kind != VisionTransformerConfig.kind or config["model"]["name"] is None:
+        return
+    known = own.from_dict(initial.classifier).to_dict()
+    left_out = {*OTHER_SIZES, *RATES, *current_names(stated_values(config))}
+    other = {key: value for key, value in own.to_dict().items() if key not in left_out and value != known[key]}
+    if other:
+        log.warning("model.name=%s computes the weights of init_from=%s with %s; model=pretrained has the values of "
+                    "init_from", config["model"]["name"], initial.name,
+                    listed({key: (known[key], value) for key, value in other.items()}))
+
+
+def listed(values: Mapping[str, tuple]) -> str:
+    """key -> (other value, value): `depth=1 instead of 3, dim=16 instead of 128`"""
+    return ", ".join(f"{key}={yaml_text(value)} instead of {yaml_text(other)}"
+                     for key, (other, value) in sorted(values.items()))
 
 
 def text_model(config: dict, required: dict, cls: type, initial: Initial | None) -> nn.Module:
@@ -99,11 +124,30 @@ def text_model(config: dict, required: dict, cls: type, initial: Initial | None)
     named = {key: value for key, value in stated_values(config).items() if key in values}
     names = {field.name for field in dataclasses.fields(cls)}
     source = (initial.model or {}) if initial is not None else {}
+    if "kind" in source and "vocab_size" not in source:
+        raise ConfigError(f"init_from={initial.name}: a model of kind {source['kind']} does not read texts; use the "
+                          "weights of one that does")
     known = {key: value for key, value in source.items() if key in names and key not in required}
+    warn_of_other_architecture(config, initial, {key: (value, known.get(key, value)) for key, value in values.items()
+                                                 if key not in named})
     complete = {"kind": cls.kind, **values, **known, **named, **required}
     if "kind" not in source:  # no model of texts, whose config has the value
         complete.setdefault("scale_embed", complete.get("positions", cls.positions) == "sincos")  # null in the config
     return checked("model", model_from_config, complete, names=model)
+
+
+def warn_of_other_architecture(config: dict, initial: Initial | None, values: Mapping[str, tuple]) -> None:
+    """Logs how the option of `model` that an override chooses differs from `init_from`, whose architecture is used.
+
+    Args:
+        values: key -> its value in that option and in `init_from`.
+    """
+    option = next((each for each in config["overrides"] if key_of(each) == "model"), None)
+    other = {key: both for key, both in values.items() if both[0] != both[1]}
+    if option and other:
+        key, (chosen, _) = min(other.items())
+        log.warning("%s: the architecture is that of init_from=%s, with %s; keys such as model.%s=%s change it", option,
+                    initial.name, listed(other), key, yaml_text(chosen))
 
 
 def seq2seq_model(
