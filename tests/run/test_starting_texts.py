@@ -223,6 +223,15 @@ def test_a_model_of_images_does_not_read_texts(digits, others, tmp_path):
             vit.train([*overrides, f"init_from={digits}", f"run_dir={tmp_path / 'run'}"])
 
 
+@pytest.mark.parametrize("kind", ["reader", "pretrained"])
+def test_a_model_of_texts_does_not_classify_images(runs, tmp_path, kind):
+    """Also an OCR model, which has a preprocessing of images, but of lines."""
+    name = {"reader": "encoder_decoder", "pretrained": "masked_text"}[kind]
+    for model in ([], ["model=micro"]):
+        with pytest.raises(ConfigError, match=f"init_from=.*: a model of kind {name} does not classify images; use"):
+            vit.train([*model, *SMALL, f"init_from={runs[kind]}", f"run_dir={tmp_path / 'run'}"])
+
+
 def test_another_architecture_than_that_of_init_from_is_a_warning(runs, others, tmp_path):
     sizes = ("model.dim", "model.num_heads", "model.depth")
     overrides = [each for each in others if not each.startswith(sizes)]

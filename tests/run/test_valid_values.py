@@ -60,6 +60,7 @@ def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     ("recipe.ema=on", "a number"),
     ("recipe.schedule.warmup=-5", "a number, 0 or more"),
     ("recipe.batch_size=0", "a whole number, 1 or more, or auto or null"),
+    ("+data.max_len=null", "a whole number, 1 or more"),
     ("data.workers=-1", "a whole number, 0 or more, or auto"),
     ("data.image_size=big", "a number, such as 8"),
     ("data.image_size=[8,0]", "a whole number, 1 or more, or null"),

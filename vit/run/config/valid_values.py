@@ -71,7 +71,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "data.image_size": SIZE,
     "data.limit": COUNT,
     "data.mask_ratio": BETWEEN_0_AND_1,
-    "data.max_len": or_null(COUNT),
+    "data.max_len": COUNT,
     "data.max_patches": or_null(COUNT),
     "data.max_source_len": or_null(COUNT),
     "data.max_target_len": or_null(COUNT),

@@ -81,12 +81,11 @@ class Initial:
             return any(name.startswith("decoder.") for name in self.checkpoint.state)
         return self.model["kind"] == EncoderDecoderConfig.kind
 
-    @property
-    def classifier(self) -> dict | None:
-        """The config of an image classifier with the source's encoder; None where it is unknown.
+    def check_classifies(self) -> None:
+        """Checks that the source, where its model is known, has the weights of one model of images.
 
         Raises:
-            ConfigError: the source is not a model of images.
+            ConfigError: it does not.
         """
         if self.model is not None and self.model["kind"] == EnsembleConfig.kind:
             raise ConfigError(f"init_from={self.name}: an ensemble has the weights of several models; use one of its "
@@ -94,6 +93,15 @@ class Initial:
         if self.model is not None and self.model["kind"] not in (*IMAGE_KINDS, TimmConfig.kind):
             raise ConfigError(f"init_from={self.name}: a model of kind {self.model['kind']} does not classify images; "
                               "use the weights of one that does, or other data")
+
+    @property
+    def classifier(self) -> dict | None:
+        """The config of an image classifier with the source's encoder; None where it is unknown.
+
+        Raises:
+            ConfigError: the source is not a model of images.
+        """
+        self.check_classifies()
         if self.model is None or self.model["kind"] != MaskedImageConfig.kind:
             return self.model
         return MaskedImageConfig.from_dict(self.model).classifier()

@@ -33,8 +33,10 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
     range are measured on the training split where neither the config nor `init_from` has them.
 
     Raises:
-        ConfigError: names the key of `data.preprocessing`.
+        ConfigError: names the key of `data.preprocessing`; or `init_from` is not a model of images.
     """
+    if initial is not None:
+        initial.check_classifies()
     stated, rule = stated_preprocessing(data)
     if data["image_size"] is not None:
         stated["size"] = as_size(data["image_size"])
