@@ -11,7 +11,8 @@ import vit
 from tests import commands
 from tests.run.conftest import QUICK, SMALL, run, table, write_photos
 from tests.run.test_resume import DIGITS, assert_same, stopped_and_resumed
-from vit.data import PackedPreprocessing
+from vit.bundle import save_bundle
+from vit.data import PackedPreprocessing, Preprocessing
 from vit.run import main
 from vit.run.config.composing import ConfigError
 
@@ -146,6 +147,29 @@ def test_a_run_starts_from_a_packed_model(whole, shapes, tmp_path, pack):
     made = vit.train(["data=folder", f"data.root={shapes}", *QUICK, f"init_from={whole}", f"data.pack={pack}",
                       "recipe.epochs=1", "recipe.batch_size=8", f"run_dir={tmp_path}"])
     assert isinstance(vit.load(made.path).preprocessing, PackedPreprocessing) == (pack == "true")
+
+
+def test_a_new_head_is_fitted_to_the_features_of_packed_images(whole, tmp_path):
+    root = write_photos(tmp_path / "photos", {"yak": 16, "zebra": 14}, (12, 30))
+    made = vit.train(["data=folder", f"data.root={root}", *QUICK, f"init_from={whole}", "data.pack=true",
+                      "recipe.epochs=1", "recipe.batch_size=8", "recipe.optimizer.lr=1e-30",
+                      f"run_dir={tmp_path / 'run'}"])
+    assert "head: logistic regression on the features of 23 training images" in (made.path / "log.txt").read_text()
+    assert made.metrics["test/accuracy"] == 1
+
+
+@pytest.mark.parametrize(("values", "text"), [
+    ({"positions": "relative"}, "model.positions=relative has a bias for each pair of patches, but data.pack=true"),
+    ({"library": "timm"}, "data.pack=true is for the Vision Transformers of this project, not for timm models"),
+])
+def test_a_model_of_init_from_that_needs_images_of_one_size_is_an_error(shapes, tmp_path, values, text):
+    size = {"image_size": 16, "num_classes": 2}
+    network = vit.create_model("timm:resnet10t", **size) if "library" in values else vit.create_model(
+        "vit_micro", patch_size=8, depth=1, **size, **values)
+    save_bundle(tmp_path / "model", network, ["a", "b"], Preprocessing((16, 16)))
+    with pytest.raises(ConfigError, match=text):
+        vit.train(["data=folder", f"data.root={shapes}", *QUICK, f"init_from={tmp_path / 'model'}", "data.pack=true",
+                   f"run_dir={tmp_path / 'run'}"])
 
 
 @pytest.mark.parametrize(("overrides", "text"), [

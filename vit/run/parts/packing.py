@@ -3,6 +3,8 @@ lack the key.
 """
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from torch import nn
 
@@ -55,7 +57,12 @@ def check_packing(config: dict) -> None:
         if unfit:
             raise ConfigError(f"{setting} {reason}, but data.pack=true has images of different sizes; set {valid}, or "
                               "data.pack=false")
-    if reason := packing_obstacle(model):
+    check_model(model)
+
+
+def check_model(values: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a value of a model that needs images of one size."""
+    if reason := packing_obstacle(values):
         raise ConfigError(f"model.{reason}, but data.pack=true has images of different sizes; change it, or set "
                           "data.pack=false")
 
@@ -76,9 +83,7 @@ def packed_preprocessing(data: dict, preprocessing: Preprocessing, model: nn.Mod
     if not isinstance(model, VisionTransformer):
         raise ConfigError(f"data.pack=true is for the Vision Transformers of this project, not for {model.config.kind} "
                           "models; set data.pack=false")
-    if reason := packing_obstacle(model.config.to_dict()):
-        raise ConfigError(f"the model has {reason}, but data.pack=true has images of different sizes; use another "
-                          "model, or set data.pack=false")
+    check_model(model.config.to_dict())  # its values may be those of init_from
     if isinstance(preprocessing, PackedPreprocessing):  # of a resumed run
         return preprocessing
     values = {"patch_size": model.config.patch_size, "max_patches": data["max_patches"]}
