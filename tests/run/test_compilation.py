@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 import yaml
+from pytorch_lightning import Trainer
 from safetensors.torch import load_file
 from torch import nn
 from torch._inductor import list_mode_options
@@ -17,7 +18,7 @@ from tests.run.test_resume import DIGITS, StopAfter, assert_same, stopped_and_re
 from vit.run import main
 from vit.run.config.valid_values import VALID_VALUES
 from vit.run.parts import compilation, devices
-from vit.run.parts.compilation import Compilation
+from vit.run.parts.compilation import Compilation, seconds_per_call, training_pass, unchanged
 from vit.run.records.folder import RunFolder
 
 SHORT = [*DIGITS, "recipe.epochs=2", "model.dropout=0.1", "data.patch_size=4", "model.stem=pooled_conv"]  # BatchNorm
@@ -138,6 +139,65 @@ def test_a_time_limit_ends_the_run_before_the_gain(tmp_path, measured):
     measured(eager=10.0, compiled=5.0)
     auto = vit.train([*SHORT, "trainer.max_time=1m", "compile=auto", f"run_dir={tmp_path}"]).path
     assert "compile: false (auto: all 6 batches take 60 s, too few for a compilation)" in log_of(auto)
+
+
+@pytest.mark.parametrize(("eager", "stages", "tried"), [(11.0, 1, False), (13.0, 1, True), (18.0, 2, False)])
+def test_a_run_is_measured_only_if_the_compilations_may_pay_off(tmp_path, measured, eager, stages, tried):
+    """A fifth of 38 batches, against a minute for the training step of each stage and half of one for evaluation."""
+    measured(eager=eager, compiled=eager + 1)
+    more = [] if stages == 1 else ["recipe.progressive.image_size=[4,8]", "recipe.progressive.stages=2",
+                                   "model.stem=linear"]
+    auto = vit.train([*SHORT, *more, "compile=auto", f"run_dir={tmp_path}"]).path
+    assert ("s per batch instead of" in log_of(auto)) is tried
+    assert ("s, too few for a compilation)" in log_of(auto)) is not tried
+
+
+def test_a_model_that_torch_cannot_compile_trains_in_eager_mode(tmp_path, plain, measured, monkeypatch):
+    build = nn.Module.compile
+
+    def fails(graph, inputs):
+        raise RuntimeError("no such operation")
+
+    measured(eager=100.0, compiled=50.0)
+    monkeypatch.setattr(nn.Module, "compile", lambda module, mode: build(module, backend=fails))
+    auto = vit.train([*SHORT, "compile=auto", f"run_dir={tmp_path}"]).path
+    assert is_compiled(auto) is False and "compile: false (auto: " in log_of(auto)
+    assert_same(auto, plain)
+
+
+def test_a_measured_step_is_one_of_training_and_leaves_no_gradients():
+    model = vit.create_model("vit_micro", image_size=8, patch_size=4, num_classes=3, depth=1, class_token=True,
+                             pool="class", dist_token=True).eval()
+    seen = []
+    model.head.register_forward_hook(lambda layer, inputs, output: seen.append((layer.training, output.dtype)))
+    model.head_dist.weight.register_hook(lambda gradient: seen.append(gradient.shape))
+    trainer = Trainer(accelerator="cpu", devices=1, precision="bf16-mixed", logger=False, barebones=True)
+    training_pass(model, torch.zeros(2, 3, 8, 8), trainer)()
+    assert seen == [(True, torch.bfloat16), model.head_dist.weight.shape]
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_a_measurement_changes_is_restored():
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5)).train()
+    model[0].eval()
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    with unchanged(model):
+        model.train()(torch.rand(4, 2))
+        assert model[0].running_mean.any() and model[0].num_batches_tracked == 1
+    assert not model[0].running_mean.any() and model[0].num_batches_tracked == 0
+    assert (model.training, model[0].training, model[1].training) == (True, False, True)
+    assert torch.rand(1) == expected
+
+
+@pytest.mark.parametrize(("seconds", "calls", "median"), [
+    ([5.0, 1.0, 3.0], 3, 3.0), ([0.45] * 9, 5, 0.45), ([0.01] * 30, 20, 0.01),
+])
+def test_a_measurement_has_three_to_twenty_calls_in_two_seconds(monkeypatch, seconds, calls, median):
+    made, remaining = [], iter(seconds)
+    monkeypatch.setattr(compilation, "seconds_of", lambda program: made.append(program()) or next(remaining))
+    assert seconds_per_call(lambda: None) == median and len(made) == calls
 
 
 def test_without_a_compiler_the_run_is_eager(tmp_path, measured, monkeypatch):

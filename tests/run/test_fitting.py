@@ -12,10 +12,14 @@ from sklearn.linear_model import LogisticRegression
 
 import vit
 from tests.run.conftest import write_photos
+from vit.bundle import save_bundle
 from vit.data import Preprocessing, folder
 from vit.evaluation.features.probe import Labelled, choose_c, fit_linear
 from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.jobs import build_job
+from vit.run.parts import head_fit
 from vit.run.parts.batches import check_batch, check_devices
+from vit.run.parts.devices import find_devices
 from vit.run.parts.head_fit import class_balanced
 from vit.run.parts.recipe import fit_recipe, steps_per_epoch
 
@@ -156,6 +160,24 @@ def test_samples_are_chosen_evenly(tmp_path):
     split = folder(write_photos(tmp_path, {"cat": 40, "dog": 5, "emu": 20}), (1, 0, 0)).splits["train"]
     assert np.bincount(class_balanced(split, 25).labels).tolist() == [10, 5, 10]
     assert len(class_balanced(split, 1000)) == 65
+
+
+@pytest.mark.parametrize("name", ["vit_micro", "timm:resnet10t"])
+def test_the_head_is_fitted_to_a_number_of_images_of_each_class_and_the_model_trains_after_it(
+    tmp_path, monkeypatch, caplog, name
+):
+    monkeypatch.setattr(head_fit, "IMAGES", 10)
+    monkeypatch.setattr(head_fit, "IMAGES_PER_CLASS", 4)
+    root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 17, "emu": 18})
+    more = {"patch_size": 8, "depth": 1} if name == "vit_micro" else {}
+    network = vit.create_model(name, image_size=16, num_classes=2, **more)
+    save_bundle(tmp_path / "model", network, ["a", "b"], Preprocessing((16, 16)))
+    overrides = ["data=folder", f"data.root={root}", f"init_from={tmp_path / 'model'}", "finetune.batch_norm=train"]
+    config = resolve(compose(overrides)) | {"overrides": overrides}
+    with caplog.at_level("INFO", "vit"):
+        job = build_job(config, find_devices(config["trainer"]))
+    assert "head: logistic regression on the features of 12 training images" in caplog.text
+    assert all(module.training for module in job.model.modules())
 
 
 def test_fine_tuning_begins_at_a_probe_of_the_frozen_features(tmp_path):

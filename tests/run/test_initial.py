@@ -1,6 +1,8 @@
 """init_from: weights, architecture and preprocessing of a model trained elsewhere, and the report of what was loaded.
 """
 
+import json
+
 import pytest
 import timm
 import torch
@@ -152,6 +154,32 @@ def test_weights_for_a_network_of_timm_without_a_name_state_no_preprocessing(tmp
     """The model is an error of one line, which `model_name` raises."""
     save_file({"head.weight": torch.zeros(2, 3)}, tmp_path / "weights.safetensors")
     assert load_initial(str(tmp_path / "weights.safetensors"), {"library": "timm", "name": name}).preprocessing is None
+
+
+@pytest.mark.parametrize("prefix", ["", "timm:", "timm/"])
+def test_a_bare_file_of_a_network_of_timm_has_the_preprocessing_of_its_published_weights(tmp_path, caplog, prefix):
+    network, file = timm.create_model("resnet10t", num_classes=3), tmp_path / "weights.safetensors"
+    save_file(network.state_dict(), file)
+    stated = {"library": "timm", "name": f"{prefix}resnet10t.c3_in1k"}
+    with caplog.at_level("INFO", "vit"):
+        found = load_initial(str(file), stated).preprocessing
+    assert (found.size, found.crop_pct, found.mean) == ((176, 176), 0.875, (0.485, 0.456, 0.406))
+    assert "as for timm's published weights of resnet10t.c3_in1k: 176x176 pixels, crop_pct 0.875" in caplog.text
+    own = Preprocessing((48, 48), mean=(0.1, 0.2, 0.3))
+    save_bundle(tmp_path / "model", vit.create_model("timm:resnet10t", num_classes=3), [*"abc"], own)
+    assert load_initial(str(tmp_path / "model"), stated).preprocessing == own
+
+
+def test_weights_that_contradict_the_config_beside_them_are_an_error(tmp_path):
+    network = vit.create_model("vit_micro", image_size=8, patch_size=4, num_classes=3, depth=2)
+    folder = save_bundle(tmp_path / "model", network, [*"abc"], Preprocessing((8, 8)))
+    record = json.loads((folder / "config.json").read_text())
+    del record["vit"]  # a folder of timm
+    (folder / "config.json").write_text(json.dumps(record))
+    state = {name: tensor for name, tensor in load_file(folder / "model.safetensors").items() if ".1." not in name}
+    save_file(state, folder / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"init_from=.*the file is truncated"):
+        vit.train([*QUICK, "model=micro", "model.depth=1", f"init_from={folder}", f"run_dir={tmp_path / 'run'}"])
 
 
 def test_a_patch_size_of_the_data_does_not_change_that_of_the_weights(source, new_data, tmp_path):

@@ -62,6 +62,11 @@ def test_capitals_that_a_tokenizer_loses_count_as_wrong_in_validation_and_test(t
     assert "should be: Cat" in log
 
 
+def test_a_thousand_texts_are_checked_for_what_a_tokenizer_loses(caplog):
+    warn_of_lossy_texts(train_tokenizer("byte", ["a"], lower=True), ["A"] * 1200)
+    assert "1000 of the first 1,000 validation texts cannot be generated exactly and count as wrong" in caplog.text
+
+
 def test_of_a_long_text_the_warning_about_tokens_quotes_the_part_that_differs(caplog):
     text = "word " * 500 + "Cat" + " word" * 500
     warn_of_lossy_texts(train_tokenizer("byte", [text], lower=True), [text])

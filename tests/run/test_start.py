@@ -12,6 +12,8 @@ from tests.run.conftest import QUICK, run, table, write_photos
 from tests.run.test_resume import assert_same, stopped_and_resumed
 from tests.run.test_strategies import TWO
 from vit.report.logged_values import read_curves
+from vit.run.config.composing import compose, resolve
+from vit.run.parts.finetuning import log_recipe
 from vit.run.records.reading import read_config
 from vit.tasks import Classification
 from vit.training import FollowEpoch
@@ -162,6 +164,22 @@ def test_the_recipe_is_that_of_fine_tuning_unless_one_is_named(source, tmp_path,
     stopped_and_resumed([added, *own], tmp_path / "default", monkeypatch, 2, [added])
     assert (tmp_path / "default" / "log.txt").read_text().count(line) == 1
     assert read_config(tmp_path / "default")["recipe"]["optimizer"]["lr"] == rates["finetune"] < rates["scratch"]
+
+
+@pytest.mark.parametrize(("overrides", "text"), [
+    (["data=folder", "data.root=x"], "recipe: finetune, the default with init_from"),
+    (["data=digits"], "recipe: the default of data=digits is for training from scratch; for fine-tuning from"),
+    (["data=folder", "data.root=x", "recipe=scratch"], ""),
+    (["experiment=finetune", "data.root=x"], ""),
+    (["data=text_table"], ""),
+])
+def test_the_recipe_of_images_is_logged_unless_the_command_names_one(overrides, text, caplog):
+    overrides = [*overrides, "init_from=x"]
+    config = resolve(compose(overrides))
+    caplog.clear()
+    with caplog.at_level("INFO", "vit"):
+        log_recipe(config, overrides)
+    assert text in caplog.text if text else "recipe:" not in caplog.text
 
 
 def test_a_fitted_head_that_training_spoils_is_what_is_saved(source, tmp_path):

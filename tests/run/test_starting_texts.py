@@ -1,6 +1,7 @@
 """init_from for models of texts: tokenizer, architecture and weights are loaded; what does not fit is an error."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,11 +9,13 @@ from safetensors.torch import load_file
 
 import vit
 from tests.slow_values import quick_and_slow
-from vit.bundle import load_bundle
+from vit.bundle import load_bundle, save_bundle
 from vit.cli import main
+from vit.data import Preprocessing, train_tokenizer
 from vit.run.config.composing import ConfigError
 from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
+from vit.run.parts.tokenizers import build_tokenizers
 from vit.run.records.reading import read_config
 
 SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "model.dim=16", "model.num_heads=2",
@@ -72,13 +75,14 @@ def test_a_checkpoint_is_loaded_with_the_tokenizer_of_its_embeddings(runs, other
     assert torch.equal(weights(run)[name], weights(runs["classifier"])[name])
 
 
-def test_a_resumed_run_has_its_tokenizer_from_its_own_checkpoint(runs, others, tmp_path):
+def test_a_resumed_run_has_its_tokenizer_from_its_own_checkpoint(runs, others, tmp_path, caplog):
     shutil.copytree(runs["classifier"], tmp_path / "source")
-    run = vit.train([*others, *FIXED, f"init_from={tmp_path / 'source'}", f"run_dir={tmp_path / 'run'}"]).path
+    run = vit.train([*others, *FIXED, f"init_from={tmp_path / 'source'}", "data.tokenizer.min_frequency=2",
+                     f"run_dir={tmp_path / 'run'}"]).path
     shutil.rmtree(tmp_path / "source")
     config, checkpoint = read_config(run), run / "checkpoints" / "last.ckpt"
     resumed = build_job(config, find_devices(config["trainer"]), checkpoint)
-    assert resumed.tokenizer.to_dict() == tokenizers(run)["source"]
+    assert resumed.tokenizer.to_dict() == tokenizers(run)["source"] and "has no effect" not in caplog.text
 
 
 def test_a_checkpoint_without_tokenizer_does_not_give_its_embeddings(runs, others, tmp_path):
@@ -173,14 +177,19 @@ def test_overrides_change_the_parts_around_the_blocks_of_a_classifier(digits, tm
     for override in ("model.mlp=swiglu", "model.norm=rms", "model.dim=64"):
         with pytest.raises(ConfigError, match=rf"{override}, but the classifier of init_from=.* leave it out"):
             vit.train([*overrides, override])
-    run = vit.train([*overrides, "model.stem=masked_conv", "model.mlp=mlp"])
+    run = vit.train([*overrides, "model.stem=masked_conv", "model.mlp=mlp", "model.rotary_pairs=halves"])  # former name
     assert load_bundle(run.path).model.config.stem == "masked_conv"
 
 
 def test_a_classifier_without_a_matching_decoder_is_an_error(runs, digits, tmp_path):
     relative = [*SMALL, "data.patch_size=4", "model.positions=relative", f"run_dir={tmp_path / 'relative'}"]
     source = vit.train(relative).path
+    timm = save_bundle(tmp_path / "timm", vit.create_model("timm:resnet10t", num_classes=2), [*"ab"],
+                       Preprocessing((32, 32)))
+    torch.save(load_bundle(digits).model.state_dict(), tmp_path / "weights.pth")
     for start, message in (
+        (timm, "is a network that only timm computes, and an image-to-text model cannot start from it"),
+        (tmp_path / "weights.pth", "weights.pth: the activation cannot be inferred from tensors"),
         (source, "is a classifier with positions=relative, but a decoder has one of learned, "),
         (runs["classifier"], "a model of kind text_classifier does not classify images"),
     ):
@@ -213,6 +222,8 @@ def test_options_of_the_training_of_tokenizers_have_no_effect_on_loaded_ones(run
     own = [*OVERRIDES["translator"], "data.tokenizer.shared=false", "model.tied=target"]
     two = vit.train([*own, f"run_dir={tmp_path / 'two'}"]).path
     assert len({str(each) for each in tokenizers(two).values()}) == 2
+    again = vit.train([*own[:-2], "model.tied=target", f"init_from={two}", f"run_dir={tmp_path / 'again'}"]).path
+    assert tokenizers(again) == tokenizers(two)  # also where data.tokenizer.shared is true by default
     with pytest.raises(ConfigError, match="data.tokenizer.shared=true, but init_from=.* has two tokenizers for"):
         vit.train([*base[:-2], f"init_from={two}", "data.tokenizer.shared=true", f"run_dir={tmp_path / 'other'}"])
 
@@ -244,6 +255,22 @@ def test_another_architecture_than_that_of_init_from_is_a_warning(runs, others, 
             and "with depth=1 instead of 3, dim=16 instead of 128, num_heads=2 instead of 4; keys such as "
             "model.depth=3 change it" in logs[0])
     assert not any("the architecture is that of" in log for log in logs[1:])
+
+
+def test_the_tokenizer_of_one_side_is_that_of_both_where_they_share_it(caplog):
+    tokenizer = train_tokenizer("bpe", ["eins one", "zwei two"])
+    initial = SimpleNamespace(tokenizers={"target": tokenizer})
+    texts = {"source": ["eins", "zwei"], "target": ["one", "two"]}
+    for shared in (True, False):
+        config = {"data": {"tokenizer": {"kind": "bpe", "shared": shared, "min_frequency": 1}}, "init_from": "reader",
+                  "overrides": [f"data.tokenizer.shared={shared}", "data.tokenizer.min_frequency=1"]}
+        caplog.clear()
+        found = build_tokenizers(config, texts, initial, None)
+        assert found["target"] is tokenizer and (found["source"] is tokenizer) is shared
+        assert ("min_frequency=1 has no effect" in caplog.text) is shared
+    both = SimpleNamespace(tokenizers={side: train_tokenizer("byte", []) for side in texts})
+    config["data"]["tokenizer"] |= {"kind": "byte", "shared": False}
+    assert build_tokenizers(config, texts, both, None) == both.tokenizers  # equal bytes are no contradiction
 
 
 def test_a_translator_that_starts_from_an_image_to_text_model_has_its_tokenizer(runs, tmp_path):
