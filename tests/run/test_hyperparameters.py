@@ -112,7 +112,7 @@ class WandbLogger(Recorder):
 def test_every_logger_gets_the_config(tmp_path):
     folder = tmp_path / "run"
     vit.train([*QUICK, f"++logger.bad._target_={TARGET}.Refusing", f"++logger.mine._target_={TARGET}.Recorder",
-               f"run_dir={folder}"])
+               "trainer.log_every_n_steps=3", f"run_dir={folder}"])
     warning = "logger.bad has not stored all of the config ('null' exceeds the limit)"
     assert f"WARNING {warning}" in (folder / "log.txt").read_text()
     values = Recorder.found
@@ -121,6 +121,7 @@ def test_every_logger_gets_the_config(tmp_path):
     assert not [key for key in values if key.startswith(("logger", "run", "resume", "overrides", "classes"))]
     assert yaml.safe_load((folder / "tensorboard" / "hparams.yaml").read_text()) == values
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    assert len(events.Scalars("train/step_loss")) == 2  # of 8 steps
     assert "hp_metric" not in events.Tags()["scalars"] and len(events.Scalars("val/accuracy")) == 2
     start = events.summary_metadata[metadata.SESSION_START_INFO_TAG].plugin_data.content
     assert metadata.parse_session_start_info_plugin_data(start).hparams["recipe.optimizer.lr"].number_value == 0.003

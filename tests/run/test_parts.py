@@ -28,7 +28,7 @@ from vit.run.parts.loggers import build_loggers, logger_defaults
 from vit.run.parts.networks import matrix_flops, model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
 from vit.run.parts.recipe import build_loss, build_text_loss
-from vit.run.parts.trainer import monitor_mode, own_callbacks, time_limit, weight_averages
+from vit.run.parts.trainer import monitor_mode, own_callbacks, time_limit, unfreezing, weight_averages
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
 from vit.training import AverageEpochs, AverageWeights, Finetune
 from vit.training.finetuning.lora import add_lora
@@ -76,6 +76,13 @@ def test_the_rank_is_that_of_the_launcher(monkeypatch, variables, rank):
 def test_several_processes_check_the_time_limit_once_per_epoch(found, interval):
     timer = time_limit("1h", found)
     assert timer._interval == interval and timer.time_remaining() == 3600
+
+
+def test_batch_norms_stay_frozen_while_weights_are_unfrozen():
+    job = SimpleNamespace(model=create_model("vit_micro", image_size=8, patch_size=4, num_classes=2, depth=1),
+                          config={"recipe": {"epochs": 3}})
+    for batch_norm, updated in (("frozen", False), ("train", True)):
+        assert unfreezing(job, Finetune(trainable="head", batch_norm=batch_norm)).batch_norm is updated
 
 
 def test_a_narrow_model_is_float32_on_a_processor(monkeypatch):

@@ -298,6 +298,12 @@ def test_debug_runs_every_phase(tmp_path, capsys):
     assert "calibration on 64 validation samples: " in printed
 
 
+def test_debug_counts_optimizer_steps_and_no_more_epochs_than_the_recipe(tmp_path):
+    run = vit.train(["debug=true", "recipe.accumulate=2", "recipe.epochs=1", "precision=32-true", "report=false",
+                     "model.depth=1", f"run_dir={tmp_path}"])
+    assert run.metrics["steps"] == 4 and run.metrics["epochs"] == 1
+
+
 def test_a_run_of_one_step_states_no_rate(tmp_path, capsys):
     """The first step, which includes the start, is not measured; images/s 0 was printed."""
     small = ["model.depth=1", "model.dim=16", "recipe.batch_size=1257", "recipe.epochs=1", "calibrate=none"]

@@ -73,6 +73,7 @@ def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     ("data.image_size=[8,null]", "a whole number, 1 or more, or null"),
     ("recipe.epochs=[1,2]", "a whole number, 1 or more, or auto"),
     ("recipe.accumulate=[]", "a whole number, 1 or more"),
+    ("trainer.timeout=0", "a number, above 0, or null"),
     ("trainer.num_nodes={}", "a whole number, 1 or more"),
     ("precision={}", "one of auto, 32-true"),
     ("name=null", "a string"),

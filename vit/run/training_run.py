@@ -23,7 +23,7 @@ from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.loggers import log_config, without_tracebacks_of_writers
 from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.recipe import AUTO
-from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
+from vit.run.parts.trainer import build_trainer, choose_strategy, max_time, timeout_of
 from vit.run.processes.launched import check_number, is_single, own_run
 from vit.run.processes.launcher import LAUNCHER, RankError, first_node, is_launched, run_ranks
 from vit.run.processes.master_port import check_master_port
@@ -108,7 +108,7 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run | Non
     for warning in plan.warnings:
         log.warning(warning)
     with explain_errors(plan.config, folder, overrides):
-        run_ranks(overrides_of_ranks(plan, overrides), devices, plan.path, check_timeout(plan.config["trainer"]))
+        run_ranks(overrides_of_ranks(plan, overrides), devices, plan.path, timeout_of(plan.config["trainer"]))
     return Run(folder.path, read_metrics(folder.path)) if first_node(devices.nodes) else None
 
 
@@ -151,7 +151,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
                 folder.write("config.yaml", job.config)  # with the decision, which a resumed run keeps
             elif config["compile"]:
                 job.model.compile(mode=compile_mode(config))  # in place, which does not change parameter names
-            job.batches.timeout = check_timeout(config["trainer"])
+            job.batches.timeout = timeout_of(config["trainer"])
             if main and trainer.loggers:
                 log_config(job.config, folder, trainer)
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
@@ -162,7 +162,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
 
 def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManager[Heartbeat | None]:
     """The heartbeat of this rank; None without `trainer.timeout`."""
-    timeout = check_timeout(config["trainer"])
+    timeout = timeout_of(config["trainer"])
     if timeout is None:
         return contextlib.nullcontext()
     return Heartbeat(lambda: store_of_environment(timeout), devices.rank, devices.world, timeout,
