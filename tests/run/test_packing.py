@@ -152,7 +152,8 @@ def test_a_run_starts_from_a_packed_model(whole, shapes, tmp_path, pack):
 def test_a_new_head_is_fitted_to_the_features_of_packed_images(whole, tmp_path):
     root = write_photos(tmp_path / "photos", {"yak": 16, "zebra": 14}, (12, 30))
     made = vit.train(["data=folder", f"data.root={root}", *QUICK, f"init_from={whole}", "data.pack=true",
-                      "recipe.epochs=1", "recipe.batch_size=8", "recipe.optimizer.lr=1e-30",
+                      "data.preprocessing.draft=false", "recipe.epochs=1", "recipe.batch_size=8",
+                      "recipe.optimizer.lr=1e-30",
                       f"run_dir={tmp_path / 'run'}"])
     assert "head: logistic regression on the features of 23 training images" in (made.path / "log.txt").read_text()
     assert made.metrics["test/accuracy"] == 1
@@ -182,7 +183,7 @@ def test_a_model_of_init_from_that_needs_images_of_one_size_is_an_error(shapes, 
     (["data.preprocessing.resize=squash"], "data.preprocessing.resize is for images of one size"),
     (["data.preprocessing.crop_pct=0.9"], "data.preprocessing.crop_pct is for images of one size"),
     (["data.preprocessing.draft=true"], "data.preprocessing.draft is for images of one size"),
-    (["data.cache=disk"], "data.cache=disk stores images for one size"),
+    *((["data.cache=" + name], f"data.cache={name} stores images for one size") for name in ("memory", "disk", "device")),
     (["compile=true"], "compile=true compiles for images of one size"),
     (["strategy=fsdp"], "strategy=fsdp gathers the weights"),
     (["distill=soft", "distill.teacher=runs"], "distill=soft has a teacher for images of one size"),
