@@ -14,7 +14,9 @@ from tests.run.test_resume import DIGITS, assert_same, stopped_and_resumed
 from vit.bundle import save_bundle
 from vit.data import PackedPreprocessing, Preprocessing
 from vit.run import main
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.jobs import build_job
+from vit.run.parts.devices import find_devices
 
 PACKED = [*QUICK, *SMALL, "data=folder", "data.pack=true", "model.drop_path=0.1"]
 
@@ -69,6 +71,9 @@ def test_a_resumed_run_draws_the_same_numbers_of_patches(tmp_path, shapes, monke
 def test_min_patches_above_those_of_an_image_are_an_error(tmp_path, shapes):
     with pytest.raises(ConfigError, match="data.min_patches=5 is larger than the 4 patches that an image has at most"):
         vit.train([*PACKED, f"data.root={shapes}", "data.min_patches=5", f"run_dir={tmp_path}"])
+    overrides = [*PACKED, f"data.root={shapes}", "data.min_patches=4"]  # each image has 4
+    config = resolve(compose(overrides)) | {"overrides": overrides, "resumed": False}
+    assert build_job(config, find_devices(config["trainer"])).preprocessing.max_patches == 4
 
 
 @pytest.mark.slow
@@ -183,7 +188,9 @@ def test_a_model_of_init_from_that_needs_images_of_one_size_is_an_error(shapes, 
     (["data.preprocessing.resize=squash"], "data.preprocessing.resize is for images of one size"),
     (["data.preprocessing.crop_pct=0.9"], "data.preprocessing.crop_pct is for images of one size"),
     (["data.preprocessing.draft=true"], "data.preprocessing.draft is for images of one size"),
-    *((["data.cache=" + name], f"data.cache={name} stores images for one size") for name in ("memory", "disk", "device")),
+    (["data.cache=memory"], "data.cache=memory stores images for one size"),
+    (["data.cache=disk"], "data.cache=disk stores images for one size"),
+    (["data.cache=device"], "data.cache=device stores images for one size"),
     (["compile=true"], "compile=true compiles for images of one size"),
     (["strategy=fsdp"], "strategy=fsdp gathers the weights"),
     (["distill=soft", "distill.teacher=runs"], "distill=soft has a teacher for images of one size"),
