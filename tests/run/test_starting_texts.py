@@ -12,7 +12,7 @@ from tests.slow_values import quick_and_slow
 from vit.bundle import load_bundle, save_bundle
 from vit.cli import main
 from vit.data import Preprocessing, train_tokenizer
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
 from vit.run.parts.tokenizers import build_tokenizers
@@ -186,8 +186,15 @@ def test_a_classifier_without_a_matching_decoder_is_an_error(runs, digits, tmp_p
     source = vit.train(relative).path
     timm = save_bundle(tmp_path / "timm", vit.create_model("timm:resnet10t", num_classes=2), [*"ab"],
                        Preprocessing((32, 32)))
+    size = {"dim": 16, "num_heads": 2, "depth": 1, "image_size": 8, "patch_size": 4, "num_classes": 2}
+    parallel = save_bundle(tmp_path / "parallel", vit.create_model("vit_micro", block="parallel", **size), [*"ab"],
+                           Preprocessing((8, 8)))
     torch.save(load_bundle(digits).model.state_dict(), tmp_path / "weights.pth")
+    overrides = [*OVERRIDES["reader"], f"init_from={source}", "model.positions=learned"]
+    config = resolve(compose(overrides)) | {"overrides": overrides}
+    assert build_job(config, find_devices(config["trainer"])).model.config.positions == "learned"
     for start, message in (
+        (parallel, "is a classifier with block=parallel, but a decoder has one of serial, res_post_norm"),
         (timm, "is a network that only timm computes, and an image-to-text model cannot start from it"),
         (tmp_path / "weights.pth", "weights.pth: the activation cannot be inferred from tensors"),
         (source, "is a classifier with positions=relative, but a decoder has one of learned, "),
