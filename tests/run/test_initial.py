@@ -170,6 +170,17 @@ def test_a_bare_file_of_a_network_of_timm_has_the_preprocessing_of_its_published
     assert load_initial(str(tmp_path / "model"), stated).preprocessing == own
 
 
+def test_the_model_node_states_what_tensors_do_not_show(tmp_path):
+    values = {"dim": 24, "num_heads": 4, "activation": "relu", "depth": 1, "image_size": 8, "patch_size": 4}
+    torch.save(vit.create_model("vit_micro", **values, num_classes=3).state_dict(), tmp_path / "weights.pth")
+    source = str(tmp_path / "weights.pth")
+    found = load_initial(source, {"name": None, "num_heads": 4, "activation": "relu"})
+    assert (found.model["num_heads"], found.model["activation"], found.reason) == (4, "relu", "")
+    for stated in (None, {"activation": "relu"}, {"num_heads": 4}):
+        assert load_initial(source, stated).model is None
+        assert "cannot be inferred from tensors" in load_initial(source, stated).reason
+
+
 def test_weights_that_contradict_the_config_beside_them_are_an_error(tmp_path):
     network = vit.create_model("vit_micro", image_size=8, patch_size=4, num_classes=3, depth=2)
     folder = save_bundle(tmp_path / "model", network, [*"abc"], Preprocessing((8, 8)))
