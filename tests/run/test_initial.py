@@ -16,7 +16,7 @@ from vit.data import Preprocessing
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
-from vit.run.parts.init_from import load_initial
+from vit.run.parts.init_from import load_initial, load_initial_weights
 
 QUICK = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "calibrate=none"]
 STILL = [
@@ -84,6 +84,7 @@ def test_the_same_classes_keep_the_head(source, tmp_path):
     run = vit.train([*STILL, "data.image_size=12", f"init_from={source}", f"run_dir={tmp_path}"])
     before, after = weights(source), weights(run.path)
     assert all(torch.equal(before[name], after[name]) for name in before)
+    assert "which is another one in the source" not in (run.path / "log.txt").read_text()
     start, end = table(run.path / "metrics.csv")  # of constant weights
     assert (start["epoch"], start["step"], start["train/loss"]) == ("0", "0", "") and end["epoch"] == "1"
     for name in ("val/loss", "val/accuracy"):
@@ -179,6 +180,33 @@ def test_the_model_node_states_what_tensors_do_not_show(tmp_path):
     for stated in (None, {"activation": "relu"}, {"num_heads": 4}):
         assert load_initial(source, stated).model is None
         assert "cannot be inferred from tensors" in load_initial(source, stated).reason
+
+
+def test_the_log_states_a_number_of_heads_that_is_assumed(tmp_path, caplog):
+    network = vit.create_model("vit_micro", dim=128, depth=2, num_heads=2, image_size=8, patch_size=4, num_classes=3)
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    with caplog.at_level("INFO", "vit"):
+        load_initial_weights(load_initial(str(tmp_path / "weights.pth"), {"activation": "gelu"}), network)
+    assert "num_heads 2 is that of the published models of dim 128 and depth 2" in caplog.text
+
+
+def test_positions_of_a_grid_that_is_not_square_are_resampled(tmp_path, caplog):
+    values = {"patch_size": 4, "depth": 1, "num_classes": 3}
+    wide = vit.create_model("vit_micro", image_size=(8, 16), **values)
+    save_bundle(tmp_path / "model", wide, [*"abc"], Preprocessing((8, 16)))
+    network = vit.create_model("vit_micro", image_size=8, **values)
+    with caplog.at_level("INFO", "vit"):
+        load_initial_weights(load_initial(str(tmp_path / "model")), network)
+    assert "grid of 2x4 to 2x2 patches" in caplog.text
+
+
+def test_a_bare_file_of_weights_has_the_image_size_of_its_positions(new_data, tmp_path):
+    network = timm.models.VisionTransformer(img_size=24, patch_size=8, embed_dim=64, depth=1, num_heads=2)
+    save_file(network.state_dict(), tmp_path / "weights.safetensors")
+    overrides = [*new_data, f"init_from={tmp_path / 'weights.safetensors'}", "model.num_heads=2"]
+    config = resolve(compose(overrides)) | {"overrides": overrides}
+    job = build_job(config, find_devices(config["trainer"]))
+    assert job.preprocessing.size == job.model.config.image_size == (24, 24) and job.model.config.grid == (3, 3)
 
 
 def test_weights_that_contradict_the_config_beside_them_are_an_error(tmp_path):
