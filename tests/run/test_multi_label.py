@@ -16,19 +16,21 @@ from sklearn.metrics import average_precision_score, f1_score
 import vit
 from tests.run.conftest import QUICK, run
 from tests.run.test_resume import assert_same, stopped_and_resumed
-from vit.bundle import load_bundle
+from vit.bundle import load_bundle, save_bundle
 from vit.bundle.label_calibration import calibrated_thresholds
 from vit.cli import main as vit_main
-from vit.data import DataError
+from vit.data import DataError, Preprocessing
 from vit.evaluation import best_thresholds, classification, evaluate_multi_label
 from vit.evaluation.calibration.labels import fit_label_calibration
 from vit.evaluation.calibration.outputs import label_outputs
 from vit.evaluation.classification import RunOptions
 from vit.exchange.read import assigns_several_labels
 from vit.inference import forward
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.jobs import build_job
 from vit.run.jobs.multi_label import MIN_IMAGES, MultiLabelJob, shortened
 from vit.run.parts.data_source import build_source
+from vit.run.parts.devices import find_devices
 from vit.run.records.splits import read_record
 
 NAMES = ("red", "green", "blue")
@@ -306,3 +308,18 @@ def test_the_model_runs_once_over_the_validation_images(shapes, tmp_path, monkey
         assert bundle.calibration == fit_label_calibration(bundle.classes, found.logits, found.truth)
         thresholds = calibrated_thresholds(thresholds, bundle.calibration)
     assert list(bundle.thresholds) == list(thresholds)
+
+
+@pytest.mark.parametrize("way", ["auto", "fit"])
+def test_the_new_head_of_several_labels_is_random(shapes, tmp_path, caplog, way):
+    network = vit.create_model("vit_micro", image_size=16, patch_size=8, num_classes=2)
+    save_bundle(tmp_path / "model", network, ["a", "b"], Preprocessing((16, 16)))
+    chosen = overrides(shapes, f"init_from={tmp_path / 'model'}", f"finetune.head_init={way}")
+    config = resolve(compose(chosen)) | {"overrides": chosen}
+    if way == "fit":
+        with pytest.raises(ConfigError, match="finetune.head_init=fit is for image classifiers with a single"):
+            build_job(config, find_devices(config["trainer"]))
+        return
+    with caplog.at_level("INFO", "vit"):
+        build_job(config, find_devices(config["trainer"]))
+    assert "2 new" in caplog.text and "logistic regression" not in caplog.text

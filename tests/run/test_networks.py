@@ -1,11 +1,12 @@
 """The network of a run and its initial weights."""
 
+import pytest
 import torch
 
-from vit.data import ByteTokenizer
+from vit.data import ByteTokenizer, Preprocessing
 from vit.models import model_from_config
 from vit.run.config.composing import compose
-from vit.run.parts.networks import start_from_vectors
+from vit.run.parts.networks import build_model, start_from_vectors
 
 TINY = {"kind": "text_classifier", "num_classes": 2, "max_len": 8, "dim": 2, "depth": 1, "num_heads": 1}
 
@@ -25,6 +26,15 @@ def test_word_vectors_without_a_matching_token_are_a_warning(tmp_path, caplog):
     start_from_vectors(model, str(file), tokenizer)
     (a,) = tokenizer.encode("a")
     assert model.embed.token.weight[a].tolist() == [1, 2] and not warnings(caplog)
+
+
+@pytest.mark.parametrize(("name", "patch_size", "expected"), [
+    ("vit_micro_patch8", None, 8), ("vit_micro_patch8", 4, 4), ("vit_micro", None, 16), ("vit_micro", 4, 4),
+])
+def test_the_patch_size_is_that_of_the_name_else_of_the_data(name, patch_size, expected):
+    node = {"name": name, "patch_size": patch_size, "depth": 1}
+    model = build_model(node, 16, Preprocessing((32, 32)), ["a", "b"], None)
+    assert model.config.patch_size == (expected, expected)
 
 
 def warnings(caplog) -> list[str]:

@@ -14,7 +14,6 @@ from vit.data import Preprocessing, Source, Split
 from vit.evaluation.features.embeddings import embed_split
 from vit.evaluation.features.probe import Labelled, LinearFit, class_balanced_order, fit_linear
 from vit.inference.features import Featurizer
-from vit.models import Classifier
 from vit.nn.init import restored_modes
 from vit.run.console import console, progress_bar
 from vit.run.parts.devices import Devices
@@ -32,7 +31,7 @@ def start_head(
     model, or where images have several labels.
     """
     layer = head_layer(model)
-    if layer is None or source.multi_label or not isinstance(model, Classifier) and model.config.kind != "timm":
+    if layer is None or source.multi_label:
         return None
     split = class_balanced(source.splits["train"], max(IMAGES, IMAGES_PER_CLASS * source.num_classes))
     found = features(model, split, preprocessing, devices, on_bad_sample)
