@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from vit.data import ByteTokenizer, Preprocessing
-from vit.models import model_from_config
-from vit.run.config.composing import compose
-from vit.run.parts.networks import build_model, start_from_vectors
+from vit.models import create_model, model_from_config
+from vit.run.config.composing import ConfigError, compose
+from vit.run.parts.networks import build_model, check_patch_size, start_from_vectors
 
 TINY = {"kind": "text_classifier", "num_classes": 2, "max_len": 8, "dim": 2, "depth": 1, "num_heads": 1}
 
@@ -35,6 +35,14 @@ def test_the_patch_size_is_that_of_the_name_else_of_the_data(name, patch_size, e
     node = {"name": name, "patch_size": patch_size, "depth": 1}
     model = build_model(node, 16, Preprocessing((32, 32)), ["a", "b"], None)
     assert model.config.patch_size == (expected, expected)
+
+
+def test_no_patch_size_of_the_data_contradicts_no_model():
+    config = {"model": {"name": "vit_micro"}, "data": {"patch_size": None}, "overrides": ["data.patch_size=null"]}
+    for model in (create_model("vit_micro", depth=1), create_model("timm:resnet10t")):
+        check_patch_size(config, model)
+        with pytest.raises(ConfigError, match="data.patch_size=4 "):
+            check_patch_size({**config, "data": {"patch_size": 4}}, model)
 
 
 def warnings(caplog) -> list[str]:

@@ -78,10 +78,12 @@ def check_patch_size(config: dict, model: nn.Module) -> None:
     if config["model"].get("kind") or "patch_size" not in stated(config["overrides"], "data"):
         return
     size, found = config["data"]["patch_size"], getattr(model.config, "patch_size", None)
-    if size is not None and found is None:
+    if size is None:  # that of the model
+        return
+    if found is None:
         raise ConfigError(f"data.patch_size={size} has no effect on a model of timm, whose name determines its "
                           "patches; leave it out")
-    if size is not None and found != as_size(size):
+    if found != as_size(size):
         raise ConfigError(f"data.patch_size={size} is for models without a patch size, but this one has patches of "
                           f"{found[0]}x{found[1]}; leave it out, or set model.patch_size={size}")
 
