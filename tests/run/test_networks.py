@@ -1,12 +1,15 @@
 """The network of a run and its initial weights."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from vit.data import ByteTokenizer, Preprocessing
 from vit.models import create_model, model_from_config
-from vit.run.config.composing import ConfigError, compose
-from vit.run.parts.networks import build_model, check_patch_size, start_from_vectors
+from vit.models.text import TextClassifierConfig
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.parts.networks import build_model, check_patch_size, start_from_vectors, text_model
 
 TINY = {"kind": "text_classifier", "num_classes": 2, "max_len": 8, "dim": 2, "depth": 1, "num_heads": 1}
 
@@ -43,6 +46,15 @@ def test_no_patch_size_of_the_data_contradicts_no_model():
         check_patch_size(config, model)
         with pytest.raises(ConfigError, match="data.patch_size=4 "):
             check_patch_size({**config, "data": {"patch_size": 4}}, model)
+
+
+def test_embeddings_of_a_saved_config_without_a_scale_have_none():
+    config = resolve(compose(["data=text_table"])) | {"overrides": []}
+    required = {"vocab_size": 9, "num_classes": 2, "max_len": 8}
+    source = TextClassifierConfig(**required, dim=16, depth=1, num_heads=2, positions="sincos").to_dict()
+    del source["scale_embed"]  # as in configs of earlier versions
+    made = text_model(config, required, TextClassifierConfig, SimpleNamespace(model=source, name="earlier"))
+    assert made.embed.scale == 1 and made.config.positions == "sincos"
 
 
 def warnings(caplog) -> list[str]:

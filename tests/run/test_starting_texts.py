@@ -177,7 +177,8 @@ def test_overrides_change_the_parts_around_the_blocks_of_a_classifier(digits, tm
     for override in ("model.mlp=swiglu", "model.norm=rms", "model.dim=64"):
         with pytest.raises(ConfigError, match=rf"{override}, but the classifier of init_from=.* leave it out"):
             vit.train([*overrides, override])
-    run = vit.train([*overrides, "model.stem=masked_conv", "model.mlp=mlp", "model.rotary_pairs=halves"])  # former name
+    run = vit.train([*overrides, "model.stem=masked_conv", "model.mlp=mlp", "model.norm=null",
+                     "model.rotary_pairs=halves"])  # a former name
     assert load_bundle(run.path).model.config.stem == "masked_conv"
 
 
@@ -250,11 +251,21 @@ def test_a_model_of_texts_does_not_classify_images(runs, tmp_path, kind):
             vit.train([*model, *SMALL, f"init_from={runs[kind]}", f"run_dir={tmp_path / 'run'}"])
 
 
+def test_a_text_classifier_has_the_encoder_of_a_translator(runs, others, tmp_path):
+    overrides = [each for each in others if "tokenizer" not in each and not each.startswith("model.")]
+    run = vit.train([*overrides, *FIXED, f"init_from={runs['translator']}", f"run_dir={tmp_path / 'run'}"]).path
+    before, after = weights(runs["translator"]), weights(run)
+    same = [name for name in after if name in before]
+    assert len(same) > 5 and all(torch.equal(before[name], after[name]) for name in same)
+    assert {name.partition(".")[0] for name in same} == {"embed", "encoder"}
+    assert tokenizers(run)["source"] == tokenizers(runs["translator"])["source"]
+
+
 def test_another_architecture_than_that_of_init_from_is_a_warning(runs, others, tmp_path):
     sizes = ("model.dim", "model.num_heads", "model.depth")
     overrides = [each for each in others if not each.startswith(sizes)]
     logs = []
-    for name, more in (("one", ["model=text"]), ("two", ["model=text", "model.dim=16", *SMALL[-2:]]), ("three", [])):
+    for name, more in (("one", ["model=text"]), ("two", ["model=text", *SMALL[-3:-1], "model.depth=2"]), ("three", [])):
         run = vit.train([*overrides, *more, *FIXED, f"init_from={runs['classifier']}", f"run_dir={tmp_path / name}"])
         assert load_bundle(run.path).model.config.dim == 16
         logs.append((run.path / "log.txt").read_text())

@@ -93,15 +93,14 @@ def warn_of_other_values(config: dict, model: nn.Module, initial: Initial | None
     something else with them. Values of overrides and those that tensors or the data determine are left out.
     """
     own, source = model.config, initial and initial.image_config
-    if source is None or own.kind != VisionTransformerConfig.kind or config["model"]["name"] is None:
+    if source is None or own.kind != VisionTransformerConfig.kind:
         return
     known = own.from_dict(initial.classifier).to_dict()
     left_out = {*OTHER_SIZES, *RATES, *current_names(stated_values(config))}
     other = {key: value for key, value in own.to_dict().items() if key not in left_out and value != known[key]}
     if other:
-        log.warning("model.name=%s computes the weights of init_from=%s with %s; model=pretrained has the values of "
-                    "init_from", config["model"]["name"], initial.name,
-                    listed({key: (known[key], value) for key, value in other.items()}))
+        log.warning("the model computes the weights of init_from=%s with %s; model=pretrained has the values of "
+                    "init_from", initial.name, listed({key: (known[key], value) for key, value in other.items()}))
 
 
 def listed(values: Mapping[str, tuple]) -> str:
@@ -129,7 +128,7 @@ def text_model(config: dict, required: dict, cls: type, initial: Initial | None)
     if "kind" in source and "vocab_size" not in source:
         raise ConfigError(f"init_from={initial.name}: a model of kind {source['kind']} does not read texts; use the "
                           "weights of one that does")
-    known = {key: value for key, value in source.items() if key in names and key not in required}
+    known = {key: value for key, value in source.items() if key in names}
     warn_of_other_architecture(config, initial, {key: (value, known.get(key, value)) for key, value in values.items()
                                                  if key not in named})
     complete = {"kind": cls.kind, **values, **known, **named, **required}
