@@ -14,6 +14,8 @@ import vit
 from tests.run.conftest import QUICK, SMALL, run
 from tests.run.test_resume import assert_same, stopped_and_resumed
 from tests.run.test_strategies import TWO, losses
+from vit.bundle import save_bundle
+from vit.data import Preprocessing
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
@@ -111,6 +113,20 @@ def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
         torch.testing.assert_close(saved.double()(images), trained, rtol=0, atol=1e-6)
     start = timm.create_model(f"local-dir:{source / 'model'}", pretrained=True).eval()
     assert (start.double()(images) - trained).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(("way", "recorded"), [("auto", "frozen"), ("train", "train")])
+def test_batch_norms_keep_the_statistics_of_the_loaded_weights_unless_they_are_to_be_trained(tmp_path, way, recorded):
+    network = vit.create_model("vit_micro", image_size=8, patch_size=4, depth=1, num_classes=10, class_token=False,
+                               pool="mean", stem="pooled_conv")
+    save_bundle(tmp_path / "model", network, [*map(str, range(10))], Preprocessing((8, 8)))
+    overrides = [*DIGITS, f"init_from={tmp_path / 'model'}", f"finetune.batch_norm={way}", "recipe.epochs=1", TRAINED]
+    run = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"]).path
+    before, after = network.state_dict(), vit.load(run).model.state_dict()
+    means = [name for name in before if name.endswith("running_mean")]
+    assert means and all(torch.equal(before[name], after[name]) == (way == "auto") for name in means)
+    assert not torch.equal(before["head.weight"], after["head.weight"])
+    assert yaml.safe_load((run / "config.yaml").read_text())["finetune"]["batch_norm"] == recorded
 
 
 def test_a_checkpoint_with_additions_is_a_source_of_weights_like_any_other(source, tmp_path):
