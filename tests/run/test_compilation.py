@@ -123,14 +123,22 @@ def test_a_run_that_auto_left_eager_is_resumed_with_its_mode(tmp_path, plain, me
 
 
 def test_a_run_of_a_version_without_modes_is_resumed(tmp_path, plain, monkeypatch):
+    """Nor with `callbacks.start_margin` and `trainer.timeout`."""
     write = RunFolder.write
+
+    def write_earlier(folder, name, value):
+        value = {key: each for key, each in value.items() if key != "compile_mode"}
+        for node, key in (("callbacks", "start_margin"), ("trainer", "timeout")):
+            value |= {node: {name: each for name, each in value[node].items() if name != key}} if node in value else {}
+        write(folder, name, value)
+
     with monkeypatch.context() as earlier:
-        earlier.setattr(RunFolder, "write", lambda folder, name, value: write(
-            folder, name, {key: each for key, each in value.items() if key != "compile_mode"}))
+        earlier.setattr(RunFolder, "write", write_earlier)
         StopAfter(earlier, 10)
         with pytest.raises(SystemExit):
             vit.train([*SHORT, f"run_dir={tmp_path}"])
-    assert "compile_mode" not in (tmp_path / "config.yaml").read_text()
+    recorded = (tmp_path / "config.yaml").read_text()
+    assert not [key for key in ("compile_mode", "start_margin", "timeout") if key in recorded]
     vit.train([f"resume={tmp_path}"])
     assert_same(tmp_path, plain)
 

@@ -28,7 +28,7 @@ from vit.run.parts.loggers import build_loggers, logger_defaults
 from vit.run.parts.networks import matrix_flops, model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
 from vit.run.parts.recipe import build_loss, build_text_loss
-from vit.run.parts.trainer import monitor_mode, own_callbacks, time_limit, unfreezing, weight_averages
+from vit.run.parts.trainer import cluster_plugins, monitor_mode, own_callbacks, time_limit, unfreezing, weight_averages
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
 from vit.training import AverageEpochs, AverageWeights, Finetune
 from vit.training.finetuning.lora import add_lora
@@ -76,6 +76,19 @@ def test_the_rank_is_that_of_the_launcher(monkeypatch, variables, rank):
 def test_several_processes_check_the_time_limit_once_per_epoch(found, interval):
     timer = time_limit("1h", found)
     assert timer._interval == interval and timer.time_remaining() == 3600
+
+
+def test_the_ranks_are_those_of_slurm_unless_torchrun_started_them(monkeypatch):
+    for name in ("SLURM_JOB_NAME", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert cluster_plugins() == []
+    monkeypatch.setenv("SLURM_JOB_NAME", "vit")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
+    (plugin,) = cluster_plugins()
+    assert not plugin.auto_requeue
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    assert cluster_plugins() == []
 
 
 def test_batch_norms_stay_frozen_while_weights_are_unfrozen():

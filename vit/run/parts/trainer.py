@@ -83,8 +83,6 @@ def build_trainer(
     limits = {"limit_train_batches": 4 * recipe["accumulate"], "limit_val_batches": 2} if config["debug"] else {}
     if config["precision"] == BF16_RESIDUAL and not set_autocast_residual(job.model):
         raise ConfigError(f"precision={BF16_RESIDUAL}: the model has no blocks of this project; use bf16-mixed")
-    # auto_requeue=False: without Lightning's handler of SIGUSR1, which would resubmit the job
-    is_slurm = SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
     return Trainer(
         accelerator=devices.accelerator,
         devices=devices.number,
@@ -96,13 +94,21 @@ def build_trainer(
         log_every_n_steps=config["trainer"]["log_every_n_steps"],
         logger=build_loggers(config, folder),
         callbacks=build_callbacks(job, folder, devices, signals, heartbeat, done or 0),
-        plugins=[AtomicCheckpointIO(), *([SLURMEnvironment(auto_requeue=False)] if is_slurm else [])],
+        plugins=[AtomicCheckpointIO(), *cluster_plugins()],
         default_root_dir=folder.path,
         num_sanity_val_steps=-1 if config["init_from"] and done is None else 0,  # -1: all batches
         use_distributed_sampler=False,
         enable_model_summary=False,
         **limits,
     )
+
+
+def cluster_plugins() -> list[SLURMEnvironment]:
+    """In a job of SLURM Lightning's environment for it, without the handler of SIGUSR1, which would resubmit the job;
+    none under torchrun, whose ranks are not those of SLURM.
+    """
+    is_slurm = SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
+    return [SLURMEnvironment(auto_requeue=False)] if is_slurm else []
 
 
 def choose_strategy(config: dict, devices: Devices) -> str | Strategy:
