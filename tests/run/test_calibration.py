@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import vit
 from tests.run.conftest import QUICK, SMALL, table, write_photos
@@ -16,11 +17,12 @@ from vit.cli import main
 from vit.data import digits as digits_source
 from vit.data.splits import split
 from vit.evaluation.calibration import outputs
+from vit.evaluation.calibration.fitting import Outputs
 from vit.evaluation.classification import RunOptions
 from vit.files.untrusted import read_bytes
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.images import ImageClassificationJob
-from vit.run.parts.calibration import calibrate_images
+from vit.run.parts.calibration import calibrate, calibrate_images
 
 DIGITS = ["data=digits", *QUICK]
 
@@ -62,6 +64,22 @@ def test_few_training_samples_of_many_are_the_same_ones_in_any_order(monkeypatch
     for classes, count in ((2, 50), (4, 80)):  # 20 of each class, but at least 50
         chosen = [outputs.sample_for_means(named.take(np.arange(len(split))[::order]), classes) for order in (1, -1)]
         assert list(chosen[0].names) == list(chosen[1].names)[::-1] and len(chosen[0]) == count
+
+
+@pytest.mark.parametrize(("choice", "sizes"), [("none", []), ("temperature", [180]), ("full", [180, 50])])
+def test_a_part_of_the_training_samples_is_read_for_a_full_calibration_only(monkeypatch, choice, sizes):
+    monkeypatch.setattr(outputs, "SAMPLES", 50)
+    monkeypatch.setattr(outputs, "SAMPLES_PER_CLASS", 5)
+    seen = []
+
+    def outputs_for(split):
+        seen.append(len(split))
+        labels, numbers = torch.as_tensor(split.labels), torch.Generator().manual_seed(0)
+        return Outputs(torch.rand(len(split), 10, generator=numbers), labels, torch.rand(len(split)),
+                       torch.rand(len(split), 4, generator=numbers))
+
+    found = calibrate(digits_source(), choice, outputs_for, "val")
+    assert seen == sizes and (found is None) == (choice == "none")
 
 
 def test_the_command_prints_calibrated_outputs(digits, capfdbinary, tmp_path):
