@@ -94,6 +94,15 @@ def test_only_folders_of_all_names_are_left_out(root):
         table(root / "t.csv")
 
 
+@pytest.mark.parametrize("stale", ["/old/", "C:\\old\\"])
+def test_folders_of_another_computer_are_found_although_the_first_file_is_missing(root, stale):
+    rows = [[stale + name, label] for name, label in [["images/x.png", "dog"], *ROWS]]
+    (root / "t.csv").write_text(text(rows))
+    with pytest.raises(FileNotFoundError, match="1 of 11 files does not exist under .*, first 'images/x.png'"):
+        table(root / "t.csv")
+    assert labels(table(root / "t.csv", on_bad_sample="skip", **ALL)) == dict(ROWS)
+
+
 def test_a_name_of_two_similar_files_is_missing(root):
     (root / "images" / "003.JPG").write_bytes((root / "images" / "003.png").read_bytes())
     (root / "t.csv").write_text(text([[name.removesuffix(".png"), label] for name, label in ROWS]))
@@ -277,6 +286,14 @@ def test_the_images_of_a_split_in_a_folder_of_its_name(class_folders):
     assert splits(found)["val"] == {f"val_images/{i:03}.png": "ab"[i % 2] for i in range(3)}
     assert found.splits["val"].read(1) == (root / "val_images" / "001.png").read_bytes()
     assert splits(found)["train"] == {f"train2017/{i:03}.png": "ab"[i % 2] for i in range(6)}
+
+
+def test_the_folder_of_a_split_is_found_although_the_first_file_is_missing(class_folders):
+    root = class_folders({"train_images": 6})
+    (root / "train.csv").write_text(text([["gone", "a"], *([f"{i:03}", "ab"[i % 2]] for i in range(6))]))
+    found = table(root, on_bad_sample="skip", **ALL)
+    assert splits(found)["train"] == {f"train_images/{i:03}.png": "ab"[i % 2] for i in range(6)}
+    assert found.left_out == [("train_images/gone", "the file does not exist")]
 
 
 def test_images_of_texts_in_a_folder_with_a_table_of_each_split(class_folders):

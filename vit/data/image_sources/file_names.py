@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from vit.data.errors import printable
@@ -17,6 +18,7 @@ from vit.messages import agree, number_of, quoted
 
 log = logging.getLogger("vit")
 
+TRIED = 100  # names of a table that are looked up to find the folder of its files
 SERVED = "/data/local-files/?d="
 UPLOADED = re.compile(r"/data/upload/\d+/(?P<stored>[0-9a-f]{8}-(?P<name>[^/]+))")
 
@@ -50,10 +52,16 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
     return found, missing
 
 
-def has_file(root: Path, name: str) -> bool:
-    """Whether the name in a table has a file below `root`, possibly under a similar name."""
-    found, _, _ = _resolve(root, [name], _SimilarNames(root))
-    return os.path.isfile(root / found[0])
+def has_files(root: Path, names: Sequence[str]) -> bool:
+    """Whether names of a table have files below `root`, possibly under similar names; `TRIED` of them are looked up."""
+    tried = spread(names)
+    _, missing, _ = _resolve(root, tried, _SimilarNames(root))
+    return len(missing) < len(tried)
+
+
+def spread(names: Any) -> Any:
+    """Up to `TRIED` names of a column, from its begin to its end, because the files of some may be missing."""
+    return names[:: len(names) // TRIED + 1]
 
 
 def _resolve(root: Path, names: Sequence[str], search: "_SimilarNames") -> tuple[list[str], list[int], list[int]]:
@@ -72,12 +80,15 @@ def _resolve(root: Path, names: Sequence[str], search: "_SimilarNames") -> tuple
 
 
 def _stale_folders(root: Path, names: Sequence[str], search: "_SimilarNames") -> list[str]:
-    """The shortest list of shared leading folders whose removal makes the first name a file; [] if there is none."""
+    """The shortest list of shared leading folders whose removal makes one of `spread(names)` a file; [] if there is
+    none.
+    """
     shared = os.path.commonprefix([_parts(name)[:-1] for name in names])
     for count in range(1, len(shared) + 1):
-        rest = "/".join(_parts(names[0])[count:])
-        if os.path.isfile(root / rest) or search.find(rest) is not None:
-            return shared[:count]
+        for name in spread(names):
+            rest = "/".join(_parts(name)[count:])
+            if os.path.isfile(root / rest) or search.find(rest) is not None:
+                return shared[:count]
     return []
 
 

@@ -16,6 +16,7 @@ from vit.data.decoding.decode import EXTENSIONS
 from vit.data.errors import DataError
 from vit.data.formats.zip_archives import Archive, is_hidden, is_safe
 
+DANGLING = "a link to a file or folder that does not exist"
 LeftOut = tuple[str, str]  # (name, reason)
 _Folder = tuple[str, tuple[str, ...]]  # path below the root, real paths of the folders above it
 
@@ -149,7 +150,7 @@ def _reason(entry: os.DirEntry) -> str | None:
     if _is(entry.is_dir):
         return None
     if not is_image_name(entry.name):
-        return _not_an_image(entry.name)
+        return _not_an_image(entry.name) if os.path.exists(entry.path) else DANGLING
     return None if _is(entry.is_file) or not os.path.exists(entry.path) else "not a regular file"
 
 

@@ -12,7 +12,7 @@ from vit.data.class_names import clean_label, labels_are_withheld, withheld_reas
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, find_column
 from vit.data.formats.split_tables import tables_of_folder
-from vit.data.image_sources.file_names import has_file
+from vit.data.image_sources.file_names import has_files, spread
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
 from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
@@ -207,15 +207,16 @@ def _check_split_column(path: Path, key: str, read: _Table) -> None:
 
 
 def _folder_of_images(path: Path, content: Content, root: Path, key: str, options: _Options) -> Path:
-    """The folder of the images of a split: `root`, or, where the first image is not there, a folder in it that is named
+    """The folder of the images of a split: `root`, or, where the images are not there, a folder in it that is named
     after the split, such as train2017 or test_images.
     """
     columns, _ = content
-    first = next(iter(columns[select_column(path, columns, options.image, IMAGE_COLUMNS, "image")]), None)
-    if not isinstance(first, str) or has_file(root, first):
+    column = columns[select_column(path, columns, options.image, IMAGE_COLUMNS, "image")]
+    names = [name for name in to_list(spread(column)) if isinstance(name, str)]
+    if not names or has_files(root, names):
         return root
     folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and key in similar_splits([entry.name])]
-    return next((folder for folder in folders if has_file(folder, first)), root)
+    return next((folder for folder in folders if has_files(folder, names)), root)
 
 
 def _warn_about_unused_splits(path: Path, columns: dict[Column, Any]) -> None:
