@@ -5,7 +5,11 @@ The steps of a run (build, fit, save, test) are in `vit/run/training_run.py`.
 
 import sys
 
-from vit.run import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from vit.run import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:  # while the modules are imported; `main` handles it otherwise
+        print("error: interrupted", file=sys.stderr)
+        sys.exit(130)

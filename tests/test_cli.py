@@ -57,6 +57,18 @@ def test_help_is_printed_without_torch():
         assert command in done.stdout
 
 
+@pytest.mark.parametrize(("script", "module"), [(commands.VIT, "typer"), (commands.TRAIN, "hydra")])
+def test_an_interrupt_of_the_imports_has_no_traceback(script, module):
+    code = ("import runpy, sys\n"
+            "class Interrupting:\n"
+            "    def find_spec(self, name, path, target=None):\n"
+            "        if name == sys.argv[2]: raise KeyboardInterrupt\n"
+            "sys.meta_path.insert(0, Interrupting())\n"
+            "runpy.run_path(sys.argv[1], run_name='__main__')\n")
+    done = subprocess.run([sys.executable, "-c", code, script, module], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
 def test_commands_on_models_and_data_import_only_what_they_use(model, photos, tmp_path):
     """In one process, those that draw last. The import of Lightning, whose metrics import transformers and torchvision,
     takes longer than these commands do otherwise.

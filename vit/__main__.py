@@ -1,6 +1,18 @@
+"""The command `vit`, also as `python -m vit`."""
+
 import sys
 
-from vit.cli import main
+
+def main(argv: list[str] | None = None) -> int:
+    """`vit.cli.main`; Ctrl-C has no traceback while it is imported either."""
+    try:
+        from vit.cli import main as run
+
+        return run(argv)
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

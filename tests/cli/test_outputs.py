@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -150,6 +151,37 @@ def test_an_interrupt_is_reported_and_the_file_is_named_as_incomplete(model, tmp
     monkeypatch.setattr(predict, "error_row", row)
     assert main([*command, str(tmp_path / "p.json")]) == 3 and "incomplete" not in capfd.readouterr().err
     assert len(json.loads((tmp_path / "p.json").read_text())) == 3 and not incomplete.exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_stop_signal_ends_a_command_as_ctrl_c_does(model, tmp_path, capfd, monkeypatch, name):
+    """`convert` leaves neither the file nor temporary ones, `predict` names the incomplete file."""
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    signum = signal.Signals[name]
+
+    def stopped(*arguments, **options):
+        signal.raise_signal(signum)
+
+    monkeypatch.setattr("vit.exchange.convert.check_same", stopped)
+    monkeypatch.setattr(predict, "error_row", stopped)
+    before, handler = sorted(tmp_path.iterdir()), signal.getsignal(signum)
+    command = ["convert", str(model), str(tmp_path / "new"), "--to", "bundle", "--num-classes", "3"]
+    assert main(command) == 128 + signum and capfd.readouterr().err.endswith(f"\nerror: stopped by {name}\n")
+    assert sorted(tmp_path.iterdir()) == before and signal.getsignal(signum) == handler
+    assert main(["predict", str(model), str(tmp_path / "a.png"), "none", "-o", str(tmp_path / "p.csv")]) == 128 + signum
+    printed = capfd.readouterr().err
+    assert f"{tmp_path / 'p.incomplete.csv'} is incomplete: it has the first 1 row" in printed
+    assert printed.endswith(f"error: stopped by {name}\n") and not (tmp_path / "p.csv").exists()
+    assert str(tmp_path / "a.png") in (tmp_path / "p.incomplete.csv").read_text()
+
+
+@pytest.mark.parametrize("part", ["make_context", "invoke"])
+def test_an_interrupt_while_the_arguments_are_read_has_a_message_too(capfd, monkeypatch, part):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"typer.core.TyperGroup.{part}", interrupted)
+    assert main(["models"]) == 130 and capfd.readouterr().err == "error: interrupted\n"
 
 
 @pytest.mark.parametrize("command", [

@@ -13,7 +13,13 @@ import pytest
 from tests.forking import forks
 from vit.data import ImageDataset, Preprocessing, TrainBatches
 from vit.data.splits.split import array_split
-from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals, find_stop
+from vit.training.fault_tolerance.interrupts import (
+    Interrupted,
+    StopSignals,
+    Terminated,
+    find_stop,
+    stop_signals_as_interrupts,
+)
 
 
 def stop_inside_a_library():
@@ -50,6 +56,43 @@ def test_a_stop_inside_a_finalizer_is_not_lost(capfd):
         Finalized()
         wait_for_a_signal()
     assert signals.requested == signal.SIGTERM and capfd.readouterr().err == "\nSIGTERM: stopping\n"
+
+
+def test_a_command_without_a_state_is_interrupted_by_a_stop_signal_once():
+    """`timeout` sends two."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated) as caught, stop_signals_as_interrupts():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+    assert caught.value.signal == signal.SIGTERM and signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("case", ["late", "fork"])
+def test_a_late_second_stop_signal_and_one_to_a_fork_end_the_process(case, tmp_path):
+    assert forks().run(f"tests.training.test_interrupts:{case}", folder=tmp_path).code == -signal.SIGTERM
+
+
+def late():
+    from vit.training.fault_tolerance import interrupts
+
+    interrupts.REPEATED = 0.0
+    with interrupts.stop_signals_as_interrupts():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            time.sleep(0.01)
+            signal.raise_signal(signal.SIGTERM)
+
+
+def fork():
+    with stop_signals_as_interrupts():
+        child = os.fork()
+        if child == 0:
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(0)
+    os.kill(os.getpid(), -os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_second_ctrl_c_inside_a_finalizer_stops_at_once():

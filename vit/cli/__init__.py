@@ -3,11 +3,13 @@
 Heavy imports are inside the commands, so that help and usage errors take no time.
 """
 
+import contextlib
 import importlib
 import os
 import re
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 import typer.core
@@ -26,27 +28,41 @@ from vit.cli.prediction.attention import attention
 from vit.cli.prediction.explain import explain
 from vit.cli.prediction.predict import predict
 from vit.cli.prediction.probe import probe
-from vit.cli.terminal import error_text, print_error, print_user_warnings
+from vit.cli.terminal import error_text, print_error, print_interrupt, print_user_warnings
 from vit.cli.training.bench import bench
 from vit.cli.training.compare_finetuning import compare_finetuning
 from vit.cli.training.cross_validate import cross_validate
 from vit.cli.training.runs import runs
 from vit.files.machine import discard_output, keep_freed_memory, limit_threads
 from vit.run.deferred_modules import DeferredCompiler, defer, deferred_packages
+from vit.training.fault_tolerance.interrupts import stop_signals_as_interrupts
 
 
 class Interrupted(Exception):
-    """Ctrl-C in a command; typer would turn a KeyboardInterrupt into an exit code without a message."""
+    """Ctrl-C or another stop signal, the cause, in a command; typer would turn a KeyboardInterrupt into an exit code
+    without a message.
+    """
+
+
+@contextlib.contextmanager
+def interrupts_raised() -> Iterator[None]:
+    """Within this context an interrupt is raised as `Interrupted`."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted from interrupt
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands; an interrupt in one of them reaches `main`."""
+    """The commands; an interrupt reaches `main`, of one that runs as of the reading of its arguments."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> typer.Context:
+        with interrupts_raised():
+            return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: typer.Context) -> object:
-        try:
+        with interrupts_raised():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Interrupted from None
 
 
 app = typer.Typer(
@@ -60,7 +76,8 @@ PASS_THROUGH = {"ignore_unknown_options": True, "allow_extra_args": True, "help_
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 success, 1 failure, 2 invalid usage, 130 interrupted.
+    """Run one command and return its exit code: 0 success, 1 failure, 2 invalid usage, 130 interrupted, or 128 + the
+    number of another stop signal.
 
     `predict` also returns 3 if some of its inputs could not be read.
     """
@@ -71,11 +88,11 @@ def main(argv: list[str] | None = None) -> int:
         load_help()
     defer(DeferredCompiler())  # timm imports it through torchvision
     try:
-        with print_user_warnings():
+        with print_user_warnings(), stop_signals_as_interrupts():
             shared = {"debug": debug, "arguments": arguments}
             return app(arguments, prog_name="vit", standalone_mode=False, obj=shared) or 0
-    except (KeyboardInterrupt, Interrupted, typer.Abort):
-        return print_error("interrupted", 130)
+    except (KeyboardInterrupt, Interrupted, typer.Abort) as interrupt:
+        return print_interrupt(interrupt)
     except BrokenPipeError:  # the other end of a pipe has closed, as `head` does
         discard_output()
         return 1

@@ -288,6 +288,16 @@ def print_error(text: str, code: int) -> int:
     return code
 
 
+def print_interrupt(interrupt: BaseException, note: str = "") -> int:
+    """Print that a command was interrupted, or by which other stop signal, and return its exit code."""
+    from vit.training.fault_tolerance.interrupts import Terminated
+
+    cause = interrupt if isinstance(interrupt, KeyboardInterrupt) else interrupt.__cause__
+    if not isinstance(cause, Terminated):
+        return print_error(f"interrupted{note}", 130)
+    return print_error(f"stopped by {cause.signal.name}{note}", 128 + cause.signal)
+
+
 def error_text(error: Exception) -> str:
     """The printed line of an error; usage errors also name the command that shows the usage."""
     if not hasattr(error, "format_message"):

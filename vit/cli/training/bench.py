@@ -11,7 +11,7 @@ from vit.cli.option_groups import with_option_groups
 from vit.cli.terminal import (
     ConfigDir,
     check_writable,
-    print_error,
+    print_interrupt,
     print_without_effect,
     print_written,
     stderr,
@@ -84,7 +84,7 @@ def run_benchmarks(
     """Run the benchmarks and report them; after Ctrl-C or an error, what was measured so far.
 
     Raises:
-        Exit: interrupted, with code 130.
+        Exit: interrupted, with code 130, or by another stop signal, with 128 + its number.
     """
     cases: list[Case] = []
     complete = False
@@ -92,8 +92,8 @@ def run_benchmarks(
         for measure in plans:
             measure(cases)
         complete = True
-    except KeyboardInterrupt:
-        raise typer.Exit(print_error("interrupted: only complete rounds count", 130)) from None
+    except KeyboardInterrupt as interrupt:
+        raise typer.Exit(print_interrupt(interrupt, ": only complete rounds count")) from None
     finally:
         report = finish_report(cases, settings, complete, json_file)
     return report

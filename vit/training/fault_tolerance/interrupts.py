@@ -5,14 +5,17 @@ handlers before it loads them.
 """
 
 import contextlib
+import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from vit.files.machine import STOP_SIGNALS
 
+REPEATED = 1.0  # seconds between two signals that mean one stop
 DELAY = 0.05  # seconds, before a dropped signal is repeated and for a line to be printed
 
 
@@ -42,15 +45,15 @@ def find_stop(error: BaseException | None) -> Interrupted | None:
 Handler = Callable[[int, FrameType | None], None]
 
 
-def install_handlers(handler: Handler) -> dict[int, object]:
-    """Install `handler` for the stop signals and return the previous handlers.
+def install_handlers(handler: Handler, signals: Sequence[int] = STOP_SIGNALS) -> dict[int, object]:
+    """Install `handler` for these signals and return the previous handlers.
 
     Signals that are ignored, as under `nohup`, stay ignored. Outside the main thread nothing is installed, because
     Python does not allow it.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    previous = {signum: signal.getsignal(signum) for signum in STOP_SIGNALS}
+    previous = {signum: signal.getsignal(signum) for signum in signals}
     previous = {s: h for s, h in previous.items() if h not in (signal.SIG_IGN, None)}  # None: a handler in C
     for signum in previous:
         signal.signal(signum, handler)
@@ -58,14 +61,47 @@ def install_handlers(handler: Handler) -> dict[int, object]:
 
 
 @contextlib.contextmanager
-def handle_stop_signals(handler: Handler) -> Iterator[None]:
-    """Context manager: `handler` receives the stop signals."""
-    previous = install_handlers(handler)
+def handle_stop_signals(handler: Handler, signals: Sequence[int] = STOP_SIGNALS) -> Iterator[None]:
+    """Context manager: `handler` receives these signals."""
+    previous = install_handlers(handler, signals)
     try:
         yield
     finally:
         for signum, earlier in previous.items():
             signal.signal(signum, earlier)
+
+
+class Terminated(KeyboardInterrupt):
+    """Raised on a stop signal other than Ctrl-C in a command that has no state to save, which ends as after Ctrl-C,
+    with the exit code 128 + the number of `signal`.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__()
+        self.signal = signal.Signals(signum)
+
+
+@contextlib.contextmanager
+def stop_signals_as_interrupts() -> Iterator[None]:
+    """Context manager: the stop signals other than Ctrl-C raise `Terminated`. A further one within `REPEATED` seconds
+    has no effect, because some programs send two at once, as `timeout` does; a later one ends the process at once.
+
+    Processes that are forked inside have the default handlers.
+    """
+    own, received = os.getpid(), None
+
+    def terminate(signum: int, frame: FrameType | None) -> None:
+        nonlocal received
+        now = time.monotonic()
+        if os.getpid() != own or (received is not None and now - received > REPEATED):
+            signal.signal(signum, signal.SIG_DFL)
+            signal.raise_signal(signum)
+        if received is None:
+            received = now
+            raise Terminated(signum)
+
+    with handle_stop_signals(terminate, [signum for signum in STOP_SIGNALS if signum != signal.SIGINT]):
+        yield
 
 
 class StopSignals:
