@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,8 @@ import vit
 from vit.run.changes_on_resuming import change_loggers
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError
-from vit.run.parts.loggers import LoggerErrors, hyperparameters, without_scheme
+from vit.run.parts.loggers import LoggerErrors, hyperparameters, logger_defaults, without_scheme
+from vit.run.records.folder import RunFolder
 from vit.run.resume import read_overrides, with_recorded
 from vit.training import Interrupted
 
@@ -295,6 +297,18 @@ def test_a_tracker_without_an_answer_is_named_while_the_run_waits(monkeypatch, c
     ("http://localhost:5000", ""), ("runs", ""), (None, "")])
 def test_an_address_without_a_scheme_has_a_hint(uri, hint):
     assert without_scheme(uri) == hint
+
+
+@pytest.mark.parametrize(("target", "option", "run"), [("MLFlowLogger", "run_name", "run_id"),
+                                                      ("WandbLogger", "name", "id")])
+def test_a_new_run_of_a_tracker_is_named_after_the_run_folder(target, option, run, tmp_path, monkeypatch):
+    """Of MLflow all runs with one seed would have the same name."""
+    monkeypatch.chdir(tmp_path)
+    target, folder = f"pytorch_lightning.loggers.{target}", RunFolder(Path("sweep/3"), main=False)
+    assert logger_defaults(target, {}, folder)[option] == "sweep/3"
+    assert option not in logger_defaults(target, {run: "former"}, folder)
+    monkeypatch.setenv("WANDB_NAME", "mine")
+    assert option not in logger_defaults(target, {"tags": {"mlflow.runName": "mine"}}, folder)
 
 
 def test_values_are_those_of_overrides():

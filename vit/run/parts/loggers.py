@@ -5,6 +5,7 @@ such as those of a tracker that cannot be reached, do not end the run.
 import contextlib
 import functools
 import logging
+import os
 import re
 import sys
 import threading
@@ -85,15 +86,25 @@ def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
 def logger_defaults(target: str, settings: dict, folder: RunFolder) -> dict[str, str]:
     """Arguments of a logger that its node leaves out. MLflow's store is the one that it uses itself, of
     MLFLOW_TRACKING_URI or a database in the working directory: Lightning's default is a folder, which MLflow 3 refuses.
+
+    A new run of MLflow or W&B is named after the run folder. MLflow draws a name by Python's random numbers, so that
+    all runs of one seed would have the same.
     """
     if "TensorBoard" in target:
         return {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
-    if target.endswith(".MLFlowLogger") and "save_dir" not in settings:
+    name = "/".join(folder.path.resolve().parts[-2:])
+    if target.endswith(f".{WANDB}") and not settings.get("id") and "WANDB_NAME" not in os.environ:
+        return {"name": name}
+    if not target.endswith(".MLFlowLogger"):
+        return {}
+    named = settings.get("run_id") or "mlflow.runName" in (settings.get("tags") or {})
+    options = {} if named else {"run_name": name}
+    if "save_dir" not in settings:
         with contextlib.suppress(ImportError):  # Lightning's error says how to install it
             from mlflow import get_tracking_uri
 
-            return {"tracking_uri": get_tracking_uri()}
-    return {}
+            options["tracking_uri"] = get_tracking_uri()
+    return options
 
 
 def without_scheme(uri: object) -> str:
