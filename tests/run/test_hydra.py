@@ -656,8 +656,14 @@ def test_a_stopped_sweep_has_a_table_of_the_runs_before(apart, tmp_path, monkeyp
     printed = capfd.readouterr().out
     assert "50.00 ± 0.00 %" in printed
     assert printed.endswith("Continue the sweep: the same command with hydra.sweep.dir=out resume=auto\n")
+    monkeypatch.setattr(run_of_sweep, "train_in_new_process",
+                        lambda overrides: 130 if "seed=1" in overrides else before(overrides))
+    with pytest.raises(SystemExit, match="130"):  # the table of a single run has its settings too
+        main(["-m", "recipe.optimizer.lr=0.01,0.02", "seed=0,1", "hydra.sweep.dir=single"])
+    assert [settings for settings, *_ in swept(Path("single"))] == [{"recipe.optimizer.lr": "0.01", "seed": "0"}]
+    assert "recipe.optimizer.lr=0.01  " in capfd.readouterr().out
     with pytest.raises(SystemExit, match="130"):
-        main(["-m", "seed=2"])
+        main(["-m", "seed=1"])
     assert "finished runs are trained again, unless hydra.sweep.dir=DIR names" in capfd.readouterr().out
 
 

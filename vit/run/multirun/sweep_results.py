@@ -7,7 +7,7 @@ import math
 import pathlib
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 from vit.run.config.overrides import parse
@@ -39,7 +39,8 @@ class SweptRun:
 
 @contextlib.contextmanager
 def gathered(
-    folder: pathlib.Path, improved: str | None = None, further: str = "", earlier: Sequence[dict] = ()
+    folder: pathlib.Path, improved: str | None = None, further: str = "", earlier: Sequence[dict] = (),
+    swept: Container[str] = (),
 ) -> Iterator[list[int]]:
     """Context manager: at its end the records of the runs are collected in `sweep.json`, and their table is printed.
     Yields a list that then has their exit codes. A run that fails and ends a search is printed as an error, with exit
@@ -49,6 +50,7 @@ def gathered(
         improved: the metric that a search improved.
         further: how a search goes on after such a run.
         earlier: records of runs in this folder that a search continues.
+        swept: the keys that the sweep varies.
     """
     remove_records(folder)
     codes: list[int] = []
@@ -58,7 +60,7 @@ def gathered(
     except FailedRun as error:
         failure = error
     finally:  # also after a stop signal, and for a sweeper without any result
-        codes += gather(folder, improved, earlier)
+        codes += gather(folder, improved, earlier, swept)
     if failure is not None:
         print(f"error: {failure}, which ended the search{further}", file=sys.stderr)
         codes += [] if any(codes) else [1]
@@ -82,20 +84,22 @@ def records_in(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(folder.glob(RECORD.format("*")), key=lambda file: int(file.stem.rpartition("_")[2]))
 
 
-def gather(folder: pathlib.Path, improved: str | None = None, earlier: Sequence[dict] = ()) -> list[int]:
+def gather(folder: pathlib.Path, improved: str | None = None, earlier: Sequence[dict] = (),
+           swept: Container[str] = ()) -> list[int]:
     """Collect the records of the runs in `sweep.json`, print their table, and return their exit codes. Without a record
     nothing is written.
 
     Args:
         improved: the metric that a search improved.
         earlier: records of runs in this folder that a search continues.
+        swept: the keys that the sweep varies.
     """
     records = [json.loads(file.read_text(encoding="utf-8")) for file in records_in(folder)]
     if not records:
         return []
     again = {record["folder"] for record in records}
     shown = [*(record for record in earlier if record["folder"] not in again), *records]
-    varied = settings_of([record["overrides"] for record in shown])
+    varied = settings_of([record["overrides"] for record in shown], swept)
     conclude([run for record, settings in zip(shown, varied, strict=True) for run in swept_runs(record, settings)],
              folder, improved)
     remove_records(folder)
@@ -114,11 +118,11 @@ def swept_runs(record: dict, settings: dict[str, str]) -> list[SweptRun]:
     return [SweptRun(record["folder"], settings, record["exit_code"], record["metrics"])]
 
 
-def settings_of(jobs: list[list[str]]) -> list[dict[str, str]]:
-    """For each job the values of the keys whose values differ between jobs."""
+def settings_of(jobs: list[list[str]], swept: Container[str] = ()) -> list[dict[str, str]]:
+    """For each job the values of the swept keys, and of those whose values differ between jobs."""
     values = [{override.key_or_group: override.input_line.partition("=")[2] for override in parse(overrides)}
               for overrides in jobs]
-    keys = [key for key in values[0] if len({each.get(key) for each in values}) > 1]
+    keys = [key for key in values[0] if key in swept or len({each.get(key) for each in values}) > 1]
     return [{key: each[key] for key in keys if key in each} for each in values]
 
 

@@ -68,13 +68,22 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     further = FAILURES if "max_failure_rate" in hydra.sweeper else ""
     stop = together.handled() if together else contextlib.nullcontext()
     try:
-        with (gathered(folder, improved, further, earlier) as codes, stop,
+        with (gathered(folder, improved, further, earlier, swept_keys(hydra, parsed)) as codes, stop,
               repeated_if_stopped(hydra.sweeper, folder if begin else None), saved_without_credentials()):
             with_hydra(run_one, ["--multirun"], [*overrides_of_sweep(first.overrides, parsed), *settings], first.name)
     except SystemExit:  # by a stop signal
         print_line(how_to_continue(folder, inside))
         raise
     return max(codes)
+
+
+def swept_keys(hydra: DictConfig, parsed: list[Override]) -> set[str]:
+    """The keys of which the command, or the sweeper of a config in its `params`, states several values."""
+    overrides = list(parsed)
+    for key, value in (hydra.sweeper.get("params") or {}).items():
+        with contextlib.suppress(ConfigError):  # a plugin may have another syntax
+            overrides += parse([f"{key}={value}"], multirun=True)
+    return {override.key_or_group for override in overrides if override.is_sweep_override()}
 
 
 def earlier_sweep(folder: pathlib.Path) -> pathlib.Path | None:
