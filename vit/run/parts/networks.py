@@ -24,8 +24,8 @@ log = logging.getLogger("vit")
 NAMING = ("name", "fallback", "library")  # keys of a model node that select the network
 BLOCK_KEYS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
               if field.name not in ("depth", "layer_scale", "norm_eps", *RATES)]
-OTHER_SIZES = ("image_size", "patch_size", "in_chans", "num_classes", "dim", "depth", "mlp_ratio", "init_std",
-               "layer_scale", "dist_token")  # keys of a classifier that the data or the tensors determine, or initial
+NOT_COMPARED = ("image_size", "patch_size", "in_chans", "num_classes", "dim", "depth", "mlp_ratio", "init_std",
+                "layer_scale", "dist_token")  # follow from the data or from tensors, or only initialize weights
 SET_BY = {  # key of the model that follows from the data -> what sets it
     "image_size": "it is set by data.image_size, for images of text by data.preprocessing.height and max_width",
     "in_chans": "it is set by data.preprocessing.mode: L has 1 channel, RGB 3",
@@ -96,7 +96,7 @@ def warn_of_other_values(config: dict, model: nn.Module, initial: Initial | None
     if source is None or own.kind != VisionTransformerConfig.kind:
         return
     known = own.from_dict(initial.classifier).to_dict()
-    left_out = {*OTHER_SIZES, *RATES, *current_names(stated_values(config))}
+    left_out = {*NOT_COMPARED, *RATES, *current_names(stated_values(config))}
     other = {key: value for key, value in own.to_dict().items() if key not in left_out and value != known[key]}
     if other:
         log.warning("the model computes the weights of init_from=%s with %s; model=pretrained has the values of "
