@@ -178,6 +178,32 @@ def test_a_full_disk_of_tensorboard_is_one_warning(tmp_path, monkeypatch):
     assert len(warnings) == 1 and "No space left on device" in warnings[0]
 
 
+class DatabaseError(Exception):
+    """As SQLAlchemy's: with the SQL in its text, and the error of the database in `orig`."""
+
+    orig = RuntimeError("database or disk is full")
+
+
+class FullDatabase(Recorder):
+    """MLflow on a full disk: it logs each error with its traceback, and raises it."""
+
+    def log_metrics(self, metrics, step=None):
+        try:
+            raise DatabaseError("(sqlite3.OperationalError) database or disk is full [SQL: INSERT INTO ...]")
+        except DatabaseError as error:
+            logging.getLogger("mlflow.store.db.utils").exception("SQLAlchemy database error")
+            raise RuntimeError(f"INTERNAL_ERROR: {error}") from error
+
+
+def test_a_full_disk_of_mlflow_is_one_warning(tmp_path, caplog):
+    vit.train([*QUICK, f"++logger.mine._target_={TARGET}.FullDatabase", f"run_dir={tmp_path}"])
+    warning = "logger.mine: log_metrics failed (database or disk is full); the run goes on"
+    assert (tmp_path / "log.txt").read_text().count("logger.mine") == 1
+    assert warning in (tmp_path / "log.txt").read_text() and "SQLAlchemy" not in caplog.text
+    logging.getLogger("mlflow.store.db.utils").error("later", exc_info=ValueError("x"))
+    assert "later" in caplog.text
+
+
 def test_a_tracker_that_cannot_begin_a_run_is_named(tmp_path, monkeypatch):
     def experiment(self):
         raise ConnectionError("the server at tracker:5000 does not answer")

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,6 +30,7 @@ from vit.run.parts.networks import matrix_flops, model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
 from vit.run.parts.recipe import build_loss, build_text_loss
 from vit.run.parts.trainer import cluster_plugins, monitor_mode, own_callbacks, time_limit, unfreezing, weight_averages
+from vit.run.records.folder import RunFolder
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
 from vit.training import AverageEpochs, AverageWeights, Finetune
 from vit.training.finetuning.lora import add_lora
@@ -325,7 +327,8 @@ def test_mlflow_logs_to_its_own_store(monkeypatch):
     """MLflow 3 refuses Lightning's default, a folder."""
     target = "pytorch_lightning.loggers.MLFlowLogger"
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(get_tracking_uri=lambda: "sqlite:///store.db"))
-    assert logger_defaults(target, {}, None) == {"tracking_uri": "sqlite:///store.db"}
-    assert logger_defaults(target, {"save_dir": "runs"}, None) == {}
+    folder = RunFolder(Path("runs/digits/3"), main=False)
+    assert logger_defaults(target, {"run_id": "a"}, folder) == {"tracking_uri": "sqlite:///store.db"}
+    assert logger_defaults(target, {"run_id": "a", "save_dir": "runs"}, folder) == {}
     monkeypatch.setitem(sys.modules, "mlflow", None)  # not installed
-    assert logger_defaults(target, {}, None) == {}
+    assert logger_defaults(target, {"run_id": "a"}, folder) == {}

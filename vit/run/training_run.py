@@ -20,7 +20,7 @@ from vit.run.jobs import Job, build_job, check_job
 from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode, start_compile_workers
 from vit.run.parts.devices import Devices, deterministic_algorithms, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
-from vit.run.parts.loggers import log_config, without_tracebacks_of_writers
+from vit.run.parts.loggers import log_config, without_tracebacks_of_trackers
 from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, choose_strategy, max_time, timeout_of
@@ -144,7 +144,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
             write_records(job, folder, record)
         is_deterministic = config["trainer"].get("deterministic", False)
         same_bits = deterministic_algorithms() if is_deterministic else contextlib.nullcontext()
-        writing = without_tracebacks_of_writers() if trainer.loggers else contextlib.nullcontext()
+        writing = without_tracebacks_of_trackers() if trainer.loggers else contextlib.nullcontext()
         with contextlib.closing(job.batches), suited_threads(job.step_flops, devices), same_bits, writing:
             if config["compile"] == AUTO:
                 job.config["compile"] = choose_compile(job, trainer)

@@ -33,6 +33,7 @@ PACKAGES = {  # target -> its package, which the extra of the same name installs
     "pytorch_lightning.loggers.MLFlowLogger": "mlflow",
     "pytorch_lightning.loggers.WandbLogger": "wandb",
 }
+MLFLOW_DATABASE = "mlflow.store.db.utils"  # the logger of its errors
 TENSORBOARD_THREAD = "tensorboard.summary.writer.event_file_writer"  # the module of its class
 begun_in_wandb: set[str] = set()  # ids of the W&B runs that trainings of this process began
 LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "overrides", "resume", "resumed", "run_dir",
@@ -75,7 +76,7 @@ def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
                 logger = instantiate(options)
         except (HydraException, ModuleNotFoundError) as error:
             cause = error.__cause__ or error
-            raise ConfigError(f"logger.{key}: {target} cannot be used: {' '.join(str(cause).split())}"
+            raise ConfigError(f"logger.{key}: {target} cannot be used: {reason(cause, 1000)}"
                               f"{without_scheme(options.get('tracking_uri'))}") from None
         if not all(hasattr(logger, call) for call in CALLS):
             check_kind(f"logger.{key}", logger, Logger, "pytorch_lightning.loggers.Logger", settings)
@@ -132,7 +133,7 @@ def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
         try:
             log_values(logger, values, config["callbacks"]["monitor"])
         except Exception as error:  # each tracker has its own limits and errors
-            log.warning("logger.%s has not stored all of the config (%s)", key, one_line(error))
+            log.warning("logger.%s has not stored all of the config (%s)", key, reason(error))
     if ids:
         folder.write(CONFIG, {**config, "logger": {**config["logger"], **ids}})
 
@@ -149,8 +150,8 @@ def begin(logger: Logger, key: str, option: str | None, former: str | None) -> N
             getattr(logger, "experiment", None)
     except Exception as error:
         if former is None:
-            raise ConfigError(f"{key} cannot be used ({one_line(error)}); {key}=null leaves it out") from error
-        raise ConfigError(f"{key}.{option}={former}: the tracker cannot continue this run ({one_line(error)}); "
+            raise ConfigError(f"{key} cannot be used ({reason(error)}); {key}=null leaves it out") from error
+        raise ConfigError(f"{key}.{option}={former}: the tracker cannot continue this run ({reason(error)}); "
                           f"++{key}.{option}=null begins another one") from None
     if ours:
         begun_in_wandb.add(logger.version)
@@ -170,21 +171,36 @@ def reported_silence(key: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_tracebacks_of_writers() -> Iterator[None]:
-    """Within this context an error in the thread with which TensorBoard writes its file prints no traceback, because
-    the next call of the logger raises it.
+def without_tracebacks_of_trackers() -> Iterator[None]:
+    """Within this context an error in the thread with which TensorBoard writes its file, and one of MLflow's database,
+    print no traceback, because they are raised as well, by the next call of the logger or by the same one.
     """
-    earlier = threading.excepthook
+    earlier, database = threading.excepthook, logging.getLogger(MLFLOW_DATABASE)
 
     def print_others(error: "threading.ExceptHookArgs") -> None:
         if type(error.thread).__module__ != TENSORBOARD_THREAD:
             earlier(error)
 
+    def is_no_error(record: logging.LogRecord) -> bool:
+        return not record.exc_info
+
     threading.excepthook = print_others
+    database.addFilter(is_no_error)
     try:
         yield
     finally:
         threading.excepthook = earlier
+        database.removeFilter(is_no_error)
+
+
+def reason(error: BaseException, limit: int = 300) -> str:
+    """One line about an error of a tracker; that of a database is without the SQL."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(found := getattr(cause, "orig", None), Exception):
+            return one_line(found, limit)
+        cause = cause.__cause__ or cause.__context__
+    return one_line(error, limit)
 
 
 def ended_in_wandb() -> bool:
@@ -270,7 +286,7 @@ class LoggerErrors:
                     raise
                 if not self.failed:
                     log.warning("%s: %s failed (%s); the run goes on, and values may be missing there that metrics.csv "
-                                "has", self.key, name, one_line(error))
+                                "has", self.key, name, reason(error))
                 self.failed = True
                 self.paused_until = time.monotonic() + PAUSE * (time.monotonic() - started)
 
