@@ -19,7 +19,14 @@ import vit
 from vit.run.changes_on_resuming import change_loggers
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError
-from vit.run.parts.loggers import LoggerErrors, hyperparameters, logger_defaults, without_scheme
+from vit.run.parts.loggers import (
+    LoggerErrors,
+    build_loggers,
+    hyperparameters,
+    log_config,
+    logger_defaults,
+    without_scheme,
+)
 from vit.run.records.folder import RunFolder
 from vit.run.resume import read_overrides, with_recorded
 from vit.training import Interrupted
@@ -109,6 +116,31 @@ class WandbLogger(Recorder):
             wandb.run = SimpleNamespace(id=wandb.begun[-1], finish=lambda: setattr(wandb, "run", None))
         self.version = wandb.run.id
         return wandb.run
+
+
+def test_runs_that_start_together_create_the_store_of_mlflow_one_after_the_other(tmp_path, monkeypatch):
+    """Its tables and its experiment."""
+    events, node = [], {"_target_": f"{TARGET}.MLFlowLogger", "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db"}
+
+    def created(*arguments, **options):
+        events.append("begin")
+        time.sleep(0.05)
+        events.append("end")
+
+    def start(number):
+        folder = RunFolder(tmp_path / str(number), main=False)
+        config = {"logger": {"mlflow": node}, "callbacks": {"monitor": "val/loss"}, "overrides": []}
+        log_config(config, folder, SimpleNamespace(loggers=build_loggers(config, folder)))
+
+    monkeypatch.setattr(MLFlowLogger, "__init__", created)
+    monkeypatch.setattr(MLFlowLogger, "experiment", property(created))
+    monkeypatch.setattr(RunFolder, "write", lambda *arguments: None)
+    threads = [threading.Thread(target=start, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert events == ["begin", "end"] * 6
 
 
 def test_every_logger_gets_the_config(tmp_path):

@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from pytorch_lightning import Trainer
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
+from vit.bundle.folder_replacement import locked
 from vit.files.credentials import masked
 from vit.messages import one_line
 from vit.run.config.overrides import ConfigError, check_kind, dotted_items, yaml_text
@@ -72,7 +74,7 @@ def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
                               "logger, such as pytorch_lightning.loggers.CSVLogger")
         options = {**logger_defaults(target, settings, folder), **settings}
         try:
-            with reported_silence(f"logger.{key}"):  # Comet is reached here
+            with reported_silence(f"logger.{key}"), alone_in_store(settings):  # Comet is reached here
                 logger = instantiate(options)
         except (HydraException, ModuleNotFoundError) as error:
             cause = error.__cause__ or error
@@ -100,12 +102,31 @@ def logger_defaults(target: str, settings: dict, folder: RunFolder) -> dict[str,
         return {}
     named = settings.get("run_id") or "mlflow.runName" in (settings.get("tags") or {})
     options = {} if named else {"run_name": name}
-    if "save_dir" not in settings:
-        with contextlib.suppress(ImportError):  # Lightning's error says how to install it
-            from mlflow import get_tracking_uri
+    return options if "save_dir" in settings or (uri := mlflow_store()) is None else {**options, "tracking_uri": uri}
 
-            options["tracking_uri"] = get_tracking_uri()
-    return options
+
+def mlflow_store() -> str | None:
+    """The address of the store that MLflow uses by itself; None if it is not installed, of which Lightning has an error.
+    """
+    try:
+        from mlflow import get_tracking_uri
+    except ImportError:
+        return None
+    return get_tracking_uri()
+
+
+@contextlib.contextmanager
+def alone_in_store(settings: dict) -> Iterator[None]:
+    """Context manager: of the processes of this machine that start a run in the same store of MLflow, one at a time is
+    inside. Two that create its tables or its experiment at the same time fail. Without effect for other loggers.
+    """
+    if not settings["_target_"].endswith(".MLFlowLogger"):
+        yield
+        return
+    _, is_file, file = str(settings.get("tracking_uri") or mlflow_store()).partition("sqlite:///")
+    folder = Path(file).parent if is_file else Path()
+    with locked(folder) if folder.is_dir() else contextlib.nullcontext():
+        yield
 
 
 def without_scheme(uri: object) -> str:
@@ -127,7 +148,8 @@ def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
     ids = {}
     for (key, node), logger in zip(nodes.items(), trainer.loggers, strict=True):
         option = RUN_ID.get(node["_target_"].rpartition(".")[2])
-        begin(logger, f"logger.{key}", option, node.get(option))
+        with alone_in_store(node):
+            begin(logger, f"logger.{key}", option, node.get(option))
         if option:
             ids[key] = {**node, option: logger.version}
         try:
