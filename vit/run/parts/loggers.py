@@ -102,12 +102,12 @@ def logger_defaults(target: str, settings: dict, folder: RunFolder) -> dict[str,
         return {}
     named = settings.get("run_id") or "mlflow.runName" in (settings.get("tags") or {})
     options = {} if named else {"run_name": name}
-    return options if "save_dir" in settings or (uri := mlflow_store()) is None else {**options, "tracking_uri": uri}
+    uri = None if "save_dir" in settings else mlflow_store()
+    return options if uri is None else {**options, "tracking_uri": uri}
 
 
 def mlflow_store() -> str | None:
-    """The address of the store that MLflow uses by itself; None if it is not installed, of which Lightning has an error.
-    """
+    """The address of the store that MLflow uses by itself; None if it is not installed, as Lightning's error says."""
     try:
         from mlflow import get_tracking_uri
     except ImportError:
