@@ -15,7 +15,7 @@ from vit.data import Preprocessing, train_tokenizer
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
-from vit.run.parts.tokenizers import build_tokenizers
+from vit.run.parts.tokenizers import build_tokenizers, check_stated
 from vit.run.records.reading import read_config
 
 SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "model.dim=16", "model.num_heads=2",
@@ -289,6 +289,13 @@ def test_the_tokenizer_of_one_side_is_that_of_both_where_they_share_it(caplog):
     both = SimpleNamespace(tokenizers={side: train_tokenizer("byte", []) for side in texts})
     config["data"]["tokenizer"] |= {"kind": "byte", "shared": False}
     assert build_tokenizers(config, texts, both, None) == both.tokenizers  # equal bytes are no contradiction
+
+
+def test_a_size_of_the_vocabulary_does_not_contradict_bytes():
+    config = {"data": {"tokenizer": {"vocab_size": 100}}, "overrides": ["data.tokenizer.vocab_size=100"]}
+    check_stated(config, {"source": train_tokenizer("byte", [])}, "resume=run")
+    with pytest.raises(ConfigError, match="data.tokenizer.vocab_size=100, but the tokenizer of resume=run, whose"):
+        check_stated(config, {"source": train_tokenizer("bpe", ["one two"])}, "resume=run")
 
 
 def test_a_translator_that_starts_from_an_image_to_text_model_has_its_tokenizer(runs, tmp_path):

@@ -97,7 +97,6 @@ def build_trainer(
         plugins=[AtomicCheckpointIO(), *cluster_plugins()],
         default_root_dir=folder.path,
         num_sanity_val_steps=-1 if config["init_from"] and done is None else 0,  # -1: all batches
-        use_distributed_sampler=False,
         enable_model_summary=False,
         **limits,
     )
