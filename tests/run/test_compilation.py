@@ -160,6 +160,15 @@ def test_a_run_is_measured_only_if_the_compilations_may_pay_off(tmp_path, measur
     assert ("s, too few for a compilation)" in log_of(auto)) is not tried
 
 
+def test_a_micro_batch_is_measured(tmp_path, monkeypatch):
+    shapes, build = [], compilation.training_pass
+    monkeypatch.setattr(compilation, "training_pass", lambda model, images, trainer: shapes.append(
+        tuple(images.shape)) or build(model, images, trainer))
+    vit.train([*SHORT, "recipe.epochs=1", "recipe.batch_size=64", "recipe.accumulate=2", "compile=auto",
+               f"run_dir={tmp_path}"])
+    assert shapes == [(32, 3, 8, 8)]
+
+
 def test_a_model_that_torch_cannot_compile_trains_in_eager_mode(tmp_path, plain, measured, monkeypatch):
     build = nn.Module.compile
 

@@ -191,9 +191,14 @@ def test_a_classifier_without_a_matching_decoder_is_an_error(runs, digits, tmp_p
     parallel = save_bundle(tmp_path / "parallel", vit.create_model("vit_micro", block="parallel", **size), [*"ab"],
                            Preprocessing((8, 8)))
     torch.save(load_bundle(digits).model.state_dict(), tmp_path / "weights.pth")
-    overrides = [*OVERRIDES["reader"], f"init_from={source}", "model.positions=learned"]
-    config = resolve(compose(overrides)) | {"overrides": overrides}
-    assert build_job(config, find_devices(config["trainer"])).model.config.positions == "learned"
+    other = save_bundle(tmp_path / "other", vit.create_model("vit_micro", norm_eps=1e-5, **size), [*"ab"],
+                        Preprocessing((8, 8)))
+    for start, more, expected in ((source, ["model.positions=learned"], ("learned", 1e-6)),
+                                  (other, [], ("learned", 1e-5))):
+        overrides = [*OVERRIDES["reader"], f"init_from={start}", *more]
+        config = resolve(compose(overrides)) | {"overrides": overrides}
+        made = build_job(config, find_devices(config["trainer"])).model.config
+        assert (made.positions, made.norm_eps) == expected
     for start, message in (
         (parallel, "is a classifier with block=parallel, but a decoder has one of serial, res_post_norm"),
         (timm, "is a network that only timm computes, and an image-to-text model cannot start from it"),

@@ -212,6 +212,7 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
                  "logger=csv", "report=false", "data.max_len=90"]
     tuned = vit.train([*overrides, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
     config = load_bundle(tuned.path).model.config
+    assert tuned.metrics["test/sentences"] == 100
     assert not config.pre_norm and config.embed_norm and config.norm_eps == 1e-12  # as it was pre-trained
     log = (tuned.path / "log.txt").read_text()
     assert "2 new" in log and "head.weight" in log and "(1, 128, 16) -> (1, 90, 16)  the first 90 positions" in log
