@@ -23,6 +23,7 @@ from vit.run.parts.loggers import (
     LoggerErrors,
     build_loggers,
     hyperparameters,
+    local_folder,
     log_config,
     logger_defaults,
     without_scheme,
@@ -141,6 +142,14 @@ def test_runs_that_start_together_create_the_store_of_mlflow_one_after_the_other
     for thread in threads:
         thread.join()
     assert events == ["begin", "end"] * 6
+
+
+@pytest.mark.parametrize(("uri", "folder"), [
+    ("sqlite:///mlflow.db", Path()), ("sqlite:////data/mlflow.db", Path("/data")), ("file:./mlruns", Path()),
+    ("mlruns", Path()), ("http://localhost:5000", None), ("postgresql://user@server/mlflow", None),
+])
+def test_only_local_stores_of_mlflow_are_locked(uri, folder):
+    assert local_folder(uri) == folder
 
 
 def test_every_logger_gets_the_config(tmp_path):

@@ -117,16 +117,23 @@ def mlflow_store() -> str | None:
 
 @contextlib.contextmanager
 def alone_in_store(settings: dict) -> Iterator[None]:
-    """Context manager: of the processes of this machine that start a run in the same store of MLflow, one at a time is
-    inside. Two that create its tables or its experiment at the same time fail. Without effect for other loggers.
+    """Context manager: of the processes of this machine that start a run in the same local store of MLflow, one at a
+    time is inside. Two that create its tables or its experiment at the same time fail. Without effect for other loggers
+    and for servers, which create them once.
     """
-    if not settings["_target_"].endswith(".MLFlowLogger"):
+    folder = None
+    if settings["_target_"].endswith(".MLFlowLogger"):
+        folder = local_folder(str(settings.get("tracking_uri") or mlflow_store()))
+    with contextlib.nullcontext() if folder is None or not folder.is_dir() else locked(folder):
         yield
-        return
-    _, is_file, file = str(settings.get("tracking_uri") or mlflow_store()).partition("sqlite:///")
-    folder = Path(file).parent if is_file else Path()
-    with locked(folder) if folder.is_dir() else contextlib.nullcontext():
-        yield
+
+
+def local_folder(uri: str) -> Path | None:
+    """The folder of a database of SQLite, the working directory for a store in files, None for a server."""
+    _, is_database, file = uri.partition("sqlite:///")
+    if is_database:
+        return Path(file).parent
+    return Path() if uri.startswith("file:") or "://" not in uri else None
 
 
 def without_scheme(uri: object) -> str:

@@ -97,6 +97,7 @@ def build_trainer(
         plugins=[AtomicCheckpointIO(), *cluster_plugins()],
         default_root_dir=folder.path,
         num_sanity_val_steps=-1 if config["init_from"] and done is None else 0,  # -1: all batches
+        use_distributed_sampler=False,  # the batches are those of each process already
         enable_model_summary=False,
         **limits,
     )
