@@ -7,8 +7,6 @@ import sys
 import threading
 from pathlib import Path
 
-import pytest
-
 import vit
 from tests.run.conftest import ROOT
 
@@ -26,7 +24,6 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.slow
 def test_a_run_without_the_modules_and_signals_that_windows_lacks(tmp_path):
     variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-c", WINDOWS, *TINY, "run_dir=run"]

@@ -156,10 +156,10 @@ def _lock(file: BinaryIO, path: Path) -> None:
     Raises:
         CheckpointError: another process has locked the file, or has replaced it.
     """
-    if os.name == "nt":  # where no other process can remove an open file
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows, where no other process can remove an open file
         return
-    import fcntl
-
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         is_there = os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
