@@ -189,7 +189,8 @@ class ImageClassificationJob(ImageJob):
             node = with_distillation_token(node)
         model = build_model(node, patch_size, self.preprocessing, classes, initial)
         check_patch_size(self.config, model)
-        warn_of_other_values(self.config, model, initial)
+        if initial is not None:
+            warn_of_other_values(self.config, model, initial)
         if self.config["data"].get("pack"):
             self.preprocessing = packed_preprocessing(self.config["data"], self.preprocessing, model)
         recipe = self.config["recipe"]

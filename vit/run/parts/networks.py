@@ -88,12 +88,12 @@ def check_patch_size(config: dict, model: nn.Module) -> None:
                           f"{found[0]}x{found[1]}; leave it out, or set model.patch_size={size}")
 
 
-def warn_of_other_values(config: dict, model: nn.Module, initial: Initial | None) -> None:
+def warn_of_other_values(config: dict, model: nn.Module, initial: Initial) -> None:
     """Logs in which values a chosen image classifier differs from the model of `init_from`, whose weights compute
     something else with them. Values of overrides and those that tensors or the data determine are left out.
     """
-    own, source = model.config, initial and initial.image_config
-    if source is None or own.kind != VisionTransformerConfig.kind:
+    own = model.config
+    if initial.image_config is None or own.kind != VisionTransformerConfig.kind:
         return
     known = own.from_dict(initial.classifier).to_dict()
     left_out = {*NOT_COMPARED, *RATES, *current_names(stated_values(config))}
@@ -129,15 +129,16 @@ def text_model(config: dict, required: dict, cls: type, initial: Initial | None)
         raise ConfigError(f"init_from={initial.name}: a model of kind {source['kind']} does not read texts; use the "
                           "weights of one that does")
     known = {key: value for key, value in source.items() if key in names}
-    warn_of_other_architecture(config, initial, {key: (value, known.get(key, value)) for key, value in values.items()
-                                                 if key not in named})
+    if known:
+        warn_of_other_architecture(config, {key: (value, known.get(key, value)) for key, value in values.items()
+                                            if key not in named})
     complete = {"kind": cls.kind, **values, **known, **named, **required}
     if "kind" not in source:  # no model of texts, whose config has the value
         complete.setdefault("scale_embed", complete.get("positions", cls.positions) == "sincos")  # null in the config
     return checked("model", model_from_config, complete, names=model)
 
 
-def warn_of_other_architecture(config: dict, initial: Initial | None, values: Mapping[str, tuple]) -> None:
+def warn_of_other_architecture(config: dict, values: Mapping[str, tuple]) -> None:
     """Logs how the option of `model` that an override chooses differs from `init_from`, whose architecture is used.
 
     Args:
@@ -148,7 +149,7 @@ def warn_of_other_architecture(config: dict, initial: Initial | None, values: Ma
     if option and other:
         key, (chosen, _) = min(other.items())
         log.warning("%s: the architecture is that of init_from=%s, with %s; keys such as model.%s=%s change it", option,
-                    initial.name, listed(other), key, yaml_text(chosen))
+                    config["init_from"], listed(other), key, yaml_text(chosen))
 
 
 def seq2seq_model(

@@ -38,7 +38,7 @@ def build_tokenizers(
     known = load_tokenizers(checkpoint) if checkpoint else initial.tokenizers if initial is not None else {}
     found = {side: known[side] for side in texts if side in known}
     check_stated(config, found, f"resume={checkpoint}" if checkpoint else f"init_from={config['init_from']}")
-    if checkpoint is None:
+    if found and checkpoint is None:
         check_training_options(config, found, len(texts))
     if len(texts) == 2 and node["shared"] and len(found) < 2:
         found = dict.fromkeys(texts, next(iter(found.values()), None) or train(node, chain(*texts.values())))
