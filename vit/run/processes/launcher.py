@@ -202,7 +202,7 @@ def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
             if deadline == float("inf") and (any(rank.process.poll() for rank in ranks) or stops[1:]):
                 deadline = time.monotonic() + GRACE
                 if not stops and (first := next((rank for rank in ranks if rank.signal), None)):
-                    print(f"{signal.Signals(first.signal).name}: stopping, as rank {first.number} did", file=sys.stderr)
+                    print(f"{signal.Signals(first.signal).name}: stopping, because a rank received it", file=sys.stderr)
                     forward(first.signal)
             if watch and deadline == float("inf") and time.monotonic() - checked_at > 1:
                 lost, checked_at = watch.lost(), time.monotonic()
