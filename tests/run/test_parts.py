@@ -14,7 +14,7 @@ from torch import nn
 
 from vit.data import Preprocessing, RandomCrop, RandomPatches, RandomResizedCrop
 from vit.data.decoding.bit_depth import FULL
-from vit.models import VisionTransformerConfig, create_model
+from vit.models import VisionTransformerConfig, create_model, model_from_config
 from vit.run.config.composing import ConfigError
 from vit.run.jobs import Job, masked_texts
 from vit.run.jobs.seq2seq import Seq2SeqJob
@@ -293,6 +293,10 @@ def test_matrices_of_a_text_model_are_counted_twice():
     model = nn.ModuleDict({"fc": nn.Linear(3, 5), "norm": nn.LayerNorm(5), "conv": nn.Conv1d(2, 3, 4)})
     model.pos_embed = nn.Parameter(torch.zeros(1, 7, 5))
     assert matrix_flops(model) == 2 * (15 + 24)
+    sizes = {"dim": 8, "depth": 1, "num_heads": 2, "mlp_ratio": 1, "num_classes": 3, "max_len": 4}
+    for vocabulary in (50, 5000):  # whose embeddings are looked up
+        classifier = model_from_config({"kind": "text_classifier", "vocab_size": vocabulary, **sizes})
+        assert matrix_flops(classifier) == 2 * (8 * 24 + 8 * 8 + 2 * 8 * 8 + 8 * 3)
     pairs = SimpleNamespace(tokens=SimpleNamespace(lengths=torch.tensor([3.0, 5.0])))  # of two sentences each
     job = SimpleNamespace(model=model, datasets={"train": pairs})
     assert masked_texts.MaskedTextJob.sample_flops.fget(job) == 2 * (15 + 24) * 2 * 4

@@ -13,6 +13,7 @@ from vit.data.images.preprocessing_values import as_size
 from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
 from vit.models.checks import CHOICES, RATES, current_names
+from vit.models.classifier import Classifier
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.run.config.composing import ConfigError, stated
@@ -255,7 +256,11 @@ def _listed(values: dict) -> dict:
 
 def matrix_flops(model: nn.Module) -> float:
     """Operations per token of a text: two per weight of a matrix; products of queries, keys and values are not counted.
+
+    The embeddings of a classifier are looked up; those of other models of texts are the matrix of the logits too.
     """
+    tables = [part.weight for part in model.modules() if isinstance(part, nn.Embedding)]
     matrices = (parameter for name, parameter in model.named_parameters()
                 if parameter.ndim in (2, 3) and not name.endswith("pos_embed"))  # also stacks of matrices and kernels
-    return 2.0 * sum(parameter.numel() for parameter in matrices)
+    looked_up = sum(table.numel() for table in tables) if isinstance(model, Classifier) else 0
+    return 2.0 * (sum(parameter.numel() for parameter in matrices) - looked_up)
