@@ -141,7 +141,7 @@ def test_lines_are_as_wide_as_those_of_the_training_or_of_the_model_that_they_st
 
 
 def test_weights_without_preprocessing_are_a_warning_where_mean_and_std_are_not_stated(caplog) -> None:
-    initial = SimpleNamespace(preprocessing=None, image_size=(8, 8), name="weights.pth")
+    initial = SimpleNamespace(preprocessing=None, image_size=(8, 8), name="weights.pth", check_classifies=lambda: None)
     for stated, warns in (({"mean": [0.5], "std": [0.25]}, False), ({"mean": [0.5]}, True)):
         data = {"preprocessing": {"mode": "L", "range": FULL, **stated}, "image_size": None}
         made = build_preprocessing(data, digits(), initial)

@@ -81,6 +81,7 @@ def test_a_resumed_run_has_its_tokenizer_from_its_own_checkpoint(runs, others, t
                      f"run_dir={tmp_path / 'run'}"]).path
     shutil.rmtree(tmp_path / "source")
     config, checkpoint = read_config(run), run / "checkpoints" / "last.ckpt"
+    caplog.clear()
     resumed = build_job(config, find_devices(config["trainer"]), checkpoint)
     assert resumed.tokenizer.to_dict() == tokenizers(run)["source"] and "has no effect" not in caplog.text
 
