@@ -39,7 +39,7 @@ from vit.training.fault_tolerance.interrupts import stop_signals_as_interrupts
 
 
 class Interrupted(Exception):
-    """Ctrl-C or another stop signal, the cause, in a command; typer would turn a KeyboardInterrupt into an exit code
+    """Raised from a KeyboardInterrupt, of Ctrl-C or another stop signal, which typer would turn into an exit code
     without a message.
     """
 
@@ -54,7 +54,7 @@ def interrupts_raised() -> Iterator[None]:
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands; an interrupt reaches `main`, of one that runs as of the reading of its arguments."""
+    """The commands; an interrupt reaches `main`, both while the arguments are read and while a command runs."""
 
     def make_context(self, *arguments: Any, **options: Any) -> typer.Context:
         with interrupts_raised():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vit.messages import did_you_mean, error_message, nearest_names, number_of
+from vit.training.fault_tolerance.interrupts import Terminated
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -290,8 +291,6 @@ def print_error(text: str, code: int) -> int:
 
 def print_interrupt(interrupt: BaseException, note: str = "") -> int:
     """Print that a command was interrupted, or by which other stop signal, and return its exit code."""
-    from vit.training.fault_tolerance.interrupts import Terminated
-
     cause = interrupt if isinstance(interrupt, KeyboardInterrupt) else interrupt.__cause__
     if not isinstance(cause, Terminated):
         return print_error(f"interrupted{note}", 130)

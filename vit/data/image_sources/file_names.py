@@ -53,14 +53,13 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
 
 
 def has_files(root: Path, names: Sequence[str]) -> bool:
-    """Whether names of a table have files below `root`, possibly under similar names; `TRIED` of them are looked up."""
-    tried = spread(names)
-    _, missing, _ = _resolve(root, tried, _SimilarNames(root))
-    return len(missing) < len(tried)
+    """Whether any of these names in a table has a file below `root`, possibly under a similar name."""
+    _, missing, _ = _resolve(root, names, _SimilarNames(root))
+    return len(missing) < len(names)
 
 
 def spread(names: Any) -> Any:
-    """Up to `TRIED` names of a column, from its begin to its end, because the files of some may be missing."""
+    """Up to `TRIED` names of a column, evenly spaced, because the files of the first ones may be missing."""
     return names[:: len(names) // TRIED + 1]
 
 

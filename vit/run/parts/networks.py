@@ -260,7 +260,7 @@ def matrix_flops(model: nn.Module) -> float:
     The embeddings of a classifier are looked up; those of other models of texts are the matrix of the logits too.
     """
     tables = [part.weight for part in model.modules() if isinstance(part, nn.Embedding)]
-    matrices = (parameter for name, parameter in model.named_parameters()
-                if parameter.ndim in (2, 3) and not name.endswith("pos_embed"))  # also stacks of matrices and kernels
-    looked_up = sum(table.numel() for table in tables) if isinstance(model, Classifier) else 0
-    return 2.0 * (sum(parameter.numel() for parameter in matrices) - looked_up)
+    looked_up = set(map(id, tables)) if isinstance(model, Classifier) else set()
+    matrices = (parameter for name, parameter in model.named_parameters()  # also stacks of matrices and kernels
+                if parameter.ndim in (2, 3) and not name.endswith("pos_embed") and id(parameter) not in looked_up)
+    return 2.0 * sum(parameter.numel() for parameter in matrices)
