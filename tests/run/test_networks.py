@@ -41,7 +41,7 @@ def test_the_patch_size_is_that_of_the_name_else_of_the_data(name, patch_size, e
 
 
 def test_no_patch_size_of_the_data_contradicts_no_model():
-    config = {"model": {"name": "vit_micro"}, "data": {"patch_size": None}, "overrides": ["data.patch_size=null"]}
+    config = {"data": {"patch_size": None}, "overrides": ["data.patch_size=null"], "resumed": False}
     for model in (create_model("vit_micro", depth=1), create_model("timm:resnet10t")):
         check_patch_size(config, model)
         with pytest.raises(ConfigError, match="data.patch_size=4 "):

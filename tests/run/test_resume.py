@@ -254,6 +254,10 @@ def test_what_cannot_change_on_resuming(tmp_path, monkeypatch):
         ConfigError, match=r"last.ckpt: .* is \(.*64.*\) in the checkpoint and \(.*128.*\) in the model"
     ):
         vit.train([f"resume={tmp_path}", "model.dim=128", "allow_change=model.dim"])
+    with pytest.raises(ConfigError, match="data.patch_size=2: the model of the resumed run has patches of 4x4; leave"):
+        vit.train([f"resume={tmp_path}", "data.patch_size=2", "allow_change=data.patch_size"])
+    with pytest.raises(ConfigError, match=r"model.image_size=\[8, 8\], but the data has image_size \[16, 16\]"):
+        vit.train([f"resume={tmp_path}", "data.image_size=16", "allow_change=data.image_size"])
     vit.train([f"resume={tmp_path}", "recipe.epochs=1"])
     with pytest.raises(ConfigError, match="that run is finished; start from its model with init_from="):
         vit.train([f"resume={tmp_path}"])

@@ -167,7 +167,7 @@ def test_draft_gives_nearly_the_same_pixels_faster(photos):
     [
         ({"size": 0}, "at least 1"),
         ({"resize": "crop"}, "not one of shorter, squash, pad, none"),
-        ({"mode": "L"}, "1 channels, but mean has 3"),
+        ({"mode": "L"}, "1 channel, but mean has 3"),
         ({"std": (0, 1, 1)}, "above 0"),
         ({"std": (1, float("nan"), 1)}, "above 0"),
         ({"crop_pct": 1.2}, "crop_pct=1.2"),

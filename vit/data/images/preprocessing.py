@@ -109,7 +109,7 @@ class Preprocessing(StoredPreprocessing):
             raise ValueError(f"crop_pct={self.crop_pct} has no effect with resize={self.resize!r}; set it to 1")
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError(
-                f"mode {self.mode} has {self.channels} channels, but mean has {len(self.mean)} "
+                f"mode {self.mode} has {number_of(self.channels, 'channel')}, but mean has {len(self.mean)} "
                 f"and std {number_of(len(self.std), 'value')}"
             )
         if not all(map(math.isfinite, self.mean)):

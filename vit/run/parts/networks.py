@@ -49,12 +49,12 @@ def build_model(
     Raises:
         ConfigError: the model does not fit the data, or the architecture is not known.
     """
-    if model.get("kind"):
-        return checked("model", model_from_config, model)
     required = {"image_size": preprocessing.size, "in_chans": preprocessing.channels}
     required |= {"num_classes": len(classes)} if classes else {}  # none in pre-training
     stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
     check_required(stated, required)
+    if model.get("kind"):
+        return checked("model", model_from_config, model)
     if model["name"] is None and initial is not None and initial.model is not None:
         return checked("model", model_from_config, {**initial.classifier, **_listed(required), **_listed(stated)})
     if model["name"] is None and initial is not None and initial.reason:
@@ -76,17 +76,19 @@ def check_required(model: dict, required: dict) -> None:
 
 def check_patch_size(config: dict, model: nn.Module) -> None:
     """Raises ConfigError for an override of `data.patch_size`, which is for models without one, on another model."""
-    if config["model"].get("kind") or "patch_size" not in stated(config["overrides"], "data"):
-        return
     size, found = config["data"]["patch_size"], getattr(model.config, "patch_size", None)
-    if size is None:  # that of the model
+    if size is None or "patch_size" not in stated(config["overrides"], "data"):  # that of the model
         return
     if found is None:
         raise ConfigError(f"data.patch_size={size} has no effect on a model of timm, whose name determines its "
                           "patches; leave it out")
-    if found != as_size(size):
-        raise ConfigError(f"data.patch_size={size} is for models without a patch size, but this one has patches of "
-                          f"{found[0]}x{found[1]}; leave it out, or set model.patch_size={size}")
+    if found == as_size(size):
+        return
+    if config["resumed"]:
+        raise ConfigError(f"data.patch_size={size}: the model of the resumed run has patches of {found[0]}x{found[1]}; "
+                          "leave it out, or start a new run with init_from=")
+    raise ConfigError(f"data.patch_size={size} is for models without a patch size, but this one has patches of "
+                      f"{found[0]}x{found[1]}; leave it out, or set model.patch_size={size}")
 
 
 def warn_of_other_values(config: dict, model: nn.Module, initial: Initial) -> None:
@@ -119,10 +121,10 @@ def text_model(config: dict, required: dict, cls: type, initial: Initial | None)
         ConfigError: a value that the model rejects, or that differs from what the data requires.
     """
     model = config["model"]
-    if model.get("kind"):
-        return checked("model", model_from_config, model)
     values = {key: value for key, value in model.items() if value is not None and key not in (*NAMING, "vectors")}
     check_required(values, required)
+    if model.get("kind"):
+        return checked("model", model_from_config, model)
     named = {key: value for key, value in stated_values(config).items() if key in values}
     names = {field.name for field in dataclasses.fields(cls)}
     source = (initial.model or {}) if initial is not None else {}
