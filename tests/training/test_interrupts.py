@@ -58,6 +58,25 @@ def test_a_stop_inside_a_finalizer_is_not_lost(capfd):
     assert signals.requested == signal.SIGTERM and capfd.readouterr().err == "\nSIGTERM: stopping\n"
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_follows_a_stop_inside_a_finalizer_at_once_is_the_stop(fails):
+    """Before the stop is repeated, which would then interrupt whatever runs after the context."""
+
+    class Finalized:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.sigtimedwait([], 0.01)
+
+    before = threading.active_count()
+    with pytest.raises(Interrupted) as caught, StopSignals(verbose=False).handled():
+        Finalized()
+        if fails:
+            raise AttributeError("module 'numpy' has no attribute 'nonzero'")
+    assert caught.value.code == 128 + signal.SIGTERM and isinstance(caught.value.__cause__, AttributeError) == fails
+    time.sleep(0.1)  # a repeated signal would end the process
+    assert threading.active_count() == before
+
+
 def test_a_command_without_a_state_is_interrupted_by_a_stop_signal_once():
     """`timeout` sends two."""
     before = signal.getsignal(signal.SIGTERM)

@@ -119,6 +119,7 @@ class StopSignals:
         self.begun = False  # whether training has begun: all ranks have joined, and a stop has something to save
         self.rank = 0
         self._printed = False
+        self._dropped = False  # whether the first stop was dropped and is going to be repeated
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
@@ -135,6 +136,8 @@ class StopSignals:
                 if self.requested is None or self.deferred:
                     raise
                 raise Interrupted(self.requested, agreed=False, rank=self.rank) from error
+            if self._dropped:  # and not repeated yet
+                raise Interrupted(self.requested, agreed=False, rank=self.rank)
 
     @contextlib.contextmanager
     def _repeat_dropped_stops(self) -> Iterator[None]:
@@ -145,20 +148,22 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        earlier = sys.unraisablehook
+        earlier, timers = sys.unraisablehook, []
 
         def repeat(unraisable: "sys.UnraisableHookArgs") -> None:
             if not isinstance(unraisable.exc_value, Interrupted):
                 return earlier(unraisable)
-            if not self.deferred:  # a repeated Ctrl-C stays the second one, which stops at once
-                self.requested = None
-            threading.Timer(DELAY, signal.raise_signal, [unraisable.exc_value.signal]).start()
+            self._dropped = not self.deferred  # a repeated Ctrl-C stays the second one, which stops at once
+            timers.append(threading.Timer(DELAY, signal.raise_signal, [unraisable.exc_value.signal]))
+            timers[-1].start()
 
         sys.unraisablehook = repeat
         try:
             yield
         finally:
             sys.unraisablehook = earlier
+            for timer in timers:  # an error has ended what the signal would stop
+                timer.cancel()
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """The signal handler.
@@ -166,7 +171,8 @@ class StopSignals:
         Raises:
             Interrupted: stop immediately.
         """
-        first, self.requested = self.requested is None, self.requested or signum
+        first, self.requested = self.requested is None or self._dropped, self.requested or signum
+        self._dropped = False
         if first and self.verbose and not self._printed:
             when = " after this step and saving" if self.deferred else ""
             again = "; Ctrl-C again stops at once, without saving" if when and signum == signal.SIGINT else ""
