@@ -20,8 +20,8 @@ from vit.run.changes_on_resuming import (
     of_same_run,
 )
 from vit.run.config.composing import data_of_primary
+from vit.run.config.credential_checks import check_credentials
 from vit.run.config.hydra_interface import PRIMARY, hydra_overrides, is_hydra_key
-from vit.run.config.missing_credentials import check_credentials
 from vit.run.config.needed_keys import check_complete
 from vit.run.config.overrides import ConfigError, key_of, override_text, parse
 from vit.run.config.without_effect import without_effect

@@ -20,6 +20,7 @@ from vit.exchange.private_paths import PATH_KEYS
 from vit.files.strict_json import json_text
 from vit.messages import did_you_mean, nearest_names, one_line
 from vit.run.config.checked_keys import FREE, check_keys
+from vit.run.config.credential_checks import check_written_config
 from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name
 from vit.run.config.hydra_interface import (
     SEARCH_PATH,
@@ -74,6 +75,7 @@ class Groups:
         mode: `hydra.mode`, None unless a config sets it.
         texts: the values of Hydra's own settings that are strings.
         sweeper_params: whether a config sets `hydra.sweeper.params`.
+        output_subdir: `hydra.output_subdir`.
     """
 
     keys: dict
@@ -81,6 +83,7 @@ class Groups:
     mode: RunMode | None
     texts: tuple[str, ...]
     sweeper_params: bool
+    output_subdir: str | None
 
 
 def compose(overrides: list[str], strict: bool = True) -> DictConfig:
@@ -181,6 +184,7 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
     if params and not found.sweeper_params and not any(each.key_or_group == "hydra/sweeper" for each in parsed):
         raise ConfigError(f"{params}: Hydra takes hydra.sweeper.params from a config; in a command the values follow "
                           "the keys themselves, as in -m seed=0,1")
+    check_written_config(value_of(parsed, "hydra.output_subdir") or found.output_subdir, parsed, found.keys)
     mode = value_of(parsed, MODE) or found.mode
     return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
                     mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name), found.choices)
@@ -194,7 +198,7 @@ def groups_of(overrides: list[str], name: str) -> Groups:
     texts = tuple(value for _, value in dotted_items(settings) if isinstance(value, str))
     keys = dict(dotted_items(OmegaConf.to_container(config, resolve=False)))
     return Groups(keys, dict(hydra.runtime.choices), hydra.mode, texts,
-                  OmegaConf.select(hydra, "sweeper.params") is not None)
+                  OmegaConf.select(hydra, "sweeper.params") is not None, hydra.output_subdir)
 
 
 def data_of_primary(overrides: list[str]) -> list[str]:

@@ -14,8 +14,8 @@ from vit.report.figures.comparison import ComparedModel, comparison_picture, com
 from vit.report.logged_values import read_curves
 from vit.run.changes_on_resuming import CONTROL
 from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.config.credential_checks import check_credentials
 from vit.run.config.hydra_interface import hydra_overrides
-from vit.run.config.missing_credentials import check_credentials
 from vit.run.config.needed_keys import check_complete
 from vit.run.config.overrides import override_text, parse
 from vit.run.config.own_configs import own_configs

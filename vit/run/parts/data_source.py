@@ -16,7 +16,7 @@ from vit.data.splits.splitting import watched_splitting
 from vit.files.credentials import masked
 from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError, stated
-from vit.run.config.missing_credentials import check_credentials
+from vit.run.config.credential_checks import check_credentials
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import checked, key_of, override_text
 from vit.run.records.splits import DataRecord

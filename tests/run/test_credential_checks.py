@@ -12,8 +12,8 @@ from vit.run import ConfigError, main, train
 from vit.run.records.folder import started_as
 
 SECRETS = ("sesame", "key-of-own", "hunter2")
-TARGETS = ["data._target_=tests.run.test_missing_credentials.guarded",
-           "++logger.own._target_=tests.run.test_missing_credentials.Tracker"]
+TARGETS = ["data._target_=tests.run.test_credential_checks.guarded",
+           "++logger.own._target_=tests.run.test_credential_checks.Tracker"]
 GIVEN = ["++data.token=sesame", "++logger.own.api_key=key-of-own", "++logger.own.uri=https://me:hunter2@host/x"]
 SMALL = [*(each for each in QUICK if not each.startswith("recipe.epochs")), "recipe.epochs=1", "model=micro",
          "model.depth=1", "trainer.accelerator=cpu"]
@@ -104,3 +104,18 @@ def test_a_comparison_saves_no_credentials_and_asks_for_them(tmp_path, monkeypat
 
 def test_the_recorded_command_has_no_credentials():
     assert "key-of-own" not in started_as(["train.py", "seed=1", "++logger.own.api_key=key-of-own"])
+
+
+@pytest.mark.parametrize("mode", [[], ["-m"]])
+def test_hydra_does_not_write_credentials_into_its_output_subdir(tmp_path, monkeypatch, capsys, mode):
+    """Hydra writes the config of each run there by itself."""
+    monkeypatch.chdir(tmp_path)
+    subdir = "hydra.output_subdir=.hydra"
+    assert main([*mode, *TARGETS, *GIVEN, *SMALL, subdir]) == 2
+    assert ("hydra.output_subdir=.hydra: Hydra would write data.token, logger.own.api_key, logger.own.uri there"
+            in capsys.readouterr().err) and not list(tmp_path.iterdir())
+    own = tmp_path / "conf" / "logger" / "own.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("own:\n  _target_: tests.run.test_credential_checks.Tracker\n  api_key: key-of-own\n")
+    assert main([*mode, f"--config-dir={own.parent.parent}", *SMALL, "logger=own", subdir]) == 2
+    assert "Hydra would write logger.own.api_key there" in capsys.readouterr().err
