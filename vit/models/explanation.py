@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vit.models.flops import run_on_meta
+from vit.models.flops import FORMULAS, run_on_meta
 
 LISTS = (nn.ModuleList, nn.Sequential)
 SILENT = {"Identity", "Dropout", "DropPath", "PatchDropout"}  # layers without parameters that only matter in training
@@ -79,7 +79,7 @@ def explain(model: nn.Module, tokens: int = 32) -> Explanation:
     inputs = example_inputs(model, tokens)
     modules, owners = dict(listed(model)), {id(parameter): name for name, parameter in model.named_parameters()}
     trace = Trace(modules)
-    with ExitStack() as hooks, FlopCounterMode(display=False) as counter:
+    with ExitStack() as hooks, FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter:
         trace.attach(counter, hooks)
         run_on_meta(model, *inputs.values())
     total = counter.get_total_flops()

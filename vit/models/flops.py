@@ -52,8 +52,14 @@ def linear_flops(x: Sequence[int], weight: Sequence[int], *_: object, **__: obje
     return 2 * prod(x) * weight[0]
 
 
-# operators for which torch has no formula
-FORMULAS = {torch.ops.aten.mkldnn_rnn_layer: lstm_flops, torch.ops.vit.linear: linear_flops}
+def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: object, **__: object) -> int:
+    """Operations of attention on a CPU, from shapes: query (B,H,T,D), key (B,H,S,D), value (B,H,S,E)."""
+    return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+# operators for which torch has no formula: attention on a CPU has had one since torch 2.11
+FORMULAS = {torch.ops.aten.mkldnn_rnn_layer: lstm_flops, torch.ops.vit.linear: linear_flops,
+            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_flops}
 
 
 def run_on_meta(model: nn.Module, *inputs: torch.Tensor) -> None:
