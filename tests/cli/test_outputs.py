@@ -252,8 +252,10 @@ def test_standard_output_is_a_file_by_its_path(tmp_path, stdout):
     ("--json", ["audit", "data=table", "data.path='{file}'", "--json", "{file}"]),
     ("--json", ["audit", "data=table", "data.root={photo.parent}", "data.path=t.csv", "--json", "{file}"]),
     ("--json", ["audit", "data=table", "data.path={photo.parent}", "data.train=t", "--json", "{file}"]),
+    ("--html", ["audit", "data=table", "data.path={file}", "data.root={root}", "--near-copies", "--html", "{file}"]),
+    ("--html", ["audit", "--labels", "{model}", "--html", "{model}/config.json"]),
+    ("--json", ["audit", "data=table", "data.path={file}", "--model", "{model}", "--json", "{model}/config.json"]),
     ("--json", ["probe", "{model}", "--json", "{model}/config.json"]),
-    ("--output", ["attention", "{model}", "{photo}", "-o", "{model}/config.json"]),
     ("--predictions", ["cross-validate", "data=table", "data.path={file}", "--predictions", "{file}"]),
 ])
 def test_neither_the_table_of_the_data_nor_the_model_is_overwritten(model, tmp_path, capfd, option, command):

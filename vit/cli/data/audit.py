@@ -17,6 +17,7 @@ from vit.cli.terminal import (
     check_not_an_input,
     check_table,
     check_writable,
+    files_of_model,
     print_without_effect,
     print_written,
     staged,
@@ -99,7 +100,10 @@ def audit(
     """
     label_errors.check(copies)
     check_outputs(json_file, label_errors)
-    check_not_an_input(json_file, overrides or [], "--json")
+    models = [each for each in (copies.model, label_errors.labels) if each is not None]
+    inputs = [*(overrides or []), *(file for model in models for file in files_of_model(model))]
+    for option, file in (("--json", json_file), ("--html", label_errors.html)):
+        check_not_an_input(file, inputs, option)
     from vit.run.config.hydra_interface import with_config_dir
 
     if label_errors.labels is not None and seconds is not None:
