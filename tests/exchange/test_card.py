@@ -19,7 +19,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
-from vit.exchange.card import base_model, data_name, escaped, hardware, model_card, recipe_section, title
+from vit.exchange.card import base_model, data_name, escaped, hardware, model_card, precision, recipe_section, title
 from vit.exchange.hub import public_config
 from vit.exchange.private_paths import overrides_without_folders, without_folders
 from vit.exchange.run_records import RunRecords, read_records
@@ -300,6 +300,18 @@ def test_the_name_on_the_hub_is_checked(tmp_path, capsys):
             assert "this is not a name of the hub; write hub:OWNER/NAME" in printed and not card.exists()
         else:
             assert 'vit.load("hub:owner/name")' in card.read_text()
+
+
+@pytest.mark.parametrize(("stated", "tested", "found"), [
+    ("auto", "bf16-mixed", "bf16-mixed (auto)"),
+    ("bf16-residual", "bf16-mixed", "bf16-residual"),
+    ("auto", None, "auto"),
+])
+def test_the_precision_is_the_one_that_auto_has_chosen(tmp_path, stated, tested, found):
+    extra = {"evaluation": {"precision": tested}} if tested else {}
+    model = model_from_config({**IMAGES, "num_classes": 3})
+    bundle = load_bundle(save_bundle(tmp_path / "model", model, CLASSES, PLAIN, extra=extra))
+    assert precision(bundle, RunRecords({"precision": stated})) == found
 
 
 def test_the_hardware_counts_cores():

@@ -226,7 +226,7 @@ def recipe_section(bundle: Bundle, run: RunRecords) -> str:
         "mixup": described(recipe.get("mixup")) or "none",
         "average of weights": recipe.get("ema") or recipe.get("average_epochs") or "none",
         "fine-tuning": run.config.get("finetune", {}).get("name") if run.config.get("init_from") else None,
-        "precision": run.config.get("precision"),
+        "precision": precision(bundle, run),
         "seed": run.config.get("seed"),
         "time": f"{duration(metrics.get('seconds', 0))} on {hardware(environment)}",
         "versions": ", ".join(f"{name} {version}" for name, version in bundle.record.get("versions", {}).items()),
@@ -240,6 +240,12 @@ def recipe_section(bundle: Bundle, run: RunRecords) -> str:
 def described(values: Mapping[str, Any] | None) -> str:
     """A node of the config on one line: its name, then `key value` of each option."""
     return ", ".join(f"{key} {value}" if key != "name" else str(value) for key, value in (values or {}).items())
+
+
+def precision(bundle: Bundle, run: RunRecords) -> str | None:
+    """The precision of the training, also where the config has `auto`, which depends on the machine."""
+    stated, used = run.config.get("precision"), bundle.extra.get("evaluation", {}).get("precision")
+    return f"{used} (auto)" if stated == "auto" and used else stated
 
 
 def hardware(environment: Mapping[str, Any]) -> str:
