@@ -205,7 +205,8 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
     if unknown:
         listed = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
         raise DataError(f"{source.name}: the model has no class {unknown[0]!r} ({len(unknown)} of {len(present)} "
-                        f"classes of the data are missing in the model); its classes are {listed}")
+                        f"classes of the data are missing in the model); its classes are {listed}; choose data with "
+                        f"these classes, or train a model for those of {source.name}")
     if source.multi_label:
         stated = {name: column for column, name in enumerate(source.classes)}
         columns = [stated.get(name, -1) for name in classes]

@@ -11,5 +11,6 @@ def models(pattern: Annotated[str, typer.Argument(help="Names with * and ?, such
 
     names = list_models(pattern)
     if not names:
-        raise ValueError(f"no model name matches {pattern!r}; vit models lists all {len(list_models())}")
+        raise ValueError(f"no model name matches {pattern!r}; vit models lists all {len(list_models())}, and timm:NAME "
+                         "is a network of timm")
     typer.echo("\n".join(names))

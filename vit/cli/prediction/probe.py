@@ -144,7 +144,8 @@ def choose_ks(ks: list[int] | None, rows: int) -> list[int]:
         BadParameter: a given number exceeds it.
     """
     if ks and max(ks) > rows:
-        raise typer.BadParameter(f"--k {max(ks)}: the data has {number_of(rows, 'training sample')}")
+        raise typer.BadParameter(f"--k {max(ks)}: the data has {number_of(rows, 'training sample')}; choose numbers up "
+                                 f"to {rows}")
     return ks or [k for k in KS if k <= rows]
 
 
@@ -156,7 +157,8 @@ def check_source(source: "Source", bundle: "Bundle") -> None:
     """
     check_labelled(source, bundle)
     if "val" not in source.splits:
-        raise ValueError(f"{source.name} has no val split, which selects the regularization of the logistic regression")
+        raise ValueError(f"{source.name} has no val split, which selects the regularization of the logistic "
+                         "regression; raise the second of data.fractions, or add samples for val")
 
 
 def check_labelled(source: "Source", bundle: "Bundle") -> None:
