@@ -184,13 +184,13 @@ def numbered_rows(path: Path, errors: str = "strict") -> Iterator[tuple[int, lis
         ) from None
 
 
-def _guess_delimiter(lines: Sequence[str], rows: int = 20) -> str:
-    """The first of comma, semicolon and tab that separates all of the first rows into the same number of fields, at
+def _guess_delimiter(lines: Sequence[str]) -> str:
+    """The first of comma, semicolon and tab that separates all of the first 20 rows into the same number of fields, at
     least 2; else a comma.
     """
     for sign in ",;\t":
         with contextlib.suppress(csv.Error):
-            widths = {len(row) for row in islice(csv.reader(iter(lines), delimiter=sign), rows) if row}
+            widths = {len(row) for row in islice(csv.reader(iter(lines), delimiter=sign), 20) if row}
             if len(widths) == 1 and widths.pop() > 1:
                 return sign
     return ","

@@ -19,6 +19,7 @@ from vit.messages import agree, number_of, quoted
 log = logging.getLogger("vit")
 
 TRIED = 100  # names of a table that are looked up to find the folder of its files
+LEVELS = 3  # of folders that are searched for files whose names have no folder
 SERVED = "/data/local-files/?d="
 UPLOADED = re.compile(r"/data/upload/\d+/(?P<stored>[0-9a-f]{8}-(?P<name>[^/]+))")
 
@@ -91,8 +92,8 @@ def _stale_folders(root: Path, names: Sequence[str], search: "_SimilarNames") ->
     return []
 
 
-def _in_folders(root: Path, names: Sequence[str], levels: int = 3) -> list[str]:
-    """The only file of each name in the folders down to some levels below `root`, or that in the only folder with files
+def _in_folders(root: Path, names: Sequence[str]) -> list[str]:
+    """The only file of each name in the folders down to `LEVELS` below `root`, or that in the only folder with files
     of all names; [] if there is none, or a name has a folder.
     """
     if any(len(_parts(name)) > 1 for name in names):
@@ -100,7 +101,7 @@ def _in_folders(root: Path, names: Sequence[str], levels: int = 3) -> list[str]:
     found = defaultdict(list)
     for folder, folders, files in os.walk(root):
         inside = os.path.relpath(folder, root)
-        folders[:] = [] if inside.count(os.sep) == levels - 1 else [each for each in folders if not is_hidden(each)]
+        folders[:] = [] if inside.count(os.sep) == LEVELS - 1 else [each for each in folders if not is_hidden(each)]
         for file in filter(is_image_name, files):
             path = file if inside == "." else os.path.join(inside, file)
             found[_folded(file)].append(path)

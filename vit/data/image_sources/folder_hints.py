@@ -17,6 +17,7 @@ from vit.messages import agree, list_names, number_of, override_for_shell
 
 KINDS = (".csv", ".tsv", ".json", ".jsonl")  # of tables of splits
 LARGEST = 2**25  # bytes of a table that is read for a hint
+ROWS = 50  # of these tables that are read, with the header
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".npz")
 ANNOTATIONS = (".mat", ".xml", ".txt")
 PACKED = re.compile(r"\.(tfrecords?|h5|hdf5|mat|npy|pkl|pickle|mdb)(?=$|-\d)")  # files of many images
@@ -190,10 +191,10 @@ def _named_image(row: Sequence[str], *known: Container[str]) -> str | None:
     return next((name for name in names if any(name in each for each in known)), None)
 
 
-def _first_rows(file: Path, count: int = 50) -> list[list[str]]:
+def _first_rows(file: Path) -> list[list[str]]:
     """The first rows of a table behind its header, without those that have no cell; [] if it cannot be read."""
     try:
-        return [] if file.stat().st_size > LARGEST else [row for _, row in islice(numbered_rows(file), 1, count)]
+        return [] if file.stat().st_size > LARGEST else [row for _, row in islice(numbered_rows(file), 1, ROWS)]
     except (DataError, OSError):
         return []
 

@@ -9,6 +9,8 @@ from vit.data.errors import printable
 from vit.data.image_sources.files import summary
 from vit.messages import agree, number_of
 
+CLASSES = 50  # in the table of the text
+
 
 @dataclass(frozen=True)
 class BadSample:
@@ -99,13 +101,13 @@ class AuditReport:
         return "\n".join(lines)
 
 
-def _class_table(classes: list[str], counts: dict[str, dict[str, int]], limit: int = 50) -> Iterator[str]:
-    width = max([5, *(len(printable(c)) for c in classes[:limit])])
+def _class_table(classes: list[str], counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    width = max([5, *(len(printable(c)) for c in classes[:CLASSES])])
     yield " ".join(["class".ljust(width), *(s.rjust(7) for s in counts)])
-    for name in classes[:limit]:
+    for name in classes[:CLASSES]:
         yield " ".join([printable(name).ljust(width), *(str(counts[s][name]).rjust(7) for s in counts)])
-    if len(classes) > limit:
-        yield f"... and {len(classes) - limit} more classes"
+    if len(classes) > CLASSES:
+        yield f"... and {len(classes) - CLASSES} more classes"
 
 
 def _join_names(names: list[str], limit: int, sign: str = ", ") -> str:

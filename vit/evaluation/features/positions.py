@@ -14,7 +14,7 @@ BATCH_SIZE = 64
 
 def features_at(
     featurizer: Featurizer, source: Source, positions: list[tuple[str, int]],
-    progress: Callable[[str, int, int], None] | None = None, batch_size: int = BATCH_SIZE,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> np.ndarray:
     """(split, index) of N images -> their features (N,D) float32, after the preprocessing of the model.
 
@@ -27,7 +27,7 @@ def features_at(
         return featurizer.preprocessing.image(split.read(i), split.names[i])
 
     parts, done = [], 0
-    for batch in decode_ahead(positions, decode, batch_size):
+    for batch in decode_ahead(positions, decode, BATCH_SIZE):
         parts.append(featurizer.of_images(featurizer.preprocessing.batch(batch)).numpy())
         done += len(batch)
         if progress:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from vit.bundle import load_bundle
 from vit.data import DataError
 from vit.evaluation.out_of_fold import HeldOut, predict_held_out
-from vit.evaluation.progress import Progress
 from vit.files.credentials import is_masked
 from vit.messages import override_for_shell
 from vit.run.config.composing import ConfigError, compose, resolve
@@ -46,8 +45,7 @@ def moved_config(run: pathlib.Path, overrides: Sequence[str]) -> dict:
     return config
 
 
-def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), progress: Progress | None = None,
-             overrides: Sequence[str] = ()) -> HeldOut:
+def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), overrides: Sequence[str] = ()) -> HeldOut:
     """The predictions of a run's model for the recorded samples of these splits that the run has.
 
     Args:
@@ -73,6 +71,6 @@ def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), progress: Pro
     fold = config["data"].get("fold") or "run"
     return HeldOut.concat([
         predict_held_out(bundle, source.splits[key], fold, settings.get("batch_size", 64),
-                         settings.get("precision", "32-true"), on_bad_sample, progress)
+                         settings.get("precision", "32-true"), on_bad_sample)
         for key in available
     ])
