@@ -203,7 +203,9 @@ class Job(ABC):
         return ""
 
     def resolve_config(self, loaded: KeyReport | None) -> dict:
-        """The config that the run records: the architecture, and whatever was null, auto or relative, as values."""
+        """The config that the run records: the architecture, and what was null, auto or relative, as values. What
+        depends on the machine, such as `precision=auto`, stays as it is.
+        """
         found = {"model_name": self.model_name, "model": self.model.config.to_dict(), "data": self.resolve_data()}
         if self.finetunes:
             found["finetune"] = start_finetuning(self.config, self.model, loaded, self.fit_head)

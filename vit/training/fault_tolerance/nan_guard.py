@@ -16,7 +16,7 @@ from vit.training.optimization.gradient_clipping import gradient_norm, gradients
 
 log = logging.getLogger(__name__)
 
-LIMIT = 1e18  # squares of larger numbers overflow float32, and optimizers square gradients
+LIMIT = 1e18  # below 1.8e19, from which on squares overflow float32: norms and optimizers square gradients
 SHOWN = 8  # samples named in the error
 WATCHED = ("training loss", "norm of the weights", "norm of the input")
 ADVICE = "Lower the learning rate, lengthen the warm-up, clip gradients, or train in precision=32-true."
