@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from vit.counters import hash_counters, hash_to_int, random_bytes, to_unit_interval
 
 SLOTS = 50  # random numbers per step and sample; slots from 1000 on are used by the random crops
-LARGE = 80 * 80  # pixels of an image from which on a CPU changes some images of a batch one by one
+LARGE = 80 * 80  # pixels per image from which on the chosen images of a batch are changed one by one on a CPU
 
 
 class Draw:
@@ -221,8 +221,10 @@ def writable(images: Tensor, overwrite: bool) -> Tensor:
 
 
 def noise_in_pixels(images: Tensor, boxes: Tensor) -> None:
-    """Overwrites boxes (6,E) of images (B,C,H,W) uint8, contiguous, with noise: row in the batch, top, left, height,
-    width, seed; they are on the host. All pixels are written in one operation.
+    """Overwrites boxes of images (B,C,H,W) uint8, contiguous, with noise. All pixels are written in one operation.
+
+    Args:
+        boxes: (6,E) on the host: row in the batch, top, left, height, width and seed of each box.
     """
     channels, height, width = images.shape[1:]
     count = int((boxes[3] * boxes[4]).sum())

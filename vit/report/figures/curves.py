@@ -30,7 +30,7 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
     curves = read_curves(metrics_csv)
     rates = {name: curve for name, curve in curves.items() if name.rsplit("/", 1)[-1].startswith("lr")}
     losses = _pair(curves, "loss")
-    metric = "map" if "val/map" in curves else "accuracy"  # the one that selects the best epoch
+    metric = "map" if "val/map" in curves else "accuracy"  # by default it selects the best epoch
     accuracies = _pair(curves, metric)
     panels = [panel for panel in (losses, accuracies, rates) if panel]
     if not panels:

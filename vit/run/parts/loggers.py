@@ -117,9 +117,9 @@ def mlflow_store() -> str | None:
 
 @contextlib.contextmanager
 def alone_in_store(settings: dict) -> Iterator[None]:
-    """Context manager: of the processes of this machine that start a run in the same local store of MLflow, one at a
-    time is inside. Two that create its tables or its experiment at the same time fail. Without effect for other loggers
-    and for servers, which create them once.
+    """Context manager: one process of this machine at a time is inside, of those that start a run in the same local
+    store of MLflow. Two that create its tables or its experiment at the same time fail. Without effect for other
+    loggers and for servers, which create them once.
     """
     folder = None
     if settings["_target_"].endswith(".MLFlowLogger"):
