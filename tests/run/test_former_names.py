@@ -1,5 +1,6 @@
 """Former names of keys and options keep working in commands, users' configs, run folders, checkpoints and plans."""
 
+import copy
 import json
 import shutil
 
@@ -9,7 +10,7 @@ import yaml
 
 import vit
 from tests.run.conftest import QUICK
-from tests.run.test_resume import StopAfter
+from tests.run.test_resume import StopAfter, assert_same
 from vit.run.config import groups
 from vit.run.config import overrides as override_module
 from vit.run.config.composing import compose, resolve, stated
@@ -18,6 +19,15 @@ from vit.run.config.hydra_interface import with_config_dir
 from vit.run.config.overrides import FORMER_KEYS
 from vit.run.records.reading import read_config
 
+NEWER = {  # node -> keys that the runs of the first versions did not have
+    "": ("allow_change", "on_leakage", "calibrate", "report", "compile_mode"),
+    "callbacks": ("start_margin", "film"),
+    "data": ("fold", "group", "corrections", "leave_out", "pack", "max_patches", "min_patches", "decoder", "resampling",
+             "cache", "cache_side", "cache_limit", "cache_dir"),
+    "finetune": ("head_init", "batch_norm"),
+    "recipe": ("drop_last", "progressive"),
+    "trainer": ("timeout", "deterministic"),
+}
 FORMER = [(group, former, name) for group, names in FORMER_OPTIONS.items() for former, name in names.items()]
 NEEDED = {"data": ["data.root=x"]}
 
@@ -79,7 +89,9 @@ def test_a_former_key_works_in_an_experiment_of_the_user(log_keys, tmp_path):
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """A run that was stopped, with the key `words` of earlier versions in its config and checkpoints."""
+    """A run that was stopped, with the key `words` of earlier versions, and without newer keys, in its config and
+    checkpoints.
+    """
     folder = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.MonkeyPatch.context() as patch:
         StopAfter(patch, 12)
@@ -96,7 +108,13 @@ def stopped(tmp_path_factory):
 
 
 def former(config):
-    return {"words" if key == "overrides" else key: value for key, value in config.items()}
+    config = copy.deepcopy(config)
+    for node, keys in NEWER.items():
+        for key in keys:
+            (config[node] if node else config).pop(key, None)
+    if "overrides" in config:  # best.ckpt may be a link to a file that has been changed already
+        config["words"] = config.pop("overrides")
+    return config
 
 
 @pytest.fixture
@@ -115,6 +133,28 @@ def test_a_run_with_the_former_key_is_resumed(run):
     finished = vit.train([f"resume={run}"])
     assert finished.metrics["epochs"] == 2
     assert yaml.safe_load((run / "config.yaml").read_text())["overrides"] == read_config(run)["overrides"] != []
+
+
+def test_texts_whose_checkpoint_has_no_tokenizers_are_resumed(tmp_path, capsys, monkeypatch):
+    texts = [f"the {one} and the {other},{'ab'[one == other]}" for one in ("cat", "dog", "emu") for other in
+             ("cat", "hen", "emu")]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *texts * 10]))
+    overrides = ["data=text_table", f"data.path={tmp_path / 'texts.csv'}", "data.tokenizer.vocab_size=270", *QUICK,
+                 "recipe.batch_size=8", "model.dim=16", "model.num_heads=2", "model.depth=1"]
+    whole = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"]).path
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 12)
+        with pytest.raises(SystemExit):
+            vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
+    for file in (tmp_path / "run" / "checkpoints").glob("*.ckpt"):  # as the first versions saved it
+        content = torch.load(file, weights_only=True)
+        config = {key: value for key, value in content["config"].items() if key not in ("tokenizers", "use")}
+        torch.save(content | {"config": config}, file)
+    for manifest in (tmp_path / "run").rglob("manifest.json"):
+        manifest.unlink()
+    assert_same(whole, vit.train([f"resume={tmp_path / 'run'}"]).path)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "last.ckpt has no tokenizers; they are trained again on the training texts" in printed
 
 
 def test_resume_auto_finds_a_run_with_the_former_key(stopped, tmp_path):

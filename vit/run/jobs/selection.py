@@ -24,7 +24,7 @@ JOBS = {  # task.name -> class below `vit.run.jobs`, imported when needed
     "seq2seq": "seq2seq.Seq2SeqJob",
 }
 # nodes that records of earlier versions and a user's own primary config may lack, or that are null
-DEFAULTS = {"calibrate": "none", "distill": {"kind": "none"}, "finetune": {}}
+DEFAULTS = {"calibrate": "none", "distill": {"kind": "none"}, "finetune": {}, "report": False}
 SAMPLES = {  # class of a split -> what it has, and the tasks that use it
     Split: ("images", ("classification", "masked_image")),
     TextSplit: ("labelled texts", ("text_classification",)),

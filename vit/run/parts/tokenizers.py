@@ -46,8 +46,10 @@ def build_tokenizers(
 
 
 def load_tokenizers(checkpoint: Path) -> dict[str, Tokenizer]:
-    """The tokenizers in the checkpoint of a run."""
-    stored = without_weights(checkpoint)["config"]["tokenizers"]
+    """The tokenizers in the checkpoint of a run; none in those of the first versions, which train them again."""
+    stored = without_weights(checkpoint)["config"].get("tokenizers") or {}
+    if not stored:
+        log.info("%s has no tokenizers; they are trained again on the training texts", checkpoint)
     return {side: tokenizer_from_dict(values) for side, values in stored.items()}
 
 
