@@ -63,6 +63,8 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_tensor": ("torch", "it holds _rebuild_from_type_v2"),
     "_remove_worker_pids": ("torch.utils.data._utils.signal_handling", WORKERS),
     "_reorder_linear_weight": ("torch.ops.mkldnn", ONEDNN),
+    "_scaled_dot_product_flash_attention_for_cpu": ("torch.ops.aten", "the operator of attention on a CPU, whose FLOPs "
+                                                    "torch 2.10 does not count"),
     "_scale": ("torch.amp.grad_scaler", "GradScaler.get_scale copies the scale to the host, which waits for the GPU"),
     "_should_accumulate": (EPOCH_LOOP, STEP),
     "_shutdown_workers": (LOADER, WORKERS),
