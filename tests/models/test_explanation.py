@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from vit.models import create_model, flops, model_from_config
 from vit.models.explanation import explain
@@ -40,7 +40,8 @@ def test_the_leaves_add_up_to_the_whole(kind):
     else:
         inputs = [torch.zeros(shape, dtype=torch.long if len(shape) == 2 else torch.float32)
                   for shape in found.inputs.values()]
-        with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter, torch.no_grad():
+        missing = {operator: formula for operator, formula in FORMULAS.items() if operator not in flop_registry}
+        with FlopCounterMode(display=False, custom_mapping=missing) as counter, torch.no_grad():
             model.eval()(*inputs)
         assert found.flops == counter.get_total_flops()
 

@@ -119,3 +119,13 @@ def test_hydra_does_not_write_credentials_into_its_output_subdir(tmp_path, monke
     own.write_text("own:\n  _target_: tests.run.test_credential_checks.Tracker\n  api_key: key-of-own\n")
     assert main([*mode, f"--config-dir={own.parent.parent}", *SMALL, "logger=own", subdir]) == 2
     assert "Hydra would write logger.own.api_key there" in capsys.readouterr().err
+
+
+def test_the_command_can_turn_off_the_output_subdir_of_a_config(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("defaults:\n  - train\n  - _self_\nhydra:\n  output_subdir: .hydra\n")
+    command = ["--config-dir=.", "--config-name=mine", *TARGETS, *GIVEN, *SMALL, "--cfg=job"]
+    assert main(command) == 2
+    assert "or hydra.output_subdir=null" in capsys.readouterr().err
+    assert main([*command, "hydra.output_subdir=null"]) == 0
+    assert not leaking(tmp_path)

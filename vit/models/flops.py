@@ -57,7 +57,7 @@ def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[in
     return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
-# operators for which torch has no formula: attention on a CPU has had one since torch 2.11
+# operators for which torch has no formula; torch 2.10 has none for attention on a CPU, later versions may have one
 FORMULAS = {torch.ops.aten.mkldnn_rnn_layer: lstm_flops, torch.ops.vit.linear: linear_flops,
             torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_flops}
 

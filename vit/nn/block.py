@@ -216,11 +216,11 @@ class ParallelBlock(Block):
     ) -> Tensor:
         """x (B,N,D) -> (B,N,D), as `Block` without a memory"""
         attn, _, norm1, _, _ = self.bound(mask, memory, memory_mask, causal, rotary, cache, first)
-        kept = first_tokens(x, first)
+        selected = first_tokens(x, first)
         if not self.pre_norm:
-            return norm1(kept + self.drop_branch(self.ls1(attn(x) + self.mlp(kept)), mask))
+            return norm1(selected + self.drop_branch(self.ls1(attn(x) + self.mlp(selected)), mask))
         y = norm1(x)
-        return kept + self.drop_branch(self.ls1(attn(y) + self.mlp(first_tokens(y, first))), mask)
+        return selected + self.drop_branch(self.ls1(attn(y) + self.mlp(first_tokens(y, first))), mask)
 
 
 def first_tokens(x: Tensor, first: int | None) -> Tensor:

@@ -26,6 +26,8 @@ from vit.cli.terminal import (
 from vit.messages import agree, number_of, override_for_shell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
     from vit.data.quality.near_copies import NearCopy
     from vit.data.threads import StageProgress
@@ -112,11 +114,24 @@ def audit(
         print_without_effect("--device changes nothing here: it is that of the model of --model or --labels")
     if label_errors.labels is not None:
         show_label_errors(label_errors, with_config_dir(overrides or [], config_dir), copies.device, json_file)
-        return
+    elif audit_images(with_config_dir(overrides or [], config_dir), copies, seconds, json_file, label_errors.html):
+        raise typer.Exit(1)
+
+
+def audit_images(overrides: "Sequence[str]", copies: CopyOptions, seconds: float | None, json_file: Path | None,
+                 html: Path | None) -> bool:
+    """Check the images of the data of these overrides, print the report and save it.
+
+    Returns:
+        Whether an image is unreadable.
+
+    Raises:
+        ValueError: the data set holds texts.
+    """
     from vit.data.quality.audit import audit as audit_source
     from vit.data.quality.near_copies import describe_pairs
 
-    data = compose_data(with_config_dir(overrides or [], config_dir))["data"]
+    data = compose_data(overrides)["data"]
     if "preprocessing" not in data:
         raise ValueError(f"data={data['name']} holds texts, but an audit checks images; training checks texts before "
                          "its first step and names file and line of an invalid one")
@@ -132,9 +147,9 @@ def audit(
         typer.echo(describe_pairs(pairs))
         values["near_copies"] = [asdict(pair) for pair in pairs]
     write_json(values, json_file)
-    if label_errors.html is not None:
-        write_copies(label_errors.html, pairs, source, preprocessing)
-    raise typer.Exit(1 if report.unreadable else 0)
+    if html is not None:
+        write_copies(html, pairs, source, preprocessing)
+    return bool(report.unreadable)
 
 
 def check_outputs(json_file: Path | None, label_errors: LabelOptions) -> None:

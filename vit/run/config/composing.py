@@ -184,7 +184,7 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
     if params and not found.sweeper_params and not any(each.key_or_group == "hydra/sweeper" for each in parsed):
         raise ConfigError(f"{params}: Hydra takes hydra.sweeper.params from a config; in a command the values follow "
                           "the keys themselves, as in -m seed=0,1")
-    check_written_config(value_of(parsed, "hydra.output_subdir") or found.output_subdir, parsed, found.keys)
+    check_written_config(value_of(parsed, "hydra.output_subdir", found.output_subdir), parsed, found.keys)
     mode = value_of(parsed, MODE) or found.mode
     return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
                     mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name), found.choices)

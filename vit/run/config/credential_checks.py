@@ -41,5 +41,5 @@ def check_written_config(folder: str | None, overrides: Sequence[Override], valu
         return
     keys = [each.key_or_group for each in overrides if masked_override(each.input_line) != each.input_line]
     if keys := sorted({*keys, *masked_keys(masked({**values}))}):
-        raise ConfigError(f"hydra.output_subdir={folder}: Hydra would write {', '.join(keys)} there, a credential; use "
-                          "'${oc.env:NAME}' for a variable of the environment, or leave hydra.output_subdir out")
+        raise ConfigError(f"hydra.output_subdir={folder}: Hydra would write {', '.join(keys)} there unmasked; use "
+                          "'${oc.env:NAME}' for a variable of the environment, or hydra.output_subdir=null")

@@ -290,9 +290,9 @@ def with_config_dir(overrides: list[str], folder: str | pathlib.Path | None) -> 
     return [*(each for each in overrides if each not in earlier), search_path(folders)]
 
 
-def value_of(parsed: Sequence[Override], key: str) -> object:
-    """The value of the last override of a key; None without one."""
-    return next((override.value() for override in reversed(parsed) if override.key_or_group == key), None)
+def value_of(parsed: Sequence[Override], key: str, default: object = None) -> object:
+    """The value of the last override of a key; `default` without one."""
+    return next((override.value() for override in reversed(parsed) if override.key_or_group == key), default)
 
 
 def is_hydra_key(key: str) -> bool:
