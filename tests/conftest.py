@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import signal
 import sys
 
 os.environ.setdefault(
@@ -11,6 +12,8 @@ os.environ.setdefault(
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here may need the network
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # the same tests on all machines; those marked gpu name a GPU
 os.environ.setdefault("TORCH_WARM_POOL", "0")  # with Triton, an import would start processes and threads
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background commands so: `pytest &` in a script
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the processes that tests start inherit it
 
 import pytest
 

@@ -144,6 +144,11 @@ def test_light_imports_stay_light():
     assert not loaded_by("import vit.nn, vit.models, vit.weights, vit.data") & LIGHT
 
 
+@pytest.mark.parametrize("override", ["recipe.epoch=3", "recipe.epochs=0", "recipe.loss.name=ce", "distill=soft"])
+def test_a_wrong_override_is_reported_before_torch_is_loaded(override):
+    assert "torch" not in loaded_by(f"from vit.run import main; assert main([{override!r}]) == 2")
+
+
 def test_programs_that_start_trainings_load_no_lightning():
     """Each training is a process of its own, which loads it."""
     programs = ("cross_validation", "compare_finetuning", "label_audit", "sweeping")

@@ -93,7 +93,7 @@ def test_model_that_does_not_fit_the_data(refused):
     texts = ["data=spelled_numbers", "data.train=40", "data.val=10", "data.test=10", "model.dim=32"]
     refused([*texts, "model.max_len=3"], 2, "model.max_len=3", "max_len 128", "data.max_source_len")
     refused([*texts, "model.vocab_size=9"], 2, "model.vocab_size=9", "vocab_size 261", "tokens of the tokenizer")
-    refused(["data.preprocessing.mode=CMYK"], 2, "data.preprocessing.mode='CMYK' is not one of RGB, L")
+    refused(["data.preprocessing.mode=CMYK"], 2, "data.preprocessing.mode=CMYK: must be one of RGB, L")
     refused(["data.preprocessing.mean=[0.5,0.5]"], 2, "mode RGB has 3 channels, but mean has 2")
 
 
@@ -251,6 +251,8 @@ def test_no_permission(refused, tmp_path):
         (["seed=1,2"], 2, ["-m"]),
         (["--fast"], 2, ["unknown option --fast"]),
         (["-m", "seed=1,2", "recipe.epoch=3"], 2, ["recipe.epochs"]),
+        (["-m", "recipe.optimizer.name=adamw,adamww"], 2, ["recipe.optimizer: unknown optimizer 'adamww'; nearest"]),
+        (["-m", "model.pool=mean,men"], 2, ["model.pool=men: must be one of", "did you mean mean?"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
 )

@@ -7,13 +7,14 @@ import torch
 
 from vit.data.decoding.bit_depth import RULES
 from vit.data.decoding.jpeg_decoders import DECODERS
-from vit.data.images.preprocessing import RESIZES
+from vit.data.images.preprocessing import RESIZES, Preprocessing
 from vit.data.images.resampling import LIBRARIES
 from vit.data.text.token_ids import ON_LONG
 from vit.data.text.tokenizers import KINDS as TOKENIZERS
 from vit.evaluation.calibration.fitting import CHOICES as CALIBRATIONS
-from vit.models.checks import CHOICES, TEXT_POSITIONS
+from vit.models.checks import CHOICES, FORMER_VALUES, TEXT_POSITIONS
 from vit.models.text import TextClassifierConfig
+from vit.models.zoo import KINDS
 from vit.run.command import GROUPS
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.groups import options
@@ -24,9 +25,11 @@ from vit.run.jobs.selection import JOBS
 from vit.run.multirun.compare_finetuning import METHODS
 from vit.run.parts.recipe import LOSSES
 from vit.run.records.leakage import ERROR, WARN
+from vit.tasks.distillation import Distillation
 from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
 from vit.training.finetuning.finetune import KINDS as TRAINABLE
 from vit.training.optimization.schedule import build_schedule
+from vit.training.strategy import NAMES as STRATEGIES
 
 LISTED = re.compile(r"^\s*(?:- )?(\w+): .*#(?: |.*: )(\w\S*(?: \([^)]*\))?(?: \| \w\S*(?: \([^)]*\))?)+)")
 SKIPPING = ("error", "skip")
@@ -44,6 +47,7 @@ TABLES = {
     "precision": VALID_VALUES["precision"].names, "range": RULES, "resampling": LIBRARIES,
     "resize": RESIZES, "trainable": TRAINABLE,
 }
+STATISTICS = {"RGB": [0.5] * 3}  # mean and deviation of each channel
 NOT_CHOICES = {"resume", "train"}  # a path, names of files
 
 
@@ -72,17 +76,52 @@ def test_listed_schedules_exist(name):
 
 
 @pytest.mark.parametrize(("key", "choices"), [
-    ("calibrate", CALIBRATIONS), ("data.decoder", DECODERS), ("data.on_bad_sample", SKIPPING),
-    ("data.on_long", ON_LONG), ("data.resampling", LIBRARIES), ("distill.kind", options("distill")),
-    ("task.name", JOBS),
+    ("calibrate", CALIBRATIONS), ("data.decoder", DECODERS), ("data.on_long", ON_LONG),
+    ("data.preprocessing.resize", RESIZES), ("data.resampling", LIBRARIES), ("data.tokenizer.kind", TOKENIZERS),
+    ("distill.kind", options("distill")), ("finetune.batch_norm", BATCH_NORMS), ("finetune.head_init", HEAD_INITS),
+    ("finetune.trainable", TRAINABLE), ("recipe.loss.name", LOSSES), ("strategy.name", STRATEGIES), ("task.name", JOBS),
 ])
 def test_checked_choices_are_those_of_the_code(key, choices):
     assert sorted(VALID_VALUES[key].names) == sorted(choices)
 
 
+def test_checked_choices_of_models_are_those_of_all_kinds():
+    configs = [config for config, _ in KINDS.values() if hasattr(config, "choices")]
+    for key in {key for config in configs for key in {**CHOICES, **config.choices}} - {"source"}:  # set by the data
+        accepted = {name for config in configs if key in config.__dataclass_fields__
+                    for name in {**CHOICES, **config.choices}[key] if name}
+        assert {*VALID_VALUES[f"model.{key}"].names} == accepted, key
+        assert {*VALID_VALUES[f"model.{key}"].former} == {*FORMER_VALUES.get(key, ())}, key
+
+
+@pytest.mark.parametrize(("key", "build"), [
+    ("data.preprocessing.mode",
+     lambda name: Preprocessing(8, mode=name, mean=STATISTICS.get(name, [0.5]), std=STATISTICS.get(name, [0.5]))),
+    ("distill.target", lambda name: Distillation(torch.nn.Identity(), name)),
+    ("recipe.schedule.name", lambda name: build_schedule(torch.optim.SGD([torch.zeros(1)], lr=1.0), name, 10, 1)),
+])
+def test_the_builder_accepts_the_checked_choices_alone(key, build):
+    valid = VALID_VALUES[key]
+    for name in (*valid.names, *valid.former):
+        build(name)
+    with pytest.raises(ValueError, match="one of|unknown") as caught:
+        build("other")
+    assert all(name in str(caught.value) for name in valid.names)
+
+
+def test_choices_of_other_code_are_its_own():
+    """A model of timm and a strategy of Lightning may have options of the same name."""
+    timm = resolve(compose(["model=timm", "model.name=vit_tiny_patch16_224", "model.final_norm=false"]))
+    assert timm["model"]["final_norm"] is False
+    own = resolve(compose(["++strategy._target_=pytorch_lightning.strategies.DDPStrategy", "strategy.name=mine"]))
+    assert own["strategy"]["name"] == "mine"
+    with pytest.raises(ConfigError, match="strategy.name=mine: must be one of"):
+        resolve(compose(["strategy.name=mine"]))
+
+
 @pytest.mark.parametrize("key", [key for key, valid in VALID_VALUES.items() if isinstance(valid, Choice)])
 def test_another_choice_is_an_error_before_the_data_is_read(key):
-    nearest = VALID_VALUES[key].names[-1]
+    nearest = VALID_VALUES[key].names[0]
     with pytest.raises(ConfigError, match=f"{key}={nearest}x: must be one of .*; did you mean {nearest}"):
         resolve(compose([f"++{key}={nearest}x"]))
 

@@ -100,7 +100,7 @@ def test_the_search_path_of_a_primary_config_of_the_user(own, capsys, tmp_path, 
 def started(monkeypatch):
     """The resolved configs of the runs that a command starts, without training."""
     configs = []
-    monkeypatch.setattr("vit.run.training_run.train_composed", lambda config, _: configs.append(resolve(config)))
+    monkeypatch.setattr("vit.run.training_run.train_composed", lambda config, _: configs.append(config))
     return configs
 
 

@@ -76,7 +76,8 @@ TRAINED = [
     (DIGITS, ["recipe.progressive.stages=3", "recipe.progressive.until=0.5"], ["recipe.progressive.image_size=[4,8]"]),
     (DIGITS, ["recipe.progressive={stages: 3, until: 0.5}"], ["+recipe.progressive.patch_drop=[0.5,0.0]"]),
     (DIGITS, ["recipe.schedule.cooldown=0.5"], ["recipe.schedule.name=wsd"]),
-    (DIGITS, ["distill.alpha=0.3", "distill.tau=2", "distill.target=hard"], ["distill=soft", "distill.target=soft"]),
+    (DIGITS, ["distill.alpha=0.3", "distill.tau=2", "distill.target=hard"],
+     ["distill=soft", "distill.teacher=x", "distill.target=soft"]),
     ([*DIGITS, "data.workers=0"], ["trainer.timeout=9"], ["data.workers=1"]),
     (DIGITS, ["+data.max_len=3", "+data.max_source_len=3", "+data.max_target_len=3", "+data.on_long=skip",
               "+data.on_empty=skip", "+data.tokenizer={kind: byte, lower: true}"], None),
@@ -147,7 +148,7 @@ SOURCES = [  # of which the data sets are compared
 COMPOSED = [  # that would take longer, or a network, to compare
     (["data=hub", "data.root=x"], ["data.revision=abc"], ["data.root=null", "data.repo=a/b"]),
     (["resume=x"], ["run_dir=y", "runs=z"], ["resume=auto"]),
-    (["distill=hard"], ["distill.tau=4"], ["distill.target=soft"]),
+    (["distill=hard", "distill.teacher=x"], ["distill.tau=4"], ["distill.target=soft"]),
     (["data=text_table", "recipe=scratch"], ["recipe.mixup.prob=0.3", "recipe.crop.scale=[0.5,1.0]",
                                              "recipe.crop.ratio=[0.9,1.0]"], ["task=classification"]),
 ]

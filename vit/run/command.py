@@ -27,6 +27,7 @@ from vit.run.config.composing import (
     compose,
     paths_of_origin,
     prepare_overrides,
+    resolve,
     with_paths,
 )
 from vit.run.config.groups import options, with_names_of_globs
@@ -85,7 +86,7 @@ def train(overrides: list[str] | None = None) -> "Run | None":
     """
     limit_threads()
     overrides = as_list(overrides)
-    config = compose(with_recorded(overrides))
+    config = resolve(compose(with_recorded(overrides)))
     with quick_imports():
         from vit.run.process_state import restored_process_state
         from vit.run.training_run import train_composed
@@ -273,12 +274,13 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
 def run_here(config: DictConfig, overrides: list[str]) -> int:
     """Train in this process; returns the exit code. Errors are printed, because Hydra would wrap them in its own."""
     limit_spinning()
-    with quick_imports():
-        from vit.run.training_run import train_composed
-
-    skip_in_collections()
     try:
-        train_composed(config, overrides)
+        resolved = resolve(config)  # reports invalid values before torch is loaded
+        with quick_imports():
+            from vit.run.training_run import train_composed
+
+        skip_in_collections()
+        train_composed(resolved, overrides)
         return 0
     except Exception as error:
         if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):

@@ -6,13 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from omegaconf import DictConfig
-
 from vit.data import BadImage, DataError
 from vit.data.images.preprocessing_values import as_size
 from vit.data.system_limits import SystemLimitError, explain_limit
 from vit.files.checkpoints import without_weights
-from vit.run.config.composing import resolve
 from vit.run.config.overrides import override_text
 from vit.run.config.own_configs import own_configs
 from vit.run.console import command, log_to_console, print_line
@@ -48,19 +45,19 @@ from vit.training import (
 log = logging.getLogger("vit")
 
 
-def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
-    """The run of a config that Hydra has composed from `overrides`, preceded by the recorded ones of a resumed run.
+def train_composed(config: dict, overrides: list[str]) -> Run | None:
+    """The run of a resolved config that Hydra has composed from `overrides`, preceded by the recorded ones of a resumed
+    run.
 
     Raises:
         ConfigError, DataError, Interrupted, RankError: as `vit.run.train`.
     """
-    resolved = resolve(config)
-    with own_run(resolved) as warnings:
-        return train_resolved(resolved, overrides, warnings)
+    with own_run(config) as warnings:
+        return train_with_signals(config, overrides, warnings)
 
 
-def train_resolved(resolved: dict, overrides: list[str], warnings: tuple[str, ...] = ()) -> Run | None:
-    """`train_composed` of a config without interpolations.
+def train_with_signals(config: dict, overrides: list[str], warnings: tuple[str, ...] = ()) -> Run | None:
+    """`train_composed` with the handlers of stop signals.
 
     Args:
         warnings: warnings to log.
@@ -70,12 +67,12 @@ def train_resolved(resolved: dict, overrides: list[str], warnings: tuple[str, ..
     log_to_console(main)
     signals = StopSignals(main)
     with signals.handled():
-        if resolved["compare"] or resolved["resume"]:
+        if config["compare"] or config["resume"]:
             from vit.run.multirun.compare import compare, is_comparison  # loads Matplotlib
 
-            if resolved["compare"] or is_comparison(resolved["resume"]):
-                return compare(resolved, overrides)
-        plan = read_overrides(resolved, overrides)
+            if config["compare"] or is_comparison(config["resume"]):
+                return compare(config, overrides)
+        plan = read_overrides(config, overrides)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
         try:
             devices = find_devices(plan.config["trainer"])

@@ -41,7 +41,7 @@ from vit.run.config.overrides import (
     with_current_keys,
 )
 from vit.run.config.own_keys import OwnFiles, check_own_keys, log_unread_packages
-from vit.run.config.valid_values import invalid_value, value_without_effect
+from vit.run.config.valid_values import contradiction, invalid_value
 
 READ_PATHS = tuple(key for key in PATH_KEYS if key not in ("run_dir", "runs"))
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026
@@ -259,7 +259,7 @@ def resolve(config: DictConfig) -> dict:
     """The config as plain dicts, lists, strings and numbers, with all interpolations resolved.
 
     Raises:
-        ConfigError: a missing key, a missing or invalid value, or one that has no effect.
+        ConfigError: a missing key, a missing or invalid value, or two values that do not fit together.
     """
     if problem := missing_top_level_keys(config.keys()):  # `in` is false for ??? too
         raise ConfigError(problem)
@@ -271,7 +271,7 @@ def resolve(config: DictConfig) -> dict:
             raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
         fix = fix_of_interpolation(config, str(error)) if isinstance(error, InterpolationKeyError) else ""
         raise ConfigError(f"{key}: {one_line(error).partition(' full_key:')[0]}{fix}") from None
-    if problem := invalid_value(found) or value_without_effect(found):
+    if problem := invalid_value(found) or contradiction(found):
         raise ConfigError(problem)
     return found
 

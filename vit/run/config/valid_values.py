@@ -1,5 +1,4 @@
-"""The valid values of a config: the range of every number, the choices of options that all data sets or tasks have, and
-what must be a string or a node.
+"""The valid values of a config: the range of every number, the choices of options, and what must be a string or a node.
 
 They are checked before heavy imports and before the data is read.
 """
@@ -39,6 +38,7 @@ def or_list(number: Number) -> Number:
 
 
 SIZE = or_list(or_null(COUNT))  # size of images and patches: one number, or height and width
+SKIPPING = Choice(("error", "skip"))
 SAMPLES = or_list(replace(or_null(AT_LEAST_0), names=None))  # a number, a fraction, or the name of a file
 Kind = Boolean | Choice | Node | Number | Text
 VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
@@ -78,8 +78,10 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "data.min_digits": or_null(COUNT),
     "data.min_patches": or_null(COUNT),
     "data.name": Text(),
-    "data.on_bad_sample": Choice(("error", "skip")),
+    "data.on_bad_sample": SKIPPING,
+    "data.on_empty": SKIPPING,
     "data.on_long": Choice(("error", "skip", "cut")),
+    "data.on_unknown_split": SKIPPING,
     "data.one_hot": Boolean(),
     "data.pack": Boolean(),
     "data.patch_size": SIZE,
@@ -92,12 +94,15 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "data.preprocessing.max_pixels": or_null(COUNT),
     "data.preprocessing.max_width": or_null(COUNT),
     "data.preprocessing.mean": or_list(or_null(ANY)),
+    "data.preprocessing.mode": Choice(("RGB", "L")),
     "data.preprocessing.range": or_list(replace(or_null(ANY), names=None)),
+    "data.preprocessing.resize": Choice(("shorter", "squash", "pad", "none"), null=True),
     "data.preprocessing.std": or_list(or_null(POSITIVE)),
     "data.resampling": Choice(("torch", "pillow")),
     "data.split_seed": SEED,
     "data.test": SAMPLES,
     "data.tokenizer": Node(),
+    "data.tokenizer.kind": Choice(("byte", "bpe", "char")),
     "data.tokenizer.lower": Boolean(),
     "data.tokenizer.min_frequency": COUNT,
     "data.tokenizer.shared": Boolean(),
@@ -107,32 +112,54 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "data.workers": replace(COUNT_OR_0, names=("auto",)),
     "distill.alpha": FRACTION,
     "distill.kind": Choice(("none", "soft", "hard", "token")),
+    "distill.target": Choice(("soft", "hard")),
     "distill.tau": AT_LEAST_0,
+    "finetune.batch_norm": Choice(("auto", "frozen", "train")),
     "finetune.depth": or_null(COUNT_OR_0),
+    "finetune.head_init": Choice(("auto", "random", "fit")),
     "finetune.lora.alpha": POSITIVE,
     "finetune.lora.dropout": FRACTION_BELOW_1,
     "finetune.lora.rank": COUNT,
+    "finetune.trainable": Choice(("all", "attention", "head")),
     "finetune.unfreeze_epochs": or_null(AT_LEAST_0),
     "logger": Node(),
     "model": Node(),
     "model.*dropout": or_null(FRACTION_BELOW_1),
+    "model.activation": Choice(("gelu", "gelu_tanh", "quick_gelu", "relu", "silu"), null=True),
+    "model.attention": Choice(("scaled", "dot", "cosine", "bilinear", "additive", "local"), null=True),
+    "model.block": Choice(("serial", "res_post_norm", "parallel"), null=True, former=("branch_norm",)),
     "model.decoder_depth": COUNT,
     "model.decoder_dim": COUNT,
+    "model.decoder_mixer": Choice(("attention", "lstm", "gru", "conv1d"), null=True),
     "model.decoder_num_heads": COUNT,
     "model.depth": COUNT,
+    "model.dilation": or_null(COUNT),
     "model.dim": COUNT,
     "model.drop_path": or_null(FRACTION_BELOW_1),
-    "model.dilation": or_null(COUNT),
+    "model.final_norm": Choice(("tokens", "pooled", "none"), null=True),
     "model.global_tokens": or_null(COUNT_OR_0),
     "model.head_dim": or_null(COUNT),
+    "model.heads": Choice(("split", "full"), null=True),
     "model.image_size": SIZE,
     "model.init_std": or_null(POSITIVE),
     "model.kernel": or_null(COUNT),
     "model.mask_ratio": BETWEEN_0_AND_1,
+    "model.mixer": Choice(("attention", "lstm", "gru", "conv1d", "fnet"), null=True),
+    "model.mlp": Choice(("mlp", "swiglu"), null=True),
     "model.mlp_ratio": POSITIVE,
+    "model.norm": Choice(("layer", "rms", "batch"), null=True),
     "model.num_heads": COUNT,
     "model.patch_size": SIZE,
+    "model.pool": Choice(("class", "mean", "sum", "class_mean", "attention", "pooler"), null=True),
     "model.pool_hidden": COUNT,
+    "model.positions": Choice(("learned", "sincos", "rotary", "relative", "none", "learned_rotary", "sincos_simple"),
+                              null=True),
+    "model.projection": Choice(("linear", "sliced", "none"), null=True),
+    "model.rotary_coordinates": Choice(("steps", "centred"), null=True),
+    "model.rotary_pairs": Choice(("rotate_half", "interleaved"), null=True, former=("halves", "neighbours")),
+    "model.sincos_channels": Choice(("halves", "interleaved"), null=True),
+    "model.stem": Choice(("linear", "normed", "conv", "compact", "masked_conv", "pooled_conv"), null=True),
+    "model.tied": Choice(("none", "target", "all"), null=True),
     "model.value_dim": or_null(COUNT),
     "model.window": or_null(COUNT_OR_0),
     "recipe": Node(),
@@ -160,7 +187,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "recipe.loss": Node(),
     "recipe.loss.ctc": FRACTION_BELOW_1,
     "recipe.loss.label_smoothing": FRACTION_BELOW_1,
-    "recipe.loss.name": Text(),
+    "recipe.loss.name": Choice(("cross_entropy", "bce")),
     "recipe.mixup": Node(null=True),
     "recipe.mixup.cutmix": AT_LEAST_0,
     "recipe.mixup.mixup": AT_LEAST_0,
@@ -185,8 +212,10 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "recipe.schedule": Node(),
     "recipe.schedule.cooldown": FRACTION,
     "recipe.schedule.final": FRACTION,
+    "recipe.schedule.name": Choice(("cosine", "wsd", "constant", "inverse_sqrt", "noam"), former=("trapezoid",)),
     "recipe.schedule.warmup": AT_LEAST_0,
     "strategy": Node(),
+    "strategy.name": Choice(("auto", "single", "ddp", "fsdp")),
     "strategy.options.bucket_cap_mb": POSITIVE,
     "task": Node(),
     "task.decode": Node(),
@@ -222,14 +251,26 @@ def valid_values(key: str) -> Kind | None:
 
 def invalid_value(config: dict) -> str | None:
     """A sentence about the first invalid value; None where all are valid."""
+    foreign = foreign_nodes(config)
     for key, value in dotted_items(config):
         valid = valid_values(key)
+        if isinstance(valid, Choice) and key.partition(".")[0] in foreign:
+            continue
         if valid is not None and not valid.accepts(value):
             hint = nearest(str(value), list(valid.names)) if isinstance(valid, Choice) else ""
             if isinstance(valid, Number | Boolean) and isinstance(value, str) and not isinstance(as_yaml(value), str):
                 hint = f"; '{value}' is a string; ${{oc.decode:...}} converts it to a value"
             return f"{key}={yaml_text(value)}: must be {valid}{hint}"
     return None
+
+
+def foreign_nodes(config: dict) -> list[str]:
+    """The nodes whose options belong to other code, which may accept other choices under the same names: a model of
+    timm, and a strategy that `_target_` names.
+    """
+    model, strategy = config.get("model"), config.get("strategy")
+    return [*(["model"] if isinstance(model, dict) and model.get("library") == "timm" else []),
+            *(["strategy"] if isinstance(strategy, dict) and "_target_" in strategy else [])]
 
 
 def as_yaml(text: str) -> Any:
@@ -240,12 +281,17 @@ def as_yaml(text: str) -> Any:
         return text
 
 
-def value_without_effect(config: dict) -> str | None:
-    """A sentence about a value that another one makes ineffective; None where there is none."""
+def contradiction(config: dict) -> str | None:
+    """A sentence about two values that do not fit together; None where there are none."""
     distill = config.get("distill") or {}  # another primary config may lack it
-    if distill.get("teacher") is not None and distill.get("kind", "none") == "none":
-        return (f"distill.teacher={distill['teacher']} has no effect with distill.kind=none; add distill=soft, hard or "
-                "token, or distill.teacher=null")
+    teacher, kind = distill.get("teacher"), distill.get("kind", "none")
+    if config.get("compare"):  # its runs may add the other value; each of their configs is checked
+        return None
+    if teacher is not None and kind == "none":
+        return (f"distill.teacher={teacher} has no effect with distill.kind=none; add distill=soft, hard or token, or "
+                "distill.teacher=null")
+    if not teacher and kind != "none" and config["task"].get("name") == "classification":  # others have no teacher
+        return f"distill={kind} needs a teacher: distill.teacher=RUN, a saved model, or timm:NAME"
     return None
 
 

@@ -85,16 +85,18 @@ class Choice:
     Args:
         null: whether null is valid too.
         any_case: whether upper case is valid too.
+        former: names of earlier versions, which are valid but not listed.
     """
 
     names: tuple[str, ...]
     null: bool = False
     any_case: bool = False
+    former: tuple[str, ...] = ()
 
     def accepts(self, value: Any) -> bool:
         if value is None:
             return self.null
-        return (str(value).lower() if self.any_case else value) in self.names
+        return (str(value).lower() if self.any_case else value) in (*self.names, *self.former)
 
     def __str__(self) -> str:
         """`one of none, memory, disk`"""

@@ -7,6 +7,7 @@ from hydra.utils import get_class
 from vit.data import CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
 from vit.messages import did_you_mean, nearest_names
 from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import checked
 from vit.run.jobs.base import Job
 from vit.run.parts.batches import check_no_augment
 from vit.run.parts.data_source import build_source
@@ -15,6 +16,7 @@ from vit.run.parts.finetuning import read_finetune, what_freezes
 from vit.run.parts.loggers import check_packages
 from vit.run.parts.recipe import AUTO, is_progressive
 from vit.run.records.splits import DataRecord
+from vit.training.optimization.optim import check_name
 
 JOBS = {  # task.name -> class below `vit.run.jobs`, imported when needed
     "classification": "images.ImageClassificationJob",
@@ -67,6 +69,7 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
     job = get_class(f"{__package__}.{JOBS[task]}")
     check_task(job, config)
     job.check_config(config, devices)
+    checked("recipe.optimizer", check_name, config["recipe"]["optimizer"].get("name", "adamw"))
     if config["logger"]:
         check_packages(config["logger"])
     return job

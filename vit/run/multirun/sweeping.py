@@ -12,7 +12,7 @@ from vit.messages import number_of, override_for_shell
 from vit.run.config.composing import MODE, ConfigError, compose, prepare_overrides, resolve
 from vit.run.config.groups import with_names_of_globs
 from vit.run.config.hydra_interface import CONFIG_ERRORS, PRIMARY, SEARCH_PATH, compose_with, explained
-from vit.run.config.overrides import override_text, parse, sweep
+from vit.run.config.overrides import checked, override_text, parse, sweep
 from vit.run.console import print_line
 from vit.run.multirun.continued_search import earlier_records, next_number
 from vit.run.multirun.run_of_sweep import Sweep, run_one_of_sweep
@@ -40,6 +40,7 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     jobs = sweep(overrides)
     configs = [resolve(compose(job)) for job in jobs]  # checks all of them before the first one starts
     check_folders(configs)
+    check_optimizers(configs)
     config = configs[0]
     parsed = parse(overrides, multirun=True)
     first = prepare_overrides(parse(jobs[0]))
@@ -141,6 +142,17 @@ def directions_of_search(hydra: DictConfig, parsed: list[Override], config: dict
     if not directions:
         check_direction(hydra.sweeper, config)
     return directions
+
+
+def check_optimizers(configs: list[dict]) -> None:
+    """Raises ConfigError if the runs have different optimizers and one of them does not exist."""
+    names = {each["recipe"]["optimizer"].get("name") for each in configs}
+    if len(names) == 1:  # the first run reports it in a second
+        return
+    from vit.training.optimization.optim import check_name  # loads torch
+
+    for name in sorted(filter(None, names)):
+        checked("recipe.optimizer", check_name, name)
 
 
 def check_folders(configs: list[dict]) -> None:

@@ -58,11 +58,9 @@ def build_distillation(
         check_leakage: called with the key, path, record and kind of the teacher; None in a resumed run.
 
     Raises:
-        ConfigError: no teacher, one that lacks classes of the data, or a student without a distillation token.
+        ConfigError: a teacher that lacks classes of the data, or a student without a distillation token.
     """
     kind = node["kind"]
-    if not node["teacher"]:
-        raise ConfigError(f"distill={kind} needs a teacher: distill.teacher=RUN, a saved model, or timm:NAME")
     if source.multi_label:
         raise ConfigError(f"distill={kind} is for one label per image, and {source.name} has several")
     if kind == "token":

@@ -25,7 +25,6 @@ from vit.messages import agree, number_of
 from vit.models import VisionTransformer
 from vit.nn import PatchDropout
 from vit.run.config.composing import ConfigError
-from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import checked
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, Optimization, TextLoss
 from vit.training import Progressive, build_optimizer, build_schedule, build_stages, noam_peak, scaled_lr
@@ -101,18 +100,10 @@ def ema_decay(steps: int) -> float:
 
 
 def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
-    """Soft-label cross entropy, or binary cross entropy over the classes (Wightman et al. 2021, arXiv 2110.00476).
-
-    Raises:
-        ConfigError: an unknown `recipe.loss.name`.
-    """
+    """Soft-label cross entropy, or binary cross entropy over the classes (Wightman et al. 2021, arXiv 2110.00476)."""
     weights = source.class_weights() if balance == "loss" else None
     if source.multi_label:
         return MultiLabelLoss(loss["label_smoothing"], weights)
-    if loss["name"] not in LOSSES:
-        raise ConfigError(
-            f"recipe.loss.name={loss['name']}: must be {' or '.join(LOSSES)}{nearest(loss['name'], list(LOSSES))}"
-        )
     return LOSSES[loss["name"]](loss["label_smoothing"], weights)
 
 

@@ -125,6 +125,7 @@ def build_optimizer(
     orthogonalize = name.lower().removeprefix("lookahead_") in ORTHOGONALIZING
     groups = parameter_groups(model, weight_decay, layer_decay, lr, orthogonalize)
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in (options or {}).items()}
+    check_name(name)
     optimizer_class = torch_optimizers().get(name.lower())
     if optimizer_class is None:
         return timm_optimizer(groups, name, lr, options)
@@ -150,19 +151,32 @@ def torch_optimizers() -> dict[str, type[torch.optim.Optimizer]]:
     }
 
 
-def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> torch.optim.Optimizer:
-    """An optimizer of timm by name.
+def check_name(name: str) -> None:
+    """Check that there is an optimizer of this name.
 
     Raises:
-        ValueError: an unknown name or option.
+        ValueError: there is none; the message has the nearest names.
     """
-    from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
+    if name.lower() in torch_optimizers():
+        return
+    from timm.optim import list_optimizers
 
     known = list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)
     base = name.lower().removeprefix("lookahead_")
     if base not in known:
         near = nearest_names(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
         raise ValueError(f"unknown optimizer {name!r}; nearest: {', '.join(near) or 'adamw, sgd, lamb'}")
+
+
+def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> torch.optim.Optimizer:
+    """An optimizer of timm by name.
+
+    Raises:
+        ValueError: an unknown option.
+    """
+    from timm.optim import create_optimizer_v2, get_optimizer_info
+
+    base = name.lower().removeprefix("lookahead_")
     info = get_optimizer_info(base)
     for option in ("betas", "eps", "momentum"):  # timm ignores them silently
         if options.get(option) is not None and not getattr(info, f"has_{option}"):
