@@ -10,7 +10,8 @@ import yaml
 
 import vit
 from tests.run.conftest import SMALL, table, write_photos
-from vit.exchange.card import best_epoch
+from vit.exchange.run_records import best_epoch
+from vit.report.sections.training_and_data import cost
 from vit.run.command import main
 from vit.run.config.composing import ConfigError
 from vit.run.finish import find_ending, loss_note
@@ -101,6 +102,7 @@ def test_runs_from_before_counted_epochs_from_0():
     start = [{"epoch": "0", "step": "0"}, {"epoch": "1", "step": "3"}]  # validated before training
     assert counted_from_one(start) == start
     assert best_epoch({"best_epoch": 4}) == 5 and best_epoch({"best_epoch": 5, "ended": "epochs"}) == 5
+    assert cost({"best_epoch": 4})["best epoch"] == "5" and cost({})["best epoch"] is None
 
 
 def test_the_table_of_a_run_from_before_is_continued_up_to_its_checkpoint(tmp_path):

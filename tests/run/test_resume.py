@@ -268,6 +268,17 @@ def test_a_key_of_a_node_that_the_run_has_dropped_cannot_change():
         adjusted({"recipe": {"mixup": None}, "overrides": ["data.pack=true"]}, ["recipe.mixup.prob=0.5"])
 
 
+def test_a_free_key_that_is_newer_than_the_run_can_be_set():
+    stored = {"recipe": {"epochs": 2}, "callbacks": {"patience": None}, "overrides": ["recipe.epochs=2"]}
+    config, changes = adjusted(stored, ["report=false", "callbacks.every_steps=5"])
+    assert (config["report"], config["callbacks"]["every_steps"]) == (False, 5)
+    assert changes == {"report": (None, False), "callbacks.every_steps": (None, 5)}
+    assert config["overrides"] == ["recipe.epochs=2"]
+    for override in ("recipe.clip=1.0", "+callbacks.own={_target_: x.Y}", "+callbacks.own._target_=x.Y"):
+        with pytest.raises(ConfigError, match="cannot change in a resumed run"):
+            adjusted(stored, [override])
+
+
 @pytest.mark.parametrize("key", ["root", "leave_out"])
 def test_a_path_from_the_current_folder_is_the_stored_absolute_one(tmp_path, monkeypatch, key):
     monkeypatch.chdir(tmp_path)

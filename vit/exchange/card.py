@@ -11,7 +11,7 @@ from typing import Any
 from vit.bundle import Bundle
 from vit.bundle.files import SourceError
 from vit.exchange.private_paths import overrides_without_folders
-from vit.exchange.run_records import RunRecords, read_records
+from vit.exchange.run_records import RunRecords, best_epoch, read_records
 from vit.exchange.sources import HUB, TIMM, TIMM_SLASH
 from vit.exchange.usage import usage
 from vit.messages import agree, duration, number_of
@@ -199,12 +199,6 @@ def preprocessing_section(bundle: Bundle) -> str:
     rows = [[key, escaped(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))]
             for key, value in values.items()]
     return f"## Preprocessing\n\n{table(['', 'value'], rows)}"
-
-
-def best_epoch(metrics: Mapping[str, Any]) -> int | None:
-    """The best epoch, counted from 1; older runs, which do not record how they ended, counted from 0."""
-    epoch = metrics.get("best_epoch")
-    return epoch if epoch is None or "ended" in metrics else epoch + 1
 
 
 def recipe_section(bundle: Bundle, run: RunRecords) -> str:

@@ -64,6 +64,7 @@ class Checkpoint:
         calibration: calibration of the probabilities, where the source is a calibrated bundle.
         extra: what a bundle or checkpoint of this project records about the use of its model.
         notes: remarks on the reading for the report.
+        from_training: the source is a checkpoint of a training of this project, which is saved before calibration.
         shared: a model in memory uses these tensors, so that they must be copied.
         bundle: the source itself, where it is a bundle.
     """
@@ -79,6 +80,7 @@ class Checkpoint:
     calibration: Calibration | LabelCalibration | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    from_training: bool = False
     shared: bool = False
     hints: Hints = Hints()
     bundle: Bundle | None = None

@@ -93,8 +93,17 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
                       f"preprocessing states {rows}x{columns}", stacklevel=3)
     classes = [] if features_only else resolve_class_names(checkpoint, model.config.num_classes)
     thresholds, calibration = resolve_thresholds(checkpoint, len(classes))
+    if checkpoint.from_training and classes:
+        warnings.warn(uncalibrated(checkpoint), stacklevel=3)
     return Bundle(Path(checkpoint.name), model, classes, preprocessing, checkpoint.tokenizers, {}, {}, {}, thresholds,
                   calibration)
+
+
+def uncalibrated(checkpoint: Checkpoint) -> str:
+    """The warning about the probabilities of a training checkpoint."""
+    several = ", and 0.5 is the threshold of each label" if checkpoint.thresholds else ""
+    return (f"{checkpoint.name} is a training checkpoint: its probabilities are not calibrated{several}. A run "
+            "calibrates the model that it saves at its end, model/")
 
 
 def check_predicts(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> None:

@@ -188,7 +188,7 @@ def read_training_checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoi
     return Checkpoint(str(path), state, model_config=dict(config["model"]),
                       stated_preprocessing=preprocessing_from_dict(config["data"].get("preprocessing")),
                       class_names=classes, tokenizers=tokenizers, thresholds=(0.5,) * len(classes) if several else (),
-                      extra=config.get("use", {}), notes=notes)
+                      extra=config.get("use", {}), notes=notes, from_training=True)
 
 
 def assigns_several_labels(config: Mapping[str, Any]) -> bool:

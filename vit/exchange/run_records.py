@@ -1,6 +1,7 @@
 """The records of the run that saved a model, for its model card and its report."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,12 @@ def read_records(bundle: Bundle) -> RunRecords:
     counts = {key: dict(Counter(names)) for key, names in labels.items()}
     sizes = {key: len(each) for key, each in rows.items()}
     return RunRecords(read_yaml(run / "config.yaml"), metrics, environment, counts, sizes)
+
+
+def best_epoch(metrics: Mapping[str, Any]) -> int | None:
+    """The best epoch, counted from 1; older runs, which do not record how they ended, counted from 0."""
+    epoch = metrics.get("best_epoch")
+    return epoch if epoch is None or "ended" in metrics else epoch + 1
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -41,12 +41,14 @@ def adjusted(
         if key in CONTROL or is_hydra_key(key):
             continue
         stored = {"": config, **dict(dotted_items(config))}
+        parent, _, leaf = key.rpartition(".")
+        value = composed_values.get(key, override.value())
+        newer = key not in stored and is_free(key) and isinstance(stored.get(parent), dict)  # than the run
         # a group, a node, or a key of a node that the run has dropped, such as recipe.mixup with data.pack
-        if key not in stored or isinstance(stored[key], dict):
+        if key not in stored and (not newer or isinstance(value, dict)) or isinstance(stored.get(key), dict):
             check_recorded(override, config["overrides"])
             continue
-        parent, _, leaf = key.rpartition(".")
-        node, old, value = stored[parent], stored[key], composed_values.get(key, override.value())
+        node, old = stored[parent], stored.get(key)
         if is_masked(old):  # this command gives the credential again
             node[leaf] = value
             continue

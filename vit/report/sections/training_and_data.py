@@ -1,6 +1,7 @@
 """The sections about training and data: learning curves with speed and memory, and the audit."""
 
 from vit.data.quality.audit import audit
+from vit.exchange.run_records import best_epoch
 from vit.messages import duration, number_of
 from vit.report.figures.curves import curves_picture
 from vit.report.pages.html_parts import cut_note, drawing, facts, heading, paragraph, preformatted, table
@@ -46,7 +47,7 @@ def cost(metrics: dict) -> dict[str, str | None]:
     seconds = metrics.get("seconds")
     return {
         "epochs": number("epochs", "{:,}"),
-        "best epoch": number("best_epoch", "{:,}"),
+        "best epoch": None if (epoch := best_epoch(metrics)) is None else f"{epoch:,}",
         "steps": number("steps", "{:,}"),
         "duration": duration(seconds) if isinstance(seconds, int | float) else None,
         **{key.replace("_", " "): number(key, "{:,.1f}") for key in metrics if key.endswith("_per_second")},

@@ -7,6 +7,7 @@ import shlex
 
 import yaml
 
+from vit.exchange.run_records import best_epoch
 from vit.files.credentials import HIDDEN, is_masked, masked, masked_keys, masked_override
 from vit.files.strict_json import json_text
 from vit.messages import number_of, override_for_shell
@@ -293,7 +294,7 @@ def row(each: ComparedModel, metrics: dict) -> dict:
         "name": each.name,
         "model": each.model,
         **{key: value for key, value in metrics.items() if key.endswith(f"/{each.measure}")},
-        "best_epoch": metrics["best_epoch"],
+        "best_epoch": best_epoch(metrics),
         "epochs": metrics["epochs"],
         "parameters": each.parameters,
         "trained_parameters": each.trained,
