@@ -104,6 +104,8 @@ def test_model_that_does_not_fit_the_data(refused):
     (["model=timm", "model.name=resnet18", "data.patch_size=2"], ["data.patch_size=2 has no effect on a model of ti"]),
     (["experiment=mae", "data=digits", "data.image_size=8", "model.patch_size=2", "data.patch_size=4"],
      ["data.patch_size=4 is for models without a patch size, but this one has patches of 2x2"]),
+    (["recipe.augment=randaugment"], ["recipe.augment=randaugment: did you mean augment=randaugment?"]),
+    (["+recipe.augment.policy=flip"], ["recipe.augment.policy=flip: did you mean augment=flip?"]),
     (["recipe.augment.affine=3"], ["recipe.augment.affine=3", "such as recipe.augment.affine._target_"]),
     (["+recipe.augment.mine=3"], ["recipe.augment.mine=3: must be null, or a node with the _target_ of a step"]),
     (["+logger.mine=3"], ["logger.mine=3: must be null, or a node with the _target_ of a logger"]),
@@ -297,7 +299,7 @@ def test_no_images_for_validation(refused, photos):
         "data.fractions",
     )
     refused(folder_overrides(photos, "data.fractions=[0.5,0.1,0.1]"), 2,
-            "fractions (0.5, 0.1, 0.1) must be three numbers")
+            "data.fractions=[0.5, 0.1, 0.1] must be three numbers")
 
 
 def test_a_model_too_large_for_the_memory(refused):

@@ -398,7 +398,7 @@ def test_a_whole_table_that_the_model_has_not_seen_is_evaluated(translation, tmp
 
 
 def test_invalid_combinations_are_errors(translation, capsys):
-    with pytest.raises(ConfigError, match=r"data.tokenizer: tokenizer kind 'bp' is not one of byte, bpe"):
+    with pytest.raises(ConfigError, match=r"data.tokenizer.kind=bp: must be one of byte, bpe, char"):
         vit.train([*TRANSLATION, "data.tokenizer.kind=bp"])
     with pytest.raises(ConfigError, match=r"task.decode.beam=2.5: must be a whole number, 1 or more"):
         vit.train([*TRANSLATION, "task.decode.beam=2.5"])

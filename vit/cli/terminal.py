@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from vit.data.image_sources.files import LeftOut
     from vit.inference import BadInput
 
-MODEL_FILES = ("config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json",
-               "config.yaml", "metrics.json", "predictions.csv")  # the last three of a run
+MODEL_FILES = ("config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json")
+RUN_FILES = ("config.yaml", "metrics.json", "metrics.csv", "environment.json", "audit.json", "predictions.csv",
+             "cross_validation.json", "out_of_fold.csv")  # the last two of a cross-validation
 TABLE_ENDINGS = (".csv", ".tsv", ".xls", ".xlsx", ".json", ".jsonl", ".parquet")
 
 
@@ -192,7 +193,7 @@ def files_of_model(model: Path) -> list[Path]:
     """The paths that the files of a saved model and of its run have, in its folder or in that of the run, and the model
     itself, which may be a file of weights; an output replaces none.
     """
-    return [model, *(folder / name for folder in (model, model / "model") for name in MODEL_FILES)]
+    return [model, *(folder / name for folder in (model, model / "model") for name in (*MODEL_FILES, *RUN_FILES))]
 
 
 def write_json(values: dict, file: Path | None) -> None:

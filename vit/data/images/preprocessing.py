@@ -113,11 +113,11 @@ class Preprocessing(StoredPreprocessing):
                 f"and std {number_of(len(self.std), 'value')}"
             )
         if not all(map(math.isfinite, self.mean)):
-            raise ValueError(f"mean {self.mean} must be a finite number in every channel")
+            raise ValueError(f"mean={list(self.mean)} must be a finite number in every channel")
         if not all(0 < value < math.inf for value in self.std):
-            raise ValueError(f"std {self.std} must be above 0 and finite in every channel")
+            raise ValueError(f"std={list(self.std)} must be above 0 and finite in every channel")
         if len(self.background) != 3 or not all(0 <= v <= 255 for v in self.background):
-            raise ValueError(f"background {self.background} must be three numbers in 0..255")
+            raise ValueError(f"background={list(self.background)} must be three numbers in 0..255")
         if not (isinstance(self.max_pixels, Real) and 1 <= self.max_pixels <= MAX_PIXELS_LIMIT):
             raise ValueError(f"max_pixels={self.max_pixels} must be in 1..{MAX_PIXELS_LIMIT}")
 

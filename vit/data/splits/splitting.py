@@ -67,7 +67,7 @@ def assign_splits(
 def _check_fractions(fractions: Sequence[float]) -> None:
     if len(fractions) != 3 or not (min(fractions) >= 0 and abs(sum(fractions) - 1) <= 1e-6):  # NaN too
         raise ValueError(
-            f"fractions {tuple(fractions)} must be three numbers >= 0 that add up to 1, like (0.8, 0.1, 0.1)"
+            f"fractions={list(fractions)} must be three numbers >= 0 that add up to 1, such as [0.8, 0.1, 0.1]"
         )
 
 

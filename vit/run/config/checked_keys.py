@@ -3,7 +3,7 @@
 from hydra.core.override_parser.types import Override
 
 from vit.messages import override_for_shell
-from vit.run.config.groups import is_group, options_with
+from vit.run.config.groups import is_group, options, options_with
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.overrides import ConfigError, overrides_of_path
@@ -34,6 +34,8 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
         if is_hydra_key(key):
             continue
         added = override.is_add() or override.is_force_add() or key.startswith("model.")
+        if f"{key}.".startswith("recipe.augment.") and override.value() in options("augment", search):
+            raise ConfigError(f"{key}={override.value()}: did you mean augment={override.value()}?")
         if override.is_delete() and key in known:
             valid = valid_values(key)
             fix = f"write {key}=null" if valid is None or valid.accepts(None) else (

@@ -151,7 +151,8 @@ def match_classes(teacher: TeacherModel, classes: Sequence[str], name: str) -> l
     if missing:
         known = ", ".join(teacher.classes[:5]) + (", ..." if len(teacher.classes) > 5 else "")
         raise ConfigError(f"distill.teacher={name} has no class {missing[0]!r} ({len(missing)} of {len(classes)} "
-                          f"classes of the data are missing); it has {known}")
+                          f"classes of the data are missing); it has {known}; use a teacher that was trained on these "
+                          "classes, or data with the classes of the teacher")
     repeated = next((each for each in classes if len(outputs[each]) > 1), None)
     if repeated is not None:
         raise ConfigError(f"distill.teacher={name} has {len(outputs[repeated])} outputs of the class {repeated!r}, "
