@@ -1,9 +1,10 @@
-"""Training step of attention in bfloat16 on a CPU: torch's fused kernel against two matrix products and a softmax.
+"""Attention in bfloat16 on a CPU, in training steps or without gradients: the fused kernel of torch, products with a
+softmax, and what `vit.nn` selects.
 
 Processors with bfloat16 instructions multiply matrices faster in bfloat16, so runs use it there. The backward pass of
 the fused kernel, however, is slower in bfloat16 than in float32; `vit.nn.cpu` computes short sequences by products.
 
-    OMP_NUM_THREADS=1 python benchmarks/attention_on_cpu.py
+    OMP_NUM_THREADS=1 python benchmarks/attention_on_cpu.py [--inference]
 """
 
 import argparse
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from pairs import in_turns, report, times_as_fast
 from torch import Tensor
 
-from vit.nn.cpu.attention import scaled_dot_product_attention
+from vit.nn.cpu.attention import attention_by_products, scaled_dot_product_attention
 
 SHAPES = {  # batch, heads, tokens, width of a head
     "captcha model": (8, 4, 46, 32),
@@ -23,6 +24,15 @@ SHAPES = {  # batch, heads, tokens, width of a head
     "ViT-S/8 of 64 pixels": (32, 6, 65, 64),
     "ViT-B/16 of 224 pixels": (8, 12, 197, 64),
     "ViT-B/16 of 384 pixels": (2, 12, 577, 64),
+}
+INFERENCE = {  # batch, heads, tokens, keys, width of a head
+    "image, ViT-Ti/4 of 32 pixels": (1, 3, 65, 65, 64),
+    "image, ViT-S/8 of 64 pixels": (1, 6, 65, 65, 64),
+    "image, ViT-B/8 of 64 pixels": (1, 12, 65, 65, 64),
+    "image, ViT-Ti/16 of 224 pixels": (1, 3, 197, 197, 64),
+    "5 beams of Marian-base, 64 keys": (5, 8, 1, 64, 64),
+    "5 beams of Marian-base, 200 keys": (5, 8, 1, 200, 64),
+    "64 images of ViT-Ti/4, last block": (64, 3, 1, 65, 64),
 }
 
 
@@ -34,10 +44,33 @@ def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v)
 
 
+def products(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attention_by_products(q, k, v, None, 0.0, False)
+
+
+@torch.inference_mode()
+def inference(rounds: int) -> list[dict]:
+    rows = []
+    for name, (batch, heads, tokens, keys, width) in INFERENCE.items():
+        q, k, v = (torch.randn(batch, n, heads, width).bfloat16().transpose(1, 2) for n in (tokens, keys, keys))
+        ways = {"torch's": F.scaled_dot_product_attention, "products": products, "ours": ours}
+        seconds = in_turns({way: functools.partial(attend, q, k, v) for way, attend in ways.items()}, rounds)
+        rows.append(
+            {"shape": name}
+            | {f"{way} ms": 1000 * statistics.median(each) for way, each in seconds.items()}
+            | {f"times as fast as {way}": times_as_fast(seconds, "ours", way) for way in ("torch's", "products")}
+        )
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--inference", action="store_true", help="small batches without gradients")
     options = parser.parse_args()
+    if options.inference:
+        report("attention without gradients in bfloat16 on a CPU", inference(options.rounds))
+        return
     rows = []
     for name, shape in SHAPES.items():
         torch.manual_seed(0)

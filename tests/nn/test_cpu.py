@@ -111,10 +111,35 @@ def test_attention_by_products_is_for_sequences_of_medium_length(monkeypatch, gr
     monkeypatch.setattr("vit.nn.cpu.attention.attention_by_products", lambda q, *others: calls.append(1) or q)
     monkeypatch.setattr("torch.compiler.is_compiling", lambda: compiling)
     monkeypatch.setattr("torch.compiler.is_exporting", lambda: exporting)
-    q = torch.randn(1, 1, tokens, 8).bfloat16()
+    q = torch.randn(24, 1, tokens, 8).bfloat16()
     with torch.set_grad_enabled(gradients):
         scaled_dot_product_attention(q, q, q)
     assert bool(calls) is (tokens == 40 and not exporting)
+
+
+@pytest.mark.parametrize(("heads", "queries", "keys", "small"), [
+    (3, 65, 65, True), (7, 65, 65, True), (8, 65, 65, False), (3, 197, 197, False), (40, 1, 100, True),
+    (41, 1, 100, False), (1, 40, 40, True), (30, 40, 40, False),
+])
+@pytest.mark.parametrize("masked", [True, False])
+def test_attention_of_a_small_batch_without_gradients_is_computed_in_float32(
+        monkeypatch, heads, queries, keys, small, masked):
+    """Its calls of products take longer than the products."""
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", ALL)
+    q, k, v = (torch.randn(1, heads, tokens, 8).bfloat16() for tokens in (queries, keys, keys))
+    mask = (torch.arange(keys) < keys - 3).expand(queries, keys) if masked else None
+    expected = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask)
+    with torch.no_grad():
+        found = scaled_dot_product_attention(q, k, v, mask)
+    assert torch.equal(found, expected.bfloat16()) is small
+    torch.testing.assert_close(found.float(), expected, rtol=2**-6, atol=2**-6)
+    for training, compiling in ((True, False), (False, True)):
+        calls = []
+        monkeypatch.setattr("vit.nn.cpu.attention.attention_by_products", lambda *a, to=calls: to.append(1) or a[0])
+        monkeypatch.setattr("torch.compiler.is_compiling", lambda compiling=compiling: compiling)
+        with torch.set_grad_enabled(training):
+            scaled_dot_product_attention(q, k, v, mask)
+        assert calls
 
 
 @pytest.mark.parametrize("gradients", [True, False])

@@ -15,6 +15,7 @@ from vit.nn.masks import masked_softmax
 
 OTHER_THAN_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 FEW_KEYS, MANY_KEYS = 32, 768  # between them attention in bfloat16 is fastest by products, below by float32
+FEW_SCORES, FEW_VECTORS = 2**15, 2**12  # without gradients: N S and S times the number of heads in the batch
 LARGE_SOFTMAX, PART_OF_SOFTMAX = 2**17, 2**20  # scores for oneDNN's softmax in bfloat16: the fewest, and at once
 
 
@@ -24,8 +25,9 @@ def scaled_dot_product_attention(
     """softmax(q k^T K^-1/2 + mask) v: q (...,N,K), k (...,S,K), v (...,S,V), mask (...,N,S) -> (...,N,V)
 
     In bfloat16 on a CPU torch's fused kernel is slow, above all its backward pass, in compiled code too. Few keys are
-    computed in float32 and cast back. More of them are faster by two matrix products, as long as the attention weights
-    (...,N,S) are small (benchmarks/attention_on_cpu.py). On a GPU cuDNN's kernel is not used where its gradients may be
+    computed in float32 and cast back, and so are small batches, in which the calls of products take longer than the
+    products. Others are faster by two matrix products, as long as the attention weights (...,N,S) are small
+    (benchmarks/attention_on_cpu.py). On a GPU cuDNN's kernel is not used where its gradients may be
     NaN.
     """
     keys, training = k.shape[-2], torch.is_grad_enabled()
@@ -37,11 +39,19 @@ def scaled_dot_product_attention(
         enabled = enabled and keys >= FEW_KEYS and not torch.compiler.is_exporting()
     if not enabled or keys > MANY_KEYS or not is_bfloat16_on_cpu(q):
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
-    if keys >= FEW_KEYS:
+    if keys >= FEW_KEYS and (training or torch.compiler.is_compiling() or not is_small(q, keys)):
         return attention_by_products(q, k, v, mask, dropout, causal)
     mask = mask.float() if mask is not None and mask.is_floating_point() else mask
     with torch.autocast("cpu", enabled=False):
         return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout, causal).bfloat16()
+
+
+def is_small(q: Tensor, keys: int) -> bool:
+    """Whether attention of q (...,N,K) over this many keys, without gradients, is faster in float32 than by products in
+    bfloat16.
+    """
+    vectors = q.shape[:-2].numel() * keys
+    return vectors <= FEW_VECTORS and vectors * q.shape[-2] <= FEW_SCORES
 
 
 def cudnn_may_fail(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
