@@ -132,8 +132,8 @@ def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) ->
     if record is None or not record.splits:
         may_be_same = "fractions" in data and may_be_recorded(data, bundle.extra)
         if may_be_same and bundle.extra.get("split_rule") != SPLIT_RULE:
-            log.warning("%s was saved when splits by fractions depended on the order of the samples, and its run "
-                        "folder is missing: the evaluated split may contain training samples", bundle.path)
+            log.warning("%s was saved when splits by fractions depended on the order of the samples, and no run folder "
+                        "records its splits: the evaluated split may contain training samples", bundle.path)
         return source
     if record.is_of(data, source):
         record.check_splits(data)
