@@ -176,7 +176,7 @@ def test_draft_gives_nearly_the_same_pixels_faster(photos):
         ({"max_pixels": None}, "max_pixels=None must be in"),
         ({"size": None}, "size=None must be a list of numbers"),
         ({"mean": 0.5}, "mean=0.5 must be a list of numbers"),
-        ({"mean": (0, float("nan"), 0)}, r"mean \(0.0, nan, 0.0\) must be a finite number in every channel"),
+        ({"mean": (0, float("nan"), 0)}, r"mean=\[0.0, nan, 0.0\] must be a finite number in every channel"),
         ({"std": (1, float("inf"), 1)}, "and finite in every channel"),
         ({"background": (255, None, 0)}, r"background=\(255, None, 0\) must be a list of numbers"),
         ({"crop_pct": "0.9"}, "crop_pct=0.9 must be"),
