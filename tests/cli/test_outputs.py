@@ -17,6 +17,7 @@ import vit
 from tests.inference.tiny_models import save_masked
 from vit.bundle import save_bundle
 from vit.cli import main
+from vit.cli.terminal import check_not_an_input, files_of_model
 from vit.data import Preprocessing
 from vit.files.atomic import write_output
 
@@ -266,3 +267,12 @@ def test_neither_the_table_of_the_data_nor_the_model_is_overwritten(model, tmp_p
     assert main([each.format(**paths) for each in command]) == 1
     assert f"{option} " in (error := capfd.readouterr().err) and "would overwrite an input; choose another" in error
     assert file.read_text() == "file,label\n" and (model / "config.json").read_bytes() == config
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "environment.json", "audit.json", "out_of_fold.csv"])
+def test_no_record_of_a_run_is_overwritten(tmp_path, name):
+    """Of the run whose folder is given as the model."""
+    record = tmp_path / name
+    record.write_text("recorded")
+    with pytest.raises(ValueError, match="would overwrite an input"):
+        check_not_an_input(record, files_of_model(tmp_path))

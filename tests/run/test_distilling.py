@@ -212,6 +212,7 @@ def test_invalid_combinations_are_errors(teacher, tmp_path):
     refused = {
         (*overrides, "distill=soft", student): r"has no class 'cat' \(2 of 2 classes of the data are missing\)",
         ("distill=soft",): "distill=soft needs a teacher: distill.teacher=RUN",
+        ("distill=soft", "compare={a: ['distill.teacher=x'], b: ['seed=1']}"): "distill=soft needs a teacher",
         ("distill=soft", "distill.teacher=nowhere"): "distill.teacher=nowhere: no such file or folder",
         ("distill=soft", "distill.teacher=timm:resnet99"): r"timm:resnet99: timm [\d.]+ has no such model",
         ("distill=soft", student, "distill.tau=0"): "distill.tau=0 must be above 0",

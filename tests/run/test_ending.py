@@ -103,6 +103,7 @@ def test_runs_from_before_counted_epochs_from_0():
     assert counted_from_one(start) == start
     assert best_epoch({"best_epoch": 4}) == 5 and best_epoch({"best_epoch": 5, "ended": "epochs"}) == 5
     assert cost({"best_epoch": 4})["best epoch"] == "5" and cost({})["best epoch"] is None
+    assert best_epoch({"best_epoch": "damaged"}) is None
 
 
 def test_the_table_of_a_run_from_before_is_continued_up_to_its_checkpoint(tmp_path):

@@ -120,6 +120,13 @@ def test_a_group_without_an_option_is_an_error_with_the_options(override):
         compose([override])
 
 
+def test_the_runs_of_a_comparison_may_add_the_teacher():
+    runs = "compare={a: ['distill.teacher=x'], b: ['distill.teacher=y']}"
+    assert resolve(compose(["distill=soft", runs]))["distill"]["kind"] == "soft"
+    with pytest.raises(ConfigError, match="distill=soft needs a teacher"):
+        resolve(compose(["distill=soft"]))
+
+
 def test_the_table_names_no_key_that_does_not_exist():
     files = "\n".join(path.read_text() for path in config_folder().rglob("*.yaml"))
     optional = {"switch", "momentum"}  # of classes that are named in a config

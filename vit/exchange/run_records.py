@@ -52,9 +52,11 @@ def read_records(bundle: Bundle) -> RunRecords:
 
 
 def best_epoch(metrics: Mapping[str, Any]) -> int | None:
-    """The best epoch, counted from 1; older runs, which do not record how they ended, counted from 0."""
+    """The best epoch, counted from 1; None where it is not recorded. Older runs, which do not record how they ended,
+    counted from 0.
+    """
     epoch = metrics.get("best_epoch")
-    return epoch if epoch is None or "ended" in metrics else epoch + 1
+    return None if not isinstance(epoch, int) else epoch if "ended" in metrics else epoch + 1
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -43,9 +43,9 @@ def adjusted(
         stored = {"": config, **dict(dotted_items(config))}
         parent, _, leaf = key.rpartition(".")
         value = composed_values.get(key, override.value())
-        newer = key not in stored and is_free(key) and isinstance(stored.get(parent), dict)  # than the run
+        known = key in stored or is_free(key) and isinstance(stored.get(parent), dict)  # it may be newer than the run
         # a group, a node, or a key of a node that the run has dropped, such as recipe.mixup with data.pack
-        if key not in stored and (not newer or isinstance(value, dict)) or isinstance(stored.get(key), dict):
+        if not known or isinstance(stored.get(key, value), dict):
             check_recorded(override, config["overrides"])
             continue
         node, old = stored[parent], stored.get(key)

@@ -34,7 +34,8 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
         if is_hydra_key(key):
             continue
         added = override.is_add() or override.is_force_add() or key.startswith("model.")
-        if f"{key}.".startswith("recipe.augment.") and override.value() in options("augment", search):
+        of_augment = key == "recipe.augment" or key.rpartition(".")[0] == "recipe.augment"
+        if of_augment and override.value() in options("augment", search):
             raise ConfigError(f"{key}={override.value()}: did you mean augment={override.value()}?")
         if override.is_delete() and key in known:
             valid = valid_values(key)

@@ -265,8 +265,8 @@ def invalid_value(config: dict) -> str | None:
 
 
 def foreign_nodes(config: dict) -> list[str]:
-    """The nodes whose options belong to other code, which may accept other choices under the same names: a model of
-    timm, and a strategy that `_target_` names.
+    """The nodes that other code checks: a model of timm, which has none of the options with choices, and a strategy
+    that `_target_` names, whose `name` is the user's.
     """
     model, strategy = config.get("model"), config.get("strategy")
     return [*(["model"] if isinstance(model, dict) and model.get("library") == "timm" else []),
@@ -283,10 +283,10 @@ def as_yaml(text: str) -> Any:
 
 def contradiction(config: dict) -> str | None:
     """A sentence about two values that do not fit together; None where there are none."""
-    distill = config.get("distill") or {}  # another primary config may lack it
-    teacher, kind = distill.get("teacher"), distill.get("kind", "none")
     if config.get("compare"):  # its runs may add the other value; each of their configs is checked
         return None
+    distill = config.get("distill") or {}  # another primary config may lack it
+    teacher, kind = distill.get("teacher"), distill.get("kind", "none")
     if teacher is not None and kind == "none":
         return (f"distill.teacher={teacher} has no effect with distill.kind=none; add distill=soft, hard or token, or "
                 "distill.teacher=null")

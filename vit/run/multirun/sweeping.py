@@ -147,7 +147,7 @@ def directions_of_search(hydra: DictConfig, parsed: list[Override], config: dict
 def check_optimizers(configs: list[dict]) -> None:
     """Raises ConfigError if the runs have different optimizers and one of them does not exist."""
     names = {each["recipe"]["optimizer"].get("name") for each in configs}
-    if len(names) == 1:  # the first run reports it in a second
+    if len(names) == 1:  # each run reports it before it reads the data
         return
     from vit.training.optimization.optim import check_name  # loads torch
 
