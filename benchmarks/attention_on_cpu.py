@@ -48,29 +48,7 @@ def products(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return attention_by_products(q, k, v, None, 0.0, False)
 
 
-@torch.inference_mode()
-def inference(rounds: int) -> list[dict]:
-    rows = []
-    for name, (batch, heads, tokens, keys, width) in INFERENCE.items():
-        q, k, v = (torch.randn(batch, n, heads, width).bfloat16().transpose(1, 2) for n in (tokens, keys, keys))
-        ways = {"torch's": F.scaled_dot_product_attention, "products": products, "ours": ours}
-        seconds = in_turns({way: functools.partial(attend, q, k, v) for way, attend in ways.items()}, rounds)
-        rows.append(
-            {"shape": name}
-            | {f"{way} ms": 1000 * statistics.median(each) for way, each in seconds.items()}
-            | {f"times as fast as {way}": times_as_fast(seconds, "ours", way) for way in ("torch's", "products")}
-        )
-    return rows
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--inference", action="store_true", help="small batches without gradients")
-    options = parser.parse_args()
-    if options.inference:
-        report("attention without gradients in bfloat16 on a CPU", inference(options.rounds))
-        return
+def training(rounds: int) -> list[dict]:
     rows = []
     for name, shape in SHAPES.items():
         torch.manual_seed(0)
@@ -78,13 +56,39 @@ def main() -> None:
         for x in (q, k, v):
             x.requires_grad_()
         ways = {"torch's": F.scaled_dot_product_attention, "ours": ours}
-        seconds = in_turns({w: functools.partial(step, way, q, k, v, after) for w, way in ways.items()}, options.rounds)
-        rows.append(
-            {"shape": name}
-            | {f"{w} ms": 1000 * statistics.median(s) for w, s in seconds.items()}
-            | {"times as fast": times_as_fast(seconds, "ours", "torch's")}
-        )
-    report("attention forward and backward in bfloat16 on a CPU", rows)
+        rows.append(row(name, {way: functools.partial(step, attend, q, k, v, after) for way, attend in ways.items()},
+                        rounds))
+    return rows
+
+
+@torch.inference_mode()
+def inference(rounds: int) -> list[dict]:
+    rows = []
+    for name, (batch, heads, tokens, keys, width) in INFERENCE.items():
+        q, k, v = (torch.randn(batch, n, heads, width).bfloat16().transpose(1, 2) for n in (tokens, keys, keys))
+        ways = {"torch's": F.scaled_dot_product_attention, "products": products, "ours": ours}
+        rows.append(row(name, {way: functools.partial(attend, q, k, v) for way, attend in ways.items()}, rounds))
+    return rows
+
+
+def row(name: str, programs: dict, rounds: int) -> dict:
+    """The median milliseconds of each program, and how many times as fast as each other one ours is."""
+    seconds = in_turns(programs, rounds)
+    return (
+        {"shape": name}
+        | {f"{way} ms": 1000 * statistics.median(each) for way, each in seconds.items()}
+        | {f"times as fast as {way}": times_as_fast(seconds, "ours", way) for way in programs if way != "ours"}
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--inference", action="store_true", help="without gradients, small batches among them")
+    options = parser.parse_args()
+    kind = "without gradients" if options.inference else "forward and backward"
+    rows = inference(options.rounds) if options.inference else training(options.rounds)
+    report(f"attention {kind} in bfloat16 on a CPU", rows)
 
 
 if __name__ == "__main__":
