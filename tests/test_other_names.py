@@ -10,6 +10,7 @@ from pytorch_lightning import Trainer
 from vit.models import VisionTransformerConfig, create_model
 from vit.other_names import MODEL, NO_KEY, RUN
 from vit.run.config.composing import ConfigError, compose, groups_of, resolve
+from vit.run.config.groups import OPTIONAL_GROUPS
 
 NAMED = r"(?:recipe|trainer|callbacks|data)\.[a-z_.]*[a-z]"  # keys in a text
 
@@ -21,7 +22,7 @@ def hint(*overrides: str) -> str:
 
 
 def test_hints_name_keys_that_exist():
-    assert set(RUN.values()) <= set(groups_of(["data=folder"], "train").keys)
+    assert set(RUN.values()) <= {*groups_of(["data=folder"], "train").keys, *OPTIONAL_GROUPS}
     assert set(MODEL.values()) <= {field.name for field in dataclasses.fields(VisionTransformerConfig)}
 
 
@@ -51,6 +52,7 @@ def test_an_option_of_lightning_without_a_key(key):
     ("data.num_workers=2", "data.workers"), ("drop_path=0.1", "model.drop_path"), ("embed_dim=64", "model.dim"),
     ("pretrained=true", "init_from"), ("dataset=cifar10", "data"), ("trainer.fast_dev_run=true", "debug"),
     ("trainer.limit_train_batches=2", "debug"), ("trainer.min_epochs=2", "recipe.epochs"),
+    ("auto_augment=rand-m9-mstd0.5", "augment"), ("recipe.augment.aa=rand", "augment"),
 ])
 def test_a_key_of_another_library(override, key):
     assert hint(override).startswith(f"unknown key {override.partition('=')[0]}; did you mean {key}?")

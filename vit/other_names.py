@@ -28,7 +28,7 @@ RUN = {  # name elsewhere -> key of a run
     "warmup_epochs": "recipe.schedule.warmup", "warmup_steps": "recipe.schedule.warmup",
     "warmup_ratio": "recipe.schedule.warmup", "min_lr": "recipe.schedule.final",
     "smoothing": "recipe.loss.label_smoothing", "label_smoothing_factor": "recipe.loss.label_smoothing",
-    "aa": "recipe.augment.policy", "auto_augment": "recipe.augment.policy", "reprob": "recipe.augment.erase",
+    "aa": "augment", "auto_augment": "augment", "reprob": "recipe.augment.erase",
     "random_erase": "recipe.augment.erase", "mixup_alpha": "recipe.mixup",
     "color_jitter": "recipe.augment.jitter", "train_crop": "recipe.crop",
     "gpus": "trainer.devices", "num_gpus": "trainer.devices", "nproc_per_node": "trainer.devices",

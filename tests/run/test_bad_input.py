@@ -105,6 +105,7 @@ def test_model_that_does_not_fit_the_data(refused):
     (["experiment=mae", "data=digits", "data.image_size=8", "model.patch_size=2", "data.patch_size=4"],
      ["data.patch_size=4 is for models without a patch size, but this one has patches of 2x2"]),
     (["recipe.augment=randaugment"], ["recipe.augment=randaugment: did you mean augment=randaugment?"]),
+    (["experment=mnist"], ["unknown key experment; did you mean experiment?"]),
     (["+recipe.augment.policy=flip"], ["recipe.augment.policy=flip: did you mean augment=flip?"]),
     (["recipe.augment.affine=3"], ["recipe.augment.affine=3", "such as recipe.augment.affine._target_"]),
     (["+recipe.augment.mine=3"], ["recipe.augment.mine=3: must be null, or a node with the _target_ of a step"]),

@@ -3,7 +3,7 @@
 from hydra.core.override_parser.types import Override
 
 from vit.messages import override_for_shell
-from vit.run.config.groups import is_group, options, options_with
+from vit.run.config.groups import OPTIONAL_GROUPS, is_group, options, options_with
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.overrides import ConfigError, overrides_of_path
@@ -63,7 +63,7 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
                               f"command: {listed}")
         if "." not in key and (hint := _hint_of_data(override, known, search)):
             raise ConfigError(f"unknown key {key}; {hint}")
-        near = nearest(key, list(known))
+        near = nearest(key, [*OPTIONAL_GROUPS, *known])
         if not added and key.startswith(tuple(f"{each}." for each in EXTENSIBLE)):
             near += f"; write +{override.input_line} for a new key of {node}" if node in known else ""
         raise ConfigError(f"unknown key {key}{near} (see all of them with: --cfg job)")

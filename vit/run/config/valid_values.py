@@ -13,6 +13,7 @@ from hydra.core.override_parser.types import Override
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, dotted_items, yaml_text
 from vit.run.config.value_kinds import INT64, Boolean, Choice, Node, Number, Text
+from vit.training.monitoring.metric_direction import MODES
 
 AUTO = ("auto",)
 BOOLEAN_OR_AUTO = ("compile",)
@@ -55,6 +56,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "callbacks": Node(),
     "callbacks.every_steps": or_null(COUNT),
     "callbacks.film": or_null(COUNT),
+    "callbacks.monitor": Choice((*(f"val/{metric}" for metric in MODES), "train/loss")),
     "callbacks.patience": or_null(COUNT),
     "callbacks.start_margin": AT_LEAST_0,
     "data": Node(),
