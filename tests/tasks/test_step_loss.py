@@ -1,13 +1,16 @@
 """The loss of single steps that loggers receive."""
 
+from copy import deepcopy
+
 import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers.logger import DummyLogger
+from pytorch_lightning.plugins import MixedPrecision
 from torch import nn
 
 from vit.tasks import Optimization, Task
-from vit.training import build_optimizer, build_schedule, quiet_lightning
+from vit.training import FiniteLoss, build_optimizer, build_schedule, quiet_lightning
 
 
 class Recorder(DummyLogger):
@@ -82,6 +85,31 @@ def test_a_step_is_at_most_the_maximum_norm_times_the_rate(tmp_path, clip):
     steps = [new.detach() - old for new, old in zip(task.parameters(), before, strict=True)]
     moved = nn.utils.get_total_norm(steps)
     assert moved > 0.05 if clip is None else float(moved) == pytest.approx(0.5 * clip, rel=1e-3)
+
+
+@pytest.mark.parametrize("callbacks", [[], [FiniteLoss()], [FiniteLoss(late=True)]])
+@pytest.mark.parametrize("clip", [0.01, 100.0])
+def test_gradients_in_float16_are_clipped_without_the_scale_of_the_loss(tmp_path, callbacks, clip):
+    """Fused optimizers divide the gradients by the scale in their step, after clipping."""
+    quiet_lightning()
+    steps = {}
+    for fused in (False, True):
+        torch.manual_seed(0)
+        recipe = Optimization(lambda model, fused=fused: torch.optim.SGD(model.parameters(), lr=0.5, fused=fused),
+                              lambda optimizer, steps: build_schedule(optimizer, "constant", steps), clip)
+        task = Linear(nn.Linear(3, 1), recipe)
+        task.losses, before = {}, [parameter.detach().clone() for parameter in task.parameters()]
+        precision = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**10))
+        trainer = pl.Trainer(max_steps=1, plugins=[precision], accelerator="cpu", logger=False,
+                             callbacks=deepcopy(callbacks), enable_checkpointing=False, enable_progress_bar=False,
+                             enable_model_summary=False, default_root_dir=tmp_path)
+        trainer.fit(task, torch.utils.data.DataLoader([{"x": torch.randn(2, 3), "samples": 2}], batch_size=None))
+        steps[fused] = [new.detach() - old for new, old in zip(task.parameters(), before, strict=True)]
+        moved = float(nn.utils.get_total_norm(steps[fused]))
+        assert moved > 0.05 if clip == 100 else moved == pytest.approx(0.5 * clip, rel=1e-3)
+        if callbacks:
+            assert float(task.gradient_norm) < 10
+    torch.testing.assert_close(steps[True], steps[False])
 
 
 def test_loggers_receive_the_loss_of_the_step_that_they_name(tmp_path):

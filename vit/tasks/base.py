@@ -19,6 +19,7 @@ from vit.nn.init import evaluating
 from vit.training import clip_gradients, seed_step, shard
 from vit.training.checkpointing.resume_position import ACCUMULATE, BEYOND, steps_beyond
 from vit.training.monitoring.paired_comparison import SampleScores
+from vit.training.optimization.gradient_clipping import remaining_loss_scale
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,9 @@ class Task(LightningModule, ABC):
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
         if self.optimization.clip is not None:
             parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-            clip_gradients(parameters, self.optimization.clip, self.gradient_norm)
+            scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+            loss_scale = remaining_loss_scale(scaler, optimizer)
+            clip_gradients(parameters, self.optimization.clip, self.gradient_norm, loss_scale)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """Called in every process: each resumes with its own sum of losses, because the order of summation matters."""

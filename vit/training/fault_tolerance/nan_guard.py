@@ -12,7 +12,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vit.training.optimization.gradient_clipping import gradient_norm, gradients_of, local, norms
+from vit.training.optimization.gradient_clipping import (
+    gradient_norm,
+    gradients_of,
+    local,
+    norms,
+    remaining_loss_scale,
+)
 
 log = logging.getLogger(__name__)
 
@@ -149,10 +155,12 @@ class FiniteLoss(pl.Callback):
         batches, found = self._batches, self._found
         self._batches, self._found, self._weight_norm = [], [], None
         norm = self._check_now(gradients, found) if self._alone else gradient_norm(gradients)
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        norm = norm if scaler is None else norm / remaining_loss_scale(scaler, optimizer)
         vars(pl_module)["gradient_norm"] = norm
         if not self.late and norm.item() < LIMIT:
             return
-        fine, scaler = norm < LIMIT, getattr(trainer.precision_plugin, "scaler", None)
+        fine = norm < LIMIT
         if scaler is not None:
             fine = fine | (scaler._scale >= 1)
         step = Step(trainer.global_step + 1, trainer.current_epoch + 1, current_lr(trainer), batches, found, norm, fine)

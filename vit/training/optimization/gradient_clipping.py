@@ -19,7 +19,10 @@ def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def clip_gradients(
-    parameters: Iterable[torch.Tensor], max_norm: float, norm: torch.Tensor | None = None
+    parameters: Iterable[torch.Tensor],
+    max_norm: float,
+    norm: torch.Tensor | None = None,
+    loss_scale: torch.Tensor | float = 1.0,
 ) -> torch.Tensor:
     """Scale all gradients to a joint norm of at most `max_norm` and return the norm before scaling, a scalar.
 
@@ -28,15 +31,27 @@ def clip_gradients(
 
     Args:
         norm: the joint norm of the gradients, if it has been computed already.
+        loss_scale: factor that the gradients still contain, from `remaining_loss_scale`; both norms are those without
+            it.
     """
     parameters = list(parameters)
-    norm = gradient_norm(gradients_of(parameters)) if norm is None else norm
+    norm = gradient_norm(gradients_of(parameters)) / loss_scale if norm is None else norm
     if norm.device.type == "cpu" and norm.item() < 0.999 * max_norm:  # far enough from 1 for any rounding of the scale
         return norm
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     if scale.device.type != "cpu" or scale.item() != 1:  # on other devices the host would have to wait for the scale
         torch._foreach_mul_([local(gradient) for gradient in gradients_of(parameters)], scale)
     return norm
+
+
+def remaining_loss_scale(
+    scaler: torch.amp.GradScaler | None, optimizer: torch.optim.Optimizer
+) -> torch.Tensor | float:
+    """The factor of the loss in float16 that gradients still contain before a step of a fused optimizer, which divides
+    by it itself; 1 for other optimizers, whose gradients are divided before, and without a scaler.
+    """
+    unscales_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
+    return scaler._scale if scaler is not None and unscales_itself else 1.0
 
 
 def gradients_of(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
