@@ -1,7 +1,9 @@
 """Batch normalization over tokens, and blocks with it and without residual connections."""
 
+import copy
 from functools import partial
 
+import pytest
 import torch
 from torch import nn
 
@@ -28,6 +30,22 @@ def test_padding_has_no_influence_on_an_encoder_with_batch_norm_in_training() ->
     other = torch.where(MASK[..., None], x, torch.randn(B, N, D))
     torch.testing.assert_close(stack(x, MASK)[MASK], stack(other, MASK)[MASK])
     assert not torch.allclose(stack(x)[MASK], stack(other)[MASK], atol=1e-3)
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_recomputed_activations_update_the_running_averages_once(mask: torch.Tensor | None) -> None:
+    torch.manual_seed(0)
+    blocks = [Block(D, Attention(D, 2, qk_norm=BatchNorm), Mlp(D, D, norm=BatchNorm(D)), norm=BatchNorm)]
+    stored = Encoder([*blocks, Block(D, Attention(D, 2), Mlp(D, D), norm=BatchNorm)], BatchNorm(D))
+    recomputed = copy.deepcopy(stored)
+    recomputed.checkpointing = True
+    for _ in range(2):
+        x = torch.randn(B, N, D)
+        for stack in (stored, recomputed):
+            stack(x, mask).square().sum().backward()
+    torch.testing.assert_close(recomputed.state_dict(), stored.state_dict(), rtol=0, atol=0)
+    gradients = [[parameter.grad for parameter in stack.parameters()] for stack in (recomputed, stored)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
 
 
 def test_a_block_without_residual_connections_replaces_its_input() -> None:

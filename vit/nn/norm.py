@@ -1,9 +1,11 @@
 """Normalization layers; each is constructed with a width."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 Norm = Callable[[int], nn.Module]  # a class or a partial that takes the width
 
@@ -45,7 +47,8 @@ class BatchNorm(nn.BatchNorm1d):
         count, axes = tokens.sum().clamp(min=1), tuple(range(x.ndim - 1))
         mean = (x.float() * tokens).sum(axes) / count
         variance = ((x.float() - mean).square() * tokens).sum(axes) / count
-        self.update(mean.detach(), variance.detach() * count / (count - 1).clamp(min=1))  # unbiased, as torch's
+        if self.momentum:  # 0 in `unchanged_statistics`
+            self.update(mean.detach(), variance.detach() * count / (count - 1).clamp(min=1))  # unbiased, as torch's
         return ((x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias).to(x.dtype)
 
     def update(self, mean: Tensor, variance: Tensor) -> None:
@@ -53,6 +56,20 @@ class BatchNorm(nn.BatchNorm1d):
         self.num_batches_tracked.add_(1)
         self.running_mean.lerp_(mean, self.momentum)
         self.running_var.lerp_(variance, self.momentum)
+
+
+@contextmanager
+def unchanged_statistics(model: nn.Module) -> Iterator[None]:
+    """A context in which batch norms in training leave their running averages unchanged."""
+    norms = [(part, part.momentum, part.num_batches_tracked) for part in model.modules()
+             if isinstance(part, _BatchNorm)]
+    for part, _, _ in norms:
+        part.momentum, part.num_batches_tracked = 0.0, None  # no tensor is changed, nor saved or not saved for backward
+    try:
+        yield
+    finally:
+        for part, momentum, count in norms:
+            part.momentum, part.num_batches_tracked = momentum, count
 
 
 def masked_norm(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:

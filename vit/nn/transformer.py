@@ -1,15 +1,17 @@
 """Encoder and decoder: stacks of blocks."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from vit.nn.block import Block
 from vit.nn.cache import Cache, KeyValues, LayerCache
 from vit.nn.drop import PatchDropout
-from vit.nn.norm import BatchNorm, masked_norm
+from vit.nn.norm import BatchNorm, masked_norm, unchanged_statistics
 from vit.nn.packing import Packing
 from vit.nn.rotary import MixedRotary, Rotary, Rotation
 
@@ -52,7 +54,7 @@ class Stack(nn.Module):
             if first is not None and i == len(self.blocks) - 1 and self.can_compute_first(block):
                 inputs = (*inputs, None, first)
             if self.checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, *inputs, use_reentrant=False)
+                x = checkpoint(block, x, *inputs, use_reentrant=False, **recomputation(block))
             else:
                 x = block(x, *inputs)
             if features is not None:
@@ -62,6 +64,15 @@ class Stack(nn.Module):
     def can_compute_first(self, block: nn.Module) -> bool:
         """Whether this block, as the last one, can compute the first tokens without the others."""
         return getattr(block, "can_compute_first", False) and not isinstance(self.norm, BatchNorm)
+
+
+def recomputation(block: nn.Module) -> dict[str, Callable[[], tuple[AbstractContextManager, ...]]]:
+    """Arguments of `checkpoint` with which the second forward pass does not update running averages again; a compiled
+    program updates them once anyway.
+    """
+    if torch.compiler.is_compiling() or not any(isinstance(part, _BatchNorm) for part in block.modules()):
+        return {}
+    return {"context_fn": lambda: (nullcontext(), unchanged_statistics(block))}
 
 
 class Encoder(Stack):
