@@ -28,6 +28,12 @@ FORMS = {
     "images, modern": {**IMAGE, "positions": "rotary", "pre_norm": True, "norm": "rms"},
 }
 
+NEIGHBOURS = {  # images whose tokens depend on those next to them
+    "images, windows": {**IMAGE, "attention": "local", "window": 2, "positions": "rotary", "class_token": True},
+    "images, windows with gaps": {**IMAGE, "attention": "local", "window": 1, "dilation": 2, "positions": "learned"},
+    "images, convolutions": {**IMAGE, "mixer": "conv1d", "positions": "learned", "registers": 1},
+}
+
 
 def model(**options) -> Transformer:
     torch.manual_seed(0)
@@ -103,9 +109,9 @@ def test_no_token_depends_on_later_ones(form: str) -> None:
     assert (before[:, 3:] - after[:, 3:]).abs().amax(dim=(1, 2)).min() > 1e-3
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS, *NEIGHBOURS])
 def test_padding_changes_no_logit(form: str) -> None:
-    made = model(**FORMS[form])
+    made = model(**(FORMS | NEIGHBOURS)[form])
     source, target, mask = inputs(made)
     batch = made(source, target, mask)
     for i in range(B):
@@ -116,6 +122,20 @@ def test_padding_changes_no_logit(form: str) -> None:
         torch.testing.assert_close(made(alone, target[i : i + 1])[0], batch[i], **CLOSE)
     longer = torch.cat([target, torch.zeros(B, 3, dtype=torch.long)], dim=1)
     torch.testing.assert_close(made(source, longer, mask)[:, :T], batch, **CLOSE)
+
+
+@pytest.mark.parametrize("form", NEIGHBOURS)
+@pytest.mark.parametrize("columns", [5, 6])
+def test_the_memory_of_padded_images_is_in_the_order_of_their_patches(form: str, columns: int) -> None:
+    """`columns`: of the widest image, 6 is that of the model."""
+    made = model(**NEIGHBOURS[form])
+    images, prefix = torch.randn(2, 3, 8, 4 * columns), made.embed.prefix
+    mask = (torch.arange(columns) < torch.tensor([[columns], [3]]))[:, None].expand(-1, 2, -1)  # (B,rows,columns)
+    memory = made.encode(images, mask.flatten(1))
+    for i, width in enumerate((columns, 3)):
+        alone = made.encode(images[i : i + 1, :, :, : 4 * width])[0]
+        torch.testing.assert_close(memory[i, :prefix], alone[:prefix], **CLOSE)
+        torch.testing.assert_close(memory[i, prefix:][mask[i].flatten()], alone[prefix:], **CLOSE)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -21,7 +21,7 @@ from vit.models.checks import (
 )
 from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig, StackConfig
-from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed, apply_linear
+from vit.nn import Cache, Convolution, Decoder, Encoder, Local, PatchEmbed, TokenEmbed, apply_linear
 from vit.nn.cpu.linear import Packed
 from vit.nn.init import init_weights
 
@@ -46,6 +46,8 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.embed, self.encoder = embed, encoder
         self.target_embed, self.decoder, self.head = target_embed, decoder, head
+        in_order = any(isinstance(part, (Local, Convolution)) for part in encoder.modules())
+        self.needs_neighbours = in_order and isinstance(embed, PatchEmbed)  # the padding of texts follows all tokens
 
     def forward(
         self,
@@ -69,12 +71,23 @@ class EncoderDecoder(nn.Module):
         return self.logits(x), self.logits(memory[:, getattr(self.embed, "prefix", 0) :])
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
-        """ids (B,S) or images (B,C,H,W) -> memory (B,S,D), with class token and registers of images first"""
+        """ids (B,S) or images (B,C,H,W) -> memory (B,S,D), with class token and registers of images first
+
+        Windows and convolutions over patches are those of the image alone: its padding, at the end of each row of
+        patches, does not separate the rows.
+        """
         if isinstance(self.embed, PatchEmbed):
             x, positions = self.embed(source, source_mask), self.embed.positions(source)
         else:
             x, positions = self.embed(source), None
-        return self.encoder(x, self.memory_mask(source_mask), positions=positions)
+        mask = self.memory_mask(source_mask)
+        if mask is None or not self.needs_neighbours:
+            return self.encoder(x, mask, positions=positions)
+        order = (~mask).byte().argsort(dim=1, stable=True)  # (B,S): the tokens of the image, then the padding
+        index = order[..., None].expand_as(x)
+        positions = order if positions is None else positions[order]
+        memory = self.encoder(x.gather(1, index), mask.gather(1, order), positions=positions)
+        return torch.zeros_like(memory).scatter(1, index, memory)
 
     def ctc_log_probs(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """images (B,C,H,W) -> CTC log-probabilities (B,columns,V), blank = `pad`, and the number of columns of each
