@@ -145,6 +145,17 @@ def test_ranks_share_the_same_global_batches(world):
         assert sum(own_tokens) == batch["tokens"]
 
 
+@pytest.mark.parametrize("start", [0, 5])
+def test_parts_of_a_step_without_rows_are_fillers(start):
+    """So that they change no running statistics either."""
+    ranks = [PairTrainBatches(data(60), 80, seed=2, rank=rank, world=2, accumulate=2) for rank in range(2)]
+    assert min(map(len, ranks[0].order(0))) < 4 < max(map(len, ranks[0].order(0)))
+    for rank in ranks:
+        rank.start = start
+        for batch in rank:
+            assert ("filler" in batch) == (batch["target"][:, 1:] == PAD).all() == (not rows(batch, skip_blank=True))
+
+
 @pytest.mark.parametrize("world", [1, 2, 4])
 @pytest.mark.parametrize("limits", [{"batch_tokens": 100}, {"batch_size": 8}])
 @pytest.mark.parametrize("n", [1, 3, 23, 64])

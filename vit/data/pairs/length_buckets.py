@@ -51,16 +51,23 @@ class PairTrainBatches(EndlessEpochs):
         return [batches[number] for number in order.tolist()]
 
     def keys(self, epoch: int) -> list[np.ndarray]:
-        """This rank's (B,2) keys; an empty part of a step gets one row without tokens to predict."""
+        """This rank's (B,2) keys; an empty part of a step gets one row without tokens to predict, a "filler"."""
         return [self._keys(epoch, rows, micro) for rows in self.order(epoch) for micro in range(self.accumulate)]
 
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
-        tokens = [_predicted(self.dataset, rows) for rows in self.order(epoch)]
+        order = self.order(epoch)
+        tokens = [_predicted(self.dataset, rows) for rows in order]
         for b, batch in enumerate(super().batches_of(epoch, start), start):
-            yield batch | {"tokens": tokens[b // self.accumulate]}
+            step, micro = divmod(b, self.accumulate)
+            empty = {"filler": True} if self._part(micro) >= len(order[step]) else {}
+            yield batch | {"tokens": tokens[step]} | empty
+
+    def _part(self, micro: int) -> int:
+        """The number of this rank's part of a step in a micro-batch."""
+        return micro * self.world + self.rank
 
     def _keys(self, epoch: int, rows: np.ndarray, micro: int) -> np.ndarray:
-        part = micro * self.world + self.rank
+        part = self._part(micro)
         share = rows[part :: self.accumulate * self.world] if part < len(rows) else ~rows[:1]
         return np.stack([np.full(len(share), epoch), share], axis=1)
 
