@@ -48,6 +48,25 @@ def test_equals_the_formula_in_float64_with_warmup():
     train(net, 12, check)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_in_low_precision_are_averaged_in_float32(dtype):
+    net, steps = model().to(dtype), 500
+    average = WeightAverage(net, 0.999, warmup=False)
+    start = net[0].weight.detach().float().clone()
+    with torch.no_grad():
+        net[0].weight.add_(0.5)
+    for step in range(steps):
+        average.update(step + 1)
+    moved = net[0].weight.float() - start
+    torch.testing.assert_close(average.average["0.weight"] - start, moved * (1 - 0.999**steps), rtol=1e-4, atol=1e-5)
+    again = WeightAverage(net, 0.999)
+    again.load_state_dict(average.state_dict())
+    raw = net[0].weight.detach().clone()
+    with again.swap():
+        assert net[0].weight.dtype == dtype and torch.equal(net[0].weight, average.average["0.weight"].to(dtype))
+    assert torch.equal(net[0].weight, raw)
+
+
 def test_swap_evaluates_the_average_and_gives_the_weights_back():
     net = model()
     average = WeightAverage(net, 0.5)

@@ -22,7 +22,8 @@ class WeightAverage:
 
     Parameters that require no gradient at construction are frozen: their average shares their memory. Sharded models
     are averaged shard by shard, under the names of the unwrapped model. The tensors of the model must stay the same
-    objects: it may be moved between devices, but must be sharded before this object is made.
+    objects: it may be moved between devices, but must be sharded before this object is made. The average of weights in
+    bfloat16 or float16 has float32, because its changes in a step are below their precision.
 
     Args:
         decay: in [0, 1); 0.999 averages about 1000 steps.
@@ -40,7 +41,7 @@ class WeightAverage:
         parameters = {clean_name(name): parameter for name, parameter in model.named_parameters()}
         self.moving = [name for name in self.tensors if name not in parameters or parameters[name].requires_grad]
         self.average = {name: tensor.detach() for name, tensor in self.tensors.items()}
-        self.average |= {name: self.average[name].clone() for name in self.moving}
+        self.average |= {name: precise(self.average[name]).clone() for name in self.moving}
         self._lerped = [n for n in self.moving if n in parameters and self.tensors[n].is_floating_point()]
         self._copied = [name for name in self.moving if name not in set(self._lerped)]
         self._raw: list[torch.Tensor] | None = None  # the raw weights while the model holds the average
@@ -62,7 +63,8 @@ class WeightAverage:
         """
         if self.swapped:
             raise RuntimeError("the model holds the averaged weights; call swap_out() before update()")
-        averages, weights = local_tensors(self.average, self._lerped), local_tensors(self.tensors, self._lerped)
+        averages = local_tensors(self.average, self._lerped)
+        weights = [precise(weight) for weight in local_tensors(self.tensors, self._lerped)]
         torch._foreach_lerp_(averages, weights, 1 - self.decay_at(step))
         if self._copied:
             torch._foreach_copy_(local_tensors(self.average, self._copied), local_tensors(self.tensors, self._copied))
@@ -130,7 +132,7 @@ class EpochAverage(WeightAverage):
         others = [each for each in self.snapshots if each[0] != step]
         self.snapshots = [*others, (step, snapshot)][-self.epochs :]
         for name in self._lerped:
-            parts = [local(weights[name]) for _, weights in self.snapshots]
+            parts = [precise(local(weights[name])) for _, weights in self.snapshots]
             local(self.average[name]).copy_(torch.stack(parts).mean(0))
         for name in self._copied:
             local(self.average[name]).copy_(local(snapshot[name]))
@@ -172,6 +174,12 @@ def copy_full_tensors(tensors: dict[str, torch.Tensor], state: dict[str, torch.T
                 f"the saved average of {name!r} has shape {tuple(state[name].shape)}, the model {tuple(tensor.shape)}"
             )
         local(tensor).copy_(local(sharded_like(state[name], tensor)))
+
+
+def precise(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in float32 if it has a lower precision; otherwise unchanged."""
+    is_lower = tensor.is_floating_point() and tensor.dtype.itemsize < torch.float32.itemsize
+    return tensor.float() if is_lower else tensor
 
 
 def local_tensors(tensors: dict[str, torch.Tensor], names: Iterable[str]) -> list[torch.Tensor]:
