@@ -289,7 +289,7 @@ def measure_masked_words(predictor: "MaskedTextPredictor", task: Measurement) ->
     from vit.data import MaskedDataset
     from vit.evaluation.masked_tokens import evaluate_masked_tokens
 
-    seed, max_len = predictor.bundle.extra.get("seed", 0), predictor.model.config.max_len
+    seed, max_len = seed_of_masks(predictor.bundle), predictor.model.config.max_len
     dataset = MaskedDataset(task.samples(), predictor.tokenizer, max_len, task.data["mask_ratio"], seed)
     with counted("evaluate", len(dataset)) as progress:
         metrics = evaluate_masked_tokens(predictor.model, dataset, task.batch_size, task.precision, progress=progress,
@@ -297,6 +297,24 @@ def measure_masked_words(predictor: "MaskedTextPredictor", task: Measurement) ->
                                          weights=predictor.bundle.extra.get("loss_weights", (1.0, 1.0)))
     print_metrics(metrics, {"sentence pairs": f"{len(dataset):,}"}, task.title)
     return {f"{task.split}/{name}": value for name, value in metrics.items()} | {"pairs": len(dataset)}
+
+
+def seed_of_masks(bundle: "Bundle") -> int:
+    """The seed of the masks and pairs in the test after training. Models of earlier versions do not record it, but
+    their runs do; without either it is 0, which is printed.
+    """
+    from vit.run.records.folder import CONFIG
+    from vit.run.records.reading import read_stored
+
+    if "seed" in bundle.extra:
+        return bundle.extra["seed"]
+    file = bundle.path.parent / CONFIG
+    run = read_stored(file) if file.is_file() else {}
+    if isinstance(run.get("task"), dict) and run["task"].get("name") == "masked_text" and "seed" in run:
+        return run["seed"]
+    print_without_effect(f"neither {bundle.path} nor a run folder around it records the seed of its masks and sentence "
+                         "pairs; those of seed 0 are evaluated, which need not be those of the test after training")
+    return 0
 
 
 def measure_reconstruction(bundle: "Bundle", task: Measurement, device: str | None) -> dict:
