@@ -9,8 +9,9 @@ import torch
 import yaml
 
 import vit
-from tests.run.conftest import QUICK
+from tests.run.conftest import QUICK, write_stories
 from tests.run.test_resume import StopAfter, assert_same
+from vit.cli import main
 from vit.run.config import groups
 from vit.run.config import overrides as override_module
 from vit.run.config.composing import compose, resolve, stated
@@ -155,6 +156,84 @@ def test_texts_whose_checkpoint_has_no_tokenizers_are_resumed(tmp_path, capsys, 
     assert_same(whole, vit.train([f"resume={tmp_path / 'run'}"]).path)
     printed = " ".join(capsys.readouterr().out.split())
     assert "last.ckpt has no tokenizers; they are trained again on the training texts" in printed
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A masked pre-training that was stopped in its second epoch, as the first versions recorded it: without weights of
+    the losses, of which val/loss had that of masked tokens only, and with keys that are gone.
+    """
+    folder = tmp_path_factory.mktemp("bert")
+    with pytest.MonkeyPatch.context() as patch:
+        StopAfter(patch, 130)
+        with pytest.raises(SystemExit):
+            vit.train(["data=corpus", write_stories(folder), *QUICK, "model.dim=16", "model.num_heads=2", "seed=3",
+                       "model.depth=1", "recipe.batch_size=16", f"run_dir={folder / 'run'}"])
+    change_records(folder / "run", with_former_task)
+    return folder / "run"
+
+
+def change_records(run, change):
+    """Replace the config of a run and those in its checkpoints, whose best score is made unbeatable."""
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(change(config), sort_keys=False))
+    for file in {each.resolve() for each in (run / "checkpoints").glob("*.ckpt")}:
+        content = torch.load(file, weights_only=True)
+        content["callbacks"]["Checkpoints"] |= {"best_score": 0.01, "best_loss": 0.01}
+        torch.save(content | {"config": change(content["config"])}, file)
+    for manifest in run.rglob("manifest.json"):
+        manifest.unlink()
+
+
+def with_former_task(config):
+    task = {"name": "masked_text", "monitor": "val/loss", "mode": "min"}
+    former_overrides = [*config["overrides"], "recipe.word_dropout=0.3", "task.mode=min"]
+    recipe = {**config["recipe"], "word_dropout": 0.3}
+    return {**config, "task": task, "recipe": recipe, "overrides": former_overrides}
+
+
+def test_keys_that_are_gone_and_scores_of_another_definition_are_named_on_resuming(bert, tmp_path, capsys):
+    run = shutil.copytree(bert, tmp_path / "run")
+    finished = vit.train([f"resume={run}"])
+    assert finished.metrics["best_epoch"] == 2 and finished.metrics["val/loss"] > 0.01
+    log = (run / "log.txt").read_text()
+    assert log.count("the run has keys of an earlier version without effect in this one: recipe.word_dropout=0.3 (the "
+                     "decoder is trained on all target tokens); task.mode=min (whether higher or lower is better ") == 1
+    assert log.count("val/loss of the epochs so far is not comparable with that of the next ones (task.pair_loss from "
+                     "0.0 to 1.0); the best epoch is chosen among those that follow") == 1
+    assert read_config(run)["task"]["pair_loss"] == 1.0
+    capsys.readouterr()
+    config = json.loads((run / "model" / "config.json").read_text())
+    (run / "model" / "config.json").write_text(json.dumps(without_keys(config, {"seed", "config_sha256"})))
+    for model, same in ((run, True), (shutil.copytree(run / "model", tmp_path / "model"), False)):
+        assert main(["evaluate", str(model), "--json", str(tmp_path / "again.json")]) == 0
+        again = json.loads((tmp_path / "again.json").read_text())
+        assert (again["test/loss"] == finished.metrics["test/loss"]) is same
+        assert ("those of seed 0 are evaluated" in capsys.readouterr().err) is not same
+
+
+def without_keys(config, keys):
+    """A config without some keys of any of its nodes."""
+    if not isinstance(config, dict):
+        return config
+    return {key: without_keys(value, keys) for key, value in config.items() if key not in keys}
+
+
+def test_scores_that_are_comparable_are_kept_on_resuming(bert, tmp_path):
+    run = shutil.copytree(bert, tmp_path / "run")
+    change_records(run, lambda config: {**config, "task": {**config["task"], "token_loss": 1.0, "pair_loss": 1.0}})
+    assert vit.train([f"resume={run}"]).metrics["best_epoch"] == 1
+    assert "not comparable" not in (run / "log.txt").read_text()
+
+
+def test_scores_of_another_definition_are_kept_where_no_epoch_follows(bert, tmp_path):
+    run = shutil.copytree(bert, tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vit.run.finish.finish", lambda *_: {})
+        vit.train([f"resume={run}", "recipe.epochs=3"])  # without the test and the model, which a stop prevented
+    (run / "metrics.json").unlink(missing_ok=True)
+    change_records(run, lambda config: with_former_task(config) | {"overrides": config["overrides"]})
+    assert vit.train([f"resume={run}"]).metrics["val/loss"] == 0.01
 
 
 def test_resume_auto_finds_a_run_with_the_former_key(stopped, tmp_path):

@@ -53,6 +53,11 @@ def test_keys_that_are_used_or_unlike_all_others_are_no_errors(composed, caplog)
     assert composed("experiment/a.yaml", f"{GLOBAL}sed: 3", "seed=${sed}")["seed"] == 3
 
 
+def test_a_key_of_an_earlier_version_is_logged(composed, caplog):
+    composed("experiment/a.yaml", f"{GLOBAL}task: {{mode: max}}")
+    assert "task.mode=max has no effect, because there is no such key; whether higher or lower is " in caplog.text
+
+
 def test_an_option_of_another_library_is_named_with_what_does_the_same(composed, caplog):
     composed("experiment/a.yaml", f"{GLOBAL}max_steps: 100")
     assert "max_steps=100 has no effect, because there is no such key; the length of a run is recipe.epo" in caplog.text

@@ -252,6 +252,9 @@ def test_a_resumed_run_has_its_own_patience_and_the_epochs_that_were_waited():
     stopped.wait_count, stopped.best_score = 1, torch.tensor(0.5)
     resumed.load_state_dict(stopped.state_dict())
     assert (resumed.patience, resumed.wait_count, float(resumed.best_score)) == (5, 1, 0.5)
+    other_scores = Patience("val/accuracy", mode="max", patience=2, rescored=True)
+    other_scores.load_state_dict(stopped.state_dict())
+    assert (other_scores.wait_count, float(other_scores.best_score)) == (0, -float("inf"))
 
 
 def test_patience_counts_from_the_model_before_the_first_step():

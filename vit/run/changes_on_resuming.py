@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import Override
 from vit.exchange.private_paths import PATH_KEYS
 from vit.files.credentials import is_masked, masked, masked_override
 from vit.run.config.hydra_interface import is_hydra_key
-from vit.run.config.overrides import ConfigError, dotted_items, key_of, parse, yaml_text
+from vit.run.config.overrides import REMOVED_KEYS, ConfigError, dotted_items, key_of, parse, yaml_text
 from vit.run.config.targets import TARGET
 from vit.run.parts.data_source import LOADING
 
@@ -19,7 +19,9 @@ FREE = (  # keys that a resumed run may change, because they do not affect what 
     "task.examples_every", "data.root", "data.path", "data.download", "data.workers", "data.audit_seconds",
     "data.on_bad_sample", "data.decoder", "data.cache_dir", "data.cache_limit", "calibrate", "report",
 )
-BOUND = ("callbacks.monitor", "callbacks.mode")  # except these, which determine the best epoch
+MONITOR = "callbacks.monitor"
+BOUND = (MONITOR, "callbacks.mode")  # except these, which determine the best epoch
+TRAINING_DATA = ("balance", "cache", "cache_side", "min_patches")  # keys of data that do not affect validation
 
 
 def adjusted(
@@ -152,6 +154,13 @@ def check_allowed(changes: Mapping[str, tuple], allowed: Collection[str]) -> Non
                           f"or add allow_change={','.join(refused)}")
 
 
+def removed_keys(config: dict) -> tuple[str, ...]:
+    """A line for the log about the keys of a stored config that nothing reads any more; none without such keys."""
+    values = dict(dotted_items(config))
+    found = "; ".join(f"{key}={yaml_text(values[key])} ({why})" for key, why in REMOVED_KEYS.items() if key in values)
+    return (f"the run has keys of an earlier version without effect in this one: {found}",) if found else ()
+
+
 def from_to(key: str, old: object, new: object) -> str:
     """A change for a message, without credentials: `recipe.mixup from null to 0.2`."""
     before, after = (masked({key: value})[key] for value in (old, new))
@@ -178,6 +187,15 @@ def is_same_path(key: str, stored: object, value: object) -> bool:
 def is_free(key: str) -> bool:
     """Whether a resumed run may change this key without `allow_change`."""
     return key not in BOUND and any(key == free or key.startswith(f"{free}.") for free in FREE)
+
+
+def scoring_values(config: dict) -> dict[str, Any]:
+    """The keys that determine the values of the monitored metric for a given model, and their values: the metric itself
+    and what a run cannot change without `allow_change` in `task` and in the samples of `data`.
+    """
+    keys = {key: value for key, value in dotted_items(config) if not isinstance(value, dict)}
+    return {key: value for key, value in keys.items() if key == MONITOR or not is_free(key) and (
+        key.startswith("task.") or key.startswith("data.") and key.split(".")[1] not in TRAINING_DATA)}
 
 
 def keeps_splits(changes: Collection[str]) -> bool:

@@ -18,12 +18,13 @@ from vit.run.changes_on_resuming import (
     is_of_loggers,
     keeps_splits,
     of_same_run,
+    removed_keys,
 )
 from vit.run.config.composing import data_of_primary
 from vit.run.config.credential_checks import check_credentials
 from vit.run.config.hydra_interface import PRIMARY, hydra_overrides, is_hydra_key
 from vit.run.config.needed_keys import check_complete
-from vit.run.config.overrides import ConfigError, key_of, override_text, parse
+from vit.run.config.overrides import REMOVED_KEYS, ConfigError, key_of, override_text, parse
 from vit.run.config.without_effect import without_effect
 from vit.run.processes.launcher import RUN_DIR, first_node
 from vit.run.records.folder import RunFolder, new_path
@@ -97,7 +98,7 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
     changed = (f"changed on resuming: {from_to(key, *values)}" for key, values in changes.items()
                if from_to(key, values[0], values[0]) != from_to(key, *values))
-    remarks = (*skipped, f"resuming {folder} {point}", *changed)
+    remarks = (*skipped, f"resuming {folder} {point}", *removed_keys(stored), *changed)
     return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
 
 
@@ -137,7 +138,8 @@ def with_recorded(overrides: list[str]) -> list[str]:
     recorded = read_config(folder, overrides).get("overrides") or []
     for override in hydra_overrides(recorded):  # such as a third-party folder of groups
         raise ConfigError(f"{folder / 'config.yaml'} may not set {override}; add it to the command if you trust it")
-    return [*(each for each in recorded if not is_replaced(key_of(each), replaced)), *overrides]
+    valid = (each for each in recorded if key_of(each) not in REMOVED_KEYS)
+    return [*(each for each in valid if not is_replaced(key_of(each), replaced)), *overrides]
 
 
 def is_replaced(key: str, replaced: Collection[str]) -> bool:

@@ -6,7 +6,7 @@ from vit.messages import override_for_shell
 from vit.run.config.groups import OPTIONAL_GROUPS, is_group, options, options_with
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.name_hints import nearest, without_key
-from vit.run.config.overrides import ConfigError, overrides_of_path
+from vit.run.config.overrides import REMOVED_KEYS, ConfigError, overrides_of_path
 from vit.run.config.valid_values import check_type, valid_values
 
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
@@ -14,8 +14,7 @@ EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimiz
               "callbacks")
 # nodes that may be null
 NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
-REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
-FREE = (*EXTENSIBLE, *NULL_NODES, *REMOVED, "compare", "trainer")  # not checked here in files of the user
+FREE = (*EXTENSIBLE, *NULL_NODES, "compare", "trainer")  # not checked here in files of the user
 
 
 def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], search: tuple[str, ...]) -> None:
@@ -52,8 +51,8 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
         if node in NULL_NODES and node in known and known[node] is None:
             raise ConfigError(f"{node} is null here, so it has no key {name}; write '{node}={{{name}: VALUE}}' with "
                               "all keys that it needs")
-        if key in REMOVED:
-            raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
+        if key in REMOVED_KEYS:
+            raise ConfigError(f"{key} is no longer a key: {REMOVED_KEYS[key]}; leave it out")
         if why := without_key(key):
             raise ConfigError(f"unknown key {key}, which has no counterpart here: {why}")
         if having := options_with(key, known, search)[1]:

@@ -33,6 +33,10 @@ FORMER_KEYS = {  # former name of a key -> its name
     "finetune.trains": "finetune.trainable",
     "task.decode.views": "task.decode.tta",
 }
+REMOVED_KEYS = {  # key of an earlier version that nothing reads any more -> why
+    "recipe.word_dropout": "the decoder is trained on all target tokens",
+    "task.mode": "whether higher or lower is better follows from callbacks.monitor",
+}
 
 log = logging.getLogger("vit")
 

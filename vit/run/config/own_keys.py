@@ -19,7 +19,7 @@ from hydra.core.override_parser.types import Override
 
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.name_hints import nearest, without_key
-from vit.run.config.overrides import FORMER_KEYS, ConfigError, dotted_items, yaml_text
+from vit.run.config.overrides import FORMER_KEYS, REMOVED_KEYS, ConfigError, dotted_items, yaml_text
 from vit.run.config.valid_values import VALID_VALUES
 
 CHECKED = ("task", "recipe", "finetune", "distill")  # groups whose nodes have no further keys
@@ -69,7 +69,8 @@ def check_own_keys(found: Mapping[str, Any], files: OwnFiles, free: Collection[s
     for key in unknown_keys(found, known, free):
         if is_used(key.rpartition(".")[2], texts):
             continue
-        near, why = nearest(key, sorted(known), ALIKE), without_key(key)
+        removed = REMOVED_KEYS.get(key)
+        near, why = "" if removed else nearest(key, sorted(known), ALIKE), removed or without_key(key)
         if key in PACKAGES:
             text = (f"the keys of this file are below {key}, where nothing reads them; begin it with the line "
                     f"'# @package {PACKAGES[key]}'")

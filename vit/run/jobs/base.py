@@ -16,6 +16,7 @@ from vit.data.splits.recorded import NEW, Entry
 from vit.data.splits.split import evenly_spaced
 from vit.data.threads import StageProgress
 from vit.evaluation.progress import Progress
+from vit.run.changes_on_resuming import from_to, scoring_values
 from vit.run.config.overrides import ConfigError, dotted_items
 from vit.run.console import console, stage_bar
 from vit.run.parts.batches import check_batch, check_devices
@@ -25,6 +26,7 @@ from vit.run.parts.finetuning import start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
 from vit.run.parts.recipe import build_optimization, fit_recipe, steps_per_epoch
 from vit.run.records.folder import RunFolder
+from vit.run.records.reading import in_current_names
 from vit.run.records.splits import uses_labels, write_record
 from vit.tasks import Batches, Optimization, Task
 from vit.weights import KeyReport
@@ -255,6 +257,23 @@ class Job(ABC):
         return min(count, QUICK) if self.config["debug"] else count
 
     # what the trainer and the last steps of a run need
+
+    def scoring_values(self, config: dict) -> dict[str, Any]:
+        """The keys of this run's config, or of that of a checkpoint, that determine the values of the monitored metric
+        for a given model, and their values.
+        """
+        return scoring_values(config)
+
+    def changed_scoring(self) -> str:
+        """The changes since the checkpoint after which values of the monitored metric are not comparable with those
+        before; empty without any.
+        """
+        if self.task.resumed is None:
+            return ""
+        now, before = (self.scoring_values(config) for config in
+                       (self.config, in_current_names(self.task.resumed.get("config") or {})))
+        changes = {key: from_to(key, before[key], value) for key, value in now.items() if key in before}
+        return ", ".join(text for key, text in changes.items() if text != from_to(key, now[key], now[key]))
 
     @property
     @abstractmethod

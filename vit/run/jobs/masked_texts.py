@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -23,6 +24,8 @@ from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, MaskedTokens
 from vit.weights import KeyReport
+
+LOSS_WEIGHTS = ("token_loss", "pair_loss")  # keys of the task
 
 
 class MaskedTextJob(TextJob):
@@ -60,6 +63,17 @@ class MaskedTextJob(TextJob):
             key: MaskedDataset(split, self.tokenizer, data["max_len"], data["mask_ratio"], seed)
             for key, split in self.source.splits.items()
         }
+
+    def resolve_config(self, loaded: KeyReport | None) -> dict:
+        task = {**self.config["task"], **dict(zip(LOSS_WEIGHTS, loss_weights(self.config), strict=True))}
+        return {**super().resolve_config(loaded), "task": task}
+
+    def scoring_values(self, config: dict) -> dict[str, Any]:
+        """The masks depend on the seed. Checkpoints of versions without weights of the losses have scores of masked
+        tokens alone.
+        """
+        values = {"seed": config.get("seed"), **super().scoring_values(config)}
+        return {"task.token_loss": 1.0, "task.pair_loss": 0.0, **values}
 
     def name_model(self, initial: Initial | None) -> str:
         return MaskedTextConfig.kind
@@ -112,7 +126,7 @@ class MaskedTextJob(TextJob):
 
 def loss_weights(config: dict) -> list[float]:
     """Weights of the losses of masked tokens and of sentence pairs; runs saved before these keys have 1."""
-    return [config["task"].get(key, 1.0) for key in ("token_loss", "pair_loss")]
+    return [config["task"].get(key, 1.0) for key in LOSS_WEIGHTS]
 
 
 def train_loader(

@@ -146,6 +146,7 @@ def build_callbacks(
     config, chosen, finetune = job.config, job.config["callbacks"], read_finetune(job.config)
     mode = monitor_mode(job)
     margin = chosen.get("start_margin", MARGIN)  # not in the records of earlier versions
+    rescored = job.changed_scoring()
     return [
         GracefulStop(signals),
         *([SameSamples(job.source.split_lists(), config)] if devices.world > 1 else []),
@@ -157,13 +158,14 @@ def build_callbacks(
         *([Progress(heartbeat)] if heartbeat else []),
         *weight_averages(config["recipe"]),
         *([time_limit(config["trainer"]["max_time"], devices)] if config["trainer"]["max_time"] is not None else []),
-        *([Patience(chosen["monitor"], mode=mode, patience=chosen["patience"])] if chosen["patience"] else []),
+        *([Patience(chosen["monitor"], chosen["patience"], mode, bool(rescored))] if chosen["patience"] else []),
         *([unfreezing(job, finetune)] if finetune.freezes else []),
         *job.callbacks(folder),
         *([job.film(folder, chosen["film"])] if chosen.get("film") else []),
         *own_callbacks(chosen),
         MetricsTable(folder.path / "metrics.csv", done),
-        Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"], margin, job.task.sample_scores),
+        Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"], margin, job.task.sample_scores,
+                    rescored),
     ]
 
 

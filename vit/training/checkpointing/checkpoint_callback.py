@@ -40,6 +40,8 @@ class Checkpoints(Checkpoint):
         margin: 0 for any better score.
         sample_scores: metric -> its scores of the samples of the last validation, or None for a metric without such
             scores, where any better score replaces the start. Called in every process.
+        rescored: why the scores of the epochs before a resumed one are not comparable with those that follow, so that
+            the best epoch is one of the latter, if there are any; empty where they are.
 
     Raises:
         ValueError: another mode.
@@ -53,11 +55,12 @@ class Checkpoints(Checkpoint):
         every_n_steps: int | None = None,
         margin: float = MARGIN,
         sample_scores: Callable[[str], SampleScores | None] = no_scores,
+        rescored: str = "",
     ):
         if mode not in ("min", "max"):
             raise ValueError(f"checkpoint mode is {mode!r}, but must be 'min' or 'max'")
         self.folder, self.monitor, self.mode, self.every_n_steps = Path(folder), monitor, mode, every_n_steps
-        self.margin, self.sample_scores = margin, sample_scores
+        self.margin, self.sample_scores, self.rescored = margin, sample_scores, rescored
         self.start_scores: SampleScores | None = None
         self.best_score: float | None = None
         self.best_loss: float | None = None  # validation loss of the best epoch
@@ -97,9 +100,13 @@ class Checkpoints(Checkpoint):
         if self._improved:
             self.save_last(trainer)
             self._improved = False
+        if self.rescored and self.best_score is not None:
+            log.warning("%s of the epochs so far is not comparable with that of the next ones (%s); the best epoch is "
+                        "chosen among those that follow", self.monitor, self.rescored)
+            self._forget_best()
         if trainer.is_global_zero and self.best_score is not None and (reason := self._best_is_lost()):
             log.warning("%s; the best epoch is chosen among those that follow", reason)
-            self.best_score = self.best_loss = self.best_epoch = self.best_step = self.start_scores = None
+            self._forget_best()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -160,6 +167,9 @@ class Checkpoints(Checkpoint):
         if self.best_score is not None:
             log.warning("%s; the model is made from %s, of epoch %s", reason, self.last_path, counted(self.last_epoch))
         return self.last_path, self.last_score, counted(self.last_epoch)
+
+    def _forget_best(self) -> None:
+        self.best_score = self.best_loss = self.best_epoch = self.best_step = self.start_scores = None
 
     def _best_is_lost(self) -> str | None:
         """Why `best.ckpt` does not contain the best epoch's weights; None if it does."""
