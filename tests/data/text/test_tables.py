@@ -89,6 +89,50 @@ def test_tables_of_all_kinds(tmp_path):
     assert text_table(csv).splits["test"].names[0].startswith("t.csv line ")
 
 
+def test_bytes_of_parquet_are_read_as_text(tmp_path):
+    """Some programs save strings without the type of strings."""
+    columns = {"text": [a.encode() for a, _, _ in ROWS], "label": [c.encode() for _, _, c in ROWS]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    source = text_table(tmp_path / "t.parquet")
+    assert source.classes == ["no", "yes"] and everything(source) == sorted((a, c) for a, _, c in ROWS)
+    pyarrow.parquet.write_table(pyarrow.table(columns | {"text": [b"\xff"] * len(ROWS)}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="t.parquet: the bytes in its column 'text' are not text in UTF-8"):
+        text_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+@pytest.mark.parametrize(("cell", "what"), [(["a", "b"], "a list"), ({"en": "a"}, "an object")])
+def test_a_text_that_is_a_list_or_an_object_is_an_error(tmp_path, kind, cell, what):
+    rows = [{"text": cell, "label": "ab"[i % 2]} for i in range(20)]
+    if kind == "json":
+        (tmp_path / "t.json").write_text(json.dumps(rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=f"t.{kind} row 0: text must be a string, but is {what}"):
+        text_table(tmp_path / f"t.{kind}")
+
+
+def test_class_names_that_a_parquet_file_states_are_named(tmp_path, caplog):
+    features = {"label": {"names": ["neg", "pos"], "_type": "ClassLabel"}}
+    labels = pyarrow.table({"text": [f"text {i}" for i in range(20)], "label": [0, 1] * 10})
+    stated = labels.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pyarrow.parquet.write_table(stated, tmp_path / "t.parquet")
+    assert text_table(tmp_path / "t.parquet").classes == ["0", "1"]
+    assert "column label are the class names, although it states others: 'data.classes=[neg,pos]'" in caplog.text
+    caplog.clear()
+    assert text_table(tmp_path / "t.parquet", classes=["neg", "pos"]).classes == ["neg", "pos"] and not caplog.text
+
+
+def test_tsv_that_is_quoted_as_csv_is_reported(tmp_path, caplog):
+    quoted = ["text\tlabel", *(f'"it says ""{i}"""\t{"ab"[i % 2]}' for i in range(20))]
+    assert everything(text_table(write(tmp_path / "t.tsv", quoted)))[0] == ('"it says ""0"""', "a")
+    assert "t.tsv: cells of 20 lines, such as line 2, are quoted as in CSV, but quotes of TSV are part" in caplog.text
+    caplog.clear()
+    for line in ('"it" says "c"\ta', '"c\ta'):  # a text with quotes, or whose second quote is elsewhere
+        text_table(write(tmp_path / "t.tsv", [*quoted, line]))
+    assert not caplog.text
+
+
 def test_splits_and_class_names(tmp_path):
     lines = ["text,label,split", "a,10,train", "b,2,train", "c,2,dev", "d,10,test", "e,9,train"]
     source = text_table(write(tmp_path / "t.csv", lines))

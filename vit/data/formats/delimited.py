@@ -4,7 +4,9 @@ import codecs
 import contextlib
 import csv
 import json
+import logging
 import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +24,10 @@ from vit.data.splits.names import UnusedSplits
 from vit.files.untrusted import LimitError, open_decompressed
 from vit.messages import agree, list_names, number_of, override_for_shell
 
+log = logging.getLogger("vit")
+
 TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
+QUOTED = re.compile(r'"(?:[^"]|"")+"')  # a cell of CSV with quotes
 Column = str | int  # a name, or in a file without a header line a number from 0
 
 
@@ -165,7 +170,7 @@ def numbered_rows(path: Path, errors: str = "strict") -> Iterator[tuple[int, lis
         yield from spreadsheet_rows(path)
         return
     if _suffix(path) == ".tsv":
-        yield from ((number, line.split("\t")) for number, line in enumerate(_lines(path, errors), 1) if line)
+        yield from _tsv_rows(path, errors)
         return
     csv.field_size_limit(2**31 - 1)  # a cell with an encoded image exceeds csv's default limit of 131,072 characters
     lines = [line + "\n" for line in _lines(path, errors)]
@@ -182,6 +187,26 @@ def numbered_rows(path: Path, errors: str = "strict") -> Iterator[tuple[int, lis
             f"{path} line {first}: the row that begins there is not valid CSV ({error}); close every quote, and double "
             "quotes inside a quoted cell"
         ) from None
+
+
+def _tsv_rows(path: Path, errors: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of TSV, in which quotes are part of a cell. Logs if all cells with quotes are quoted as in CSV, and some
+    have quotes inside: a program such as pandas or Excel has written them so.
+    """
+    quoted, inside = [], False  # numbers of lines; None if quotes are part of the text
+    for number, line in enumerate(_lines(path, errors), 1):
+        row = line.split("\t")
+        cells = [cell for cell in row if '"' in cell] if quoted is not None and '"' in line else ()
+        if not all(QUOTED.fullmatch(cell) for cell in cells):
+            quoted = None
+        elif cells:
+            quoted.append(number)
+            inside |= any('""' in cell for cell in cells)
+        if line:
+            yield number, row
+    if quoted and inside:
+        log.warning("%s: cells of %s, such as line %d, are quoted as in CSV, but quotes of TSV are part of the text; "
+                    "save the table as .csv, or without quotes", path, number_of(len(quoted), "line"), quoted[0])
 
 
 def _guess_delimiter(lines: Sequence[str]) -> str:

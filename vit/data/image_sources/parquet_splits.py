@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vit.data.class_names import encode_labels, parse_class_names
 from vit.data.formats.parquet import read_parquet
-from vit.data.image_sources.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS, select_column, to_list
+from vit.data.image_sources.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS, select_column, values_of
 from vit.data.image_sources.table_samples import table_samples
 from vit.data.splits.names import SPLIT_NAMES, match_splits
 from vit.data.splits.split import Split
@@ -27,7 +27,7 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
         label = select_column(path, columns, None, LABEL_COLUMNS, "label")
         others = (found.get(label) for _, found in tables.values())
         stored = names.get(label) or next((found for found in others if found), None) or parse_class_names(classes)
-        known, labels = encode_labels(path, to_list(columns[label]), None, stored, known)
+        known, labels = encode_labels(path, values_of(path, columns, label), None, stored, known)
         splits[key], _ = table_samples(path, path.parent, columns[image], labels)
     return known, splits
 

@@ -99,6 +99,25 @@ def to_list(column: Any) -> list[Any]:
     return column if isinstance(column, list) else column.to_pylist()
 
 
+def values_of(path: Path, columns: dict[Column, Any], name: Column) -> list[Any]:
+    """The values of a column of texts or labels. Bytes, as which some programs save strings in Parquet, are read as
+    UTF-8.
+
+    Raises:
+        DataError: they are not UTF-8.
+    """
+    column = columns[name]
+    if isinstance(column, list) or str(column.type) not in ("binary", "large_binary"):
+        return to_list(column)
+    import pyarrow
+
+    try:
+        return column.cast(pyarrow.large_string()).to_pylist()
+    except pyarrow.ArrowInvalid:
+        raise DataError(f"{path}: the bytes in its column {name!r} are not text in UTF-8; save it as a column of "
+                        "strings") from None
+
+
 def distinct(column: Any) -> list[Any]:
     """The values of a column, of an Arrow column of texts or booleans each value once; [] for one of another type."""
     if isinstance(column, list):

@@ -13,7 +13,7 @@ from vit.data.class_names import clean_label, encode_labels, is_number, labels_a
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
-from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list
+from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list, values_of
 from vit.data.splits.names import is_split_name, split_of
 from vit.files.untrusted import read_json
 from vit.messages import agree, did_you_mean, list_names, nearest_names, number_of, override_for_shell
@@ -75,7 +75,7 @@ def table_labels(
     if one_hot:
         raise DataError(f"{path}: data.one_hot=true needs a column of 0 and 1 for each class, such as "
                         f"{override_for_shell('data.label', ['cat', 'dog'])}, not the single column {label!r}")
-    values = to_list(columns[label])
+    values = values_of(path, columns, label)
     _warn_about_more_words(path, columns, label)
     if train is None:
         cells = values

@@ -16,7 +16,14 @@ from vit.data.image_sources.file_names import has_files, spread
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
 from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
-from vit.data.image_sources.table_columns import IMAGE_COLUMNS, distinct, has_column, select_column, to_list
+from vit.data.image_sources.table_columns import (
+    IMAGE_COLUMNS,
+    distinct,
+    has_column,
+    select_column,
+    to_list,
+    values_of,
+)
 from vit.data.image_sources.table_files import Content, read_table_columns
 from vit.data.image_sources.table_labels import TableLabels, table_labels
 from vit.data.image_sources.table_samples import table_samples
@@ -126,7 +133,7 @@ def _one_table(path: Path, options: _Options) -> Source:
         _warn_about_folders_of_splits(path, read.samples.names)
         splits = three_ways(read.samples, options.fractions, options.split_seed)
     else:
-        splits = _by_column(path, read.samples, column, to_list(read.columns[column]), read.rows)
+        splits = _by_column(path, read.samples, column, values_of(path, read.columns, column), read.rows)
         splits = with_validation(splits, None, validation_fraction(options.fractions), options.split_seed)
     return Source(path.stem, read.labels.classes, splits, read.left_out)
 
@@ -192,14 +199,14 @@ def _withheld_labels(path: Path, content: Content, train: TableLabels) -> list[A
     if len(train.columns) != 1 or train.values.ndim == 2:
         return []
     label = next((name for name in content[0] if str(name).strip() == str(train.columns[0]).strip()), train.columns[0])
-    values = to_list(content[0][select_column(path, content[0], label, (), "label")])
+    values = values_of(path, content[0], select_column(path, content[0], label, (), "label"))
     return values if labels_are_withheld(values, train.classes) else []
 
 
 def _check_split_column(path: Path, key: str, read: _Table) -> None:
     """Checks that a column named split does not contradict the table of a split."""
     column = _split_column(path, read.columns, None)
-    values = [] if column is None else to_list(read.columns[column])
+    values = [] if column is None else values_of(path, read.columns, column)
     other = next((value for value in values if split_of(clean_label(value)) not in (key, None)), None)
     if other is not None:
         raise DataError(f"{path}: is read as the table of {key}, but its column {column!r} has the split {other!r}; "
@@ -250,7 +257,7 @@ def _with_groups(path: Path, columns: dict[Column, Any], whole: Split, group: Co
     """The samples with the groups that a column states; a regular expression is not a column and is ignored here."""
     if (column := group_column(group, columns)) is None:
         return whole
-    values = to_list(columns[select_column(path, columns, column, (), "group")])
+    values = values_of(path, columns, select_column(path, columns, column, (), "group"))
     return replace(whole, groups=PackedStrings([clean_label(value) for value in values]))
 
 

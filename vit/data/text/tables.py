@@ -32,7 +32,7 @@ from vit.data.formats.parquet import read_parquet
 from vit.data.formats.split_tables import tables_of_folder
 from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
 from vit.data.image_sources.json_tables import read_json_columns
-from vit.data.image_sources.table_columns import distinct, to_list
+from vit.data.image_sources.table_columns import distinct, values_of
 from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions
@@ -41,7 +41,7 @@ from vit.data.splits.names import UnusedSplits
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
 from vit.files.untrusted import read_bytes
-from vit.messages import list_names, number_of
+from vit.messages import list_names, number_of, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -98,7 +98,7 @@ def _one_table(
 ) -> Source:
     """The samples of a table, whose splits a column states, or the fractions."""
     split = dict(requested).get("split")
-    columns, names = _read(path, path.name, requested, optional="split" if split is None else "")
+    columns, names = _read(path, path.name, requested, "split" if split is None else "", classes)
     rows, left_out = _full_rows(columns, names, requested, on_empty)
     found, index = _classes(columns["label"], names, rows, classes)
     whole = _split(columns, names, rows, index)
@@ -123,7 +123,7 @@ def _read_splits(
             log.warning("%s: has no column %r of labels and is left out", path, label)
             left_out.append((name, "a table without labels"))
             continue
-        columns, names = _read(path, name, requested, optional="")
+        columns, names = _read(path, name, requested, "", classes)
         if key != "train" and labels_are_withheld(columns["label"], found):
             log.warning("%s: %s, and the table is left out", path, withheld_reason(columns["label"]))
             left_out.append((name, withheld_reason(columns["label"])))
@@ -159,7 +159,7 @@ def _split(columns: dict[str, list[str]], names: Sequence[str], rows: np.ndarray
 
 
 def _read(
-    path: Path, name: str, requested: list[tuple[str, Column]], optional: str
+    path: Path, name: str, requested: list[tuple[str, Column]], optional: str, classes: Sequence[str] | None
 ) -> tuple[dict[str, list[str]], Sequence[str]]:
     """The requested columns by key, and a name for each row, which begins with that of the table."""
     if is_table(path):
@@ -168,7 +168,8 @@ def _read(
     if path.suffix.lower() == ".json":
         stored = _json_columns(path)
     elif path.suffix.lower() == ".parquet":
-        stored, _ = read_parquet([path])
+        stored, stated = read_parquet([path])
+        _log_stated_classes(path, stored, stated, dict(requested)["label"], classes)
     else:
         raise DataError(f"data.path: {path.name} is not one of {', '.join(KINDS)}")
     for key, column in requested:
@@ -182,11 +183,36 @@ def _read(
             unused.add(name, distinct(column))
         unused.warn(path)
     requested = [*requested, (optional, found)] if found is not None else requested
-    columns = {key: [_cell(key, value) for value in to_list(stored[column])] for key, column in requested}
-    count = len(columns["text"])
+    values = {key: values_of(path, stored, column) for key, column in requested}
+    count = len(values["text"])
     if count == 0:
         raise DataError(f"{path}: has 0 rows; expected one for each sample")
-    return columns, RowNames(name, np.arange(count))
+    names = RowNames(name, np.arange(count))
+    for key in ("text", "second"):
+        _check_texts(dict(requested).get(key), values.get(key, ()), names)
+    return {key: [_cell(key, value) for value in column] for key, column in values.items()}, names
+
+
+def _log_stated_classes(
+    path: Path, columns: dict[str, Any], stated: dict[str, list[str]], label: Column, classes: Sequence[str] | None
+) -> None:
+    """Log the class names that a Parquet file states for labels that are numbers, which are the names without
+    `classes`.
+    """
+    import pyarrow
+
+    found = stated.get(label)
+    if found and not classes and label in columns and pyarrow.types.is_integer(columns[label].type):
+        log.warning("%s: the numbers in its column %s are the class names, although it states others: %s uses those",
+                    path, label, override_for_shell("data.classes", found))
+
+
+def _check_texts(column: Column | None, values: Sequence[Any], names: Sequence[str]) -> None:
+    """Raises DataError for a list or an object in place of a text."""
+    row = next((i for i, value in enumerate(values) if isinstance(value, list | dict)), None)
+    if row is not None:
+        kind = "a list" if isinstance(values[row], list) else "an object"
+        raise DataError(f"{names[row]}: {column} must be a string, but is {kind}; write a string in each row")
 
 
 def _json_columns(path: Path) -> dict[str, list[Any]]:
