@@ -8,6 +8,7 @@ import torch
 import transformers as hf
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
+from safetensors.torch import save_file
 
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
@@ -24,7 +25,7 @@ from vit.exchange.preprocessing import (
     to_transformers,
     with_channels,
 )
-from vit.exchange.read import read_checkpoint
+from vit.exchange.read import find_preprocessing, read_checkpoint
 
 NORMALIZED = {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27], "do_normalize": True}
 STATED = {
@@ -58,6 +59,39 @@ def test_pixels_equal_those_of_transformers(case, tmp_path):
         pixels = ours.normalize(ours.image(image)[None])
         expected = theirs(image, return_tensors="pt")["pixel_values"]
         assert ((pixels - expected).abs() * scale).max() < 0.6
+
+
+WITHOUT_MEAN = {
+    "of ViT": ("ViTImageProcessor", {"size": {"height": 32, "width": 32}}),
+    "of DeiT": ("DeiTImageProcessor", {"size": 36, "crop_size": 32}),
+    "of CLIP": ("CLIPImageProcessor", {"size": {"shortest_edge": 36}, "crop_size": 32}),
+    "of DINOv2": ("BitImageProcessor", {"size": {"shortest_edge": 36}, "crop_size": {"height": 32, "width": 32}}),
+    "of SigLIP": ("SiglipImageProcessorFast", {"size": {"height": 32, "width": 32}}),
+    "only of the deviation": ("ViTImageProcessor", {"size": 32, "image_std": [0.2, 0.3, 0.4]}),
+    "that is not used": ("ViTImageProcessor", {"size": 32, "do_normalize": False}),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_MEAN)
+def test_a_processor_that_states_no_mean_has_that_of_its_class(case, tmp_path):
+    name, values = WITHOUT_MEAN[case]
+    values = {"image_processor_type": name, **values}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
+    theirs, ours = hf.AutoImageProcessor.from_pretrained(tmp_path, backend="pil"), find_preprocessing({}, values)
+    image = synthetic_images((32, 32))[0].convert("RGB")
+    expected = theirs(image, return_tensors="pt")["pixel_values"]
+    assert (ours.normalize(ours.image(image)[None]) - expected).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("values", [
+    {"image_processor_type": "MobileViTImageProcessor", "size": {"shortest_edge": 32}, "crop_size": 32},
+    {"image_processor_type": "LevitImageProcessor", "size": 32, **NORMALIZED},  # resizes to 256 / 224 of the edge
+    {"image_processor_type": "EfficientNetImageProcessor", "size": 32, **NORMALIZED},  # normalizes twice
+    {"feature_extractor_type": "ConvNextFeatureExtractor", "size": 32, **NORMALIZED},
+])
+def test_an_image_processor_with_other_steps_is_an_error(values):
+    with pytest.raises(SourceError, match="steps that are not supported"):
+        find_preprocessing({}, values)
 
 
 @pytest.mark.parametrize("also_alone", [False, True])
@@ -115,6 +149,34 @@ def test_pixels_equal_those_of_timm(crop_mode, crop_pct, interpolation, size):
     images = [image.convert("RGB") for image in synthetic_images(size)[:16]]
     for image in (*images, images[0].resize((72, 108)), images[0].resize((7, 5))):
         torch.testing.assert_close(ours.normalize(ours.image(image)[None])[0], theirs(image), rtol=0, atol=1e-5)
+
+
+FLAT = {"architecture": "vit_tiny_patch16_224", "num_classes": 3, "num_features": 192, "labels": ["b", "c", "a"],
+        "input_size": [3, 224, 224], "fixed_input_size": True, "crop_pct": 1.0, "interpolation": "bilinear",
+        "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "first_conv": "patch_embed.proj", "classifier": "head"}
+NAMED = {"architecture": "vit_tiny_patch16_224", "num_classes": 3, "label_names": ["b", "c", "a"]}
+TIMM_CONFIGS = {  # config.json of a timm folder
+    "keys beside the architecture, as before timm 0.8": FLAT,
+    "without std": NAMED | {"pretrained_cfg": {"mean": [0.1, 0.2, 0.3], "input_size": [3, 224, 224]}},
+    "of the mean alone": NAMED | {"pretrained_cfg": {"mean": [0.1, 0.2, 0.3]}},
+    "with the size in model_args": NAMED | {"model_args": {"img_size": 32, "in_chans": 3},
+                                            "pretrained_cfg": {"crop_pct": 1.0, "fixed_input_size": True}},
+}
+
+
+@pytest.mark.parametrize("case", TIMM_CONFIGS)
+def test_a_timm_folder_is_read_as_by_timm(case, tmp_path):
+    config = TIMM_CONFIGS[case]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = timm.create_model("vit_tiny_patch16_224", num_classes=3, **config.get("model_args", {}))
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True)
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(theirs))
+    found = read_checkpoint(tmp_path)
+    for image in synthetic_images(found.preprocessing.size)[:8]:
+        pixels = found.preprocessing.normalize(found.preprocessing.image(image)[None])[0]
+        assert torch.allclose(pixels, transform(image.convert("RGB")), atol=1e-5)
+    assert found.class_names == theirs.pretrained_cfg["label_names"] == ["b", "c", "a"]
 
 
 @pytest.mark.parametrize("size", [32, (48, 32), (31, 44)])

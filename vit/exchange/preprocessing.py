@@ -15,28 +15,40 @@ CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm'
 OPENCLIP_RESIZE = {"shortest": "shorter", "longest": "pad", "squash": "squash"}
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box")  # Pillow's numbers, which transformers writes
 INTERPOLATIONS = {"random": "bicubic"}  # timm trains such models with several
+OPENAI = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP's training images
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+HALF = (0.5,) * 3, (0.5,) * 3
+# what keys that pretrained_cfg lacks stand for in timm
+TIMM_DEFAULTS = {"input_size": (3, 224, 224), "mean": IMAGENET[0], "std": IMAGENET[1]}
+PREPROCESSING_KEYS = {*TIMM_DEFAULTS, "crop_pct", "crop_mode", "interpolation"}
 # of transformers' image processors: what keys that are missing or null in preprocessor_config.json stand for
 OTHER_PROCESSOR = {"size": 224, "default_to_square": True, "do_center_crop": False, "resample": 3}
 SHORTER_EDGE = {"default_to_square": False, "do_center_crop": True, "crop_size": 224}
 PROCESSORS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("ViT", "DINOv3ViT"), {"resample": 2}),
-    "DeiT": {"size": 256, "do_center_crop": True, "crop_size": 224},
-    **dict.fromkeys(("CLIP", "Bit"), SHORTER_EDGE),
+    "ViT": {"resample": 2, "normalized": HALF},
+    "DINOv3ViT": {"resample": 2, "normalized": IMAGENET},
+    "DeiT": {"size": 256, "do_center_crop": True, "crop_size": 224, "normalized": HALF},
+    **dict.fromkeys(("CLIP", "Bit"), {**SHORTER_EDGE, "normalized": OPENAI}),
+    **dict.fromkeys(("Siglip", "Beit"), {"normalized": HALF}),
 }
+# of image classifiers that resize, reorder or normalize in a way that their keys do not state
+OTHER_STEPS = ("ConvNext", "EfficientNet", "Levit", "MobileViT", "PPLCNet", "Perceiver", "PoolFormer", "TextNet")
 PROCESSOR_NAME = re.compile(r"(ImageProcessor|FeatureExtractor)(Fast|Pil)?$")
 MODEL_PROCESSORS = {  # model_type -> its image processor
     **dict.fromkeys(("vit", "vit_mae", "vit_msn", "ijepa"), "ViT"), "deit": "DeiT", "dinov3_vit": "DINOv3ViT",
     **dict.fromkeys(("dinov2", "dinov2_with_registers"), "Bit"), **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
+    **dict.fromkeys(("siglip", "siglip_vision_model"), "Siglip"),
 }
 
 
 def from_timm(cfg: Mapping[str, Any]) -> Preprocessing:
-    """The preprocessing of timm's `pretrained_cfg`, or of the result of `resolve_model_data_config`; timm pads with the
-    mean colour.
+    """The preprocessing of timm's `pretrained_cfg`, or of the result of `resolve_model_data_config`; a key that is
+    missing or null has timm's default, and timm pads with the mean colour.
 
     Raises:
         SourceError: images are padded and cropped.
     """
+    cfg = TIMM_DEFAULTS | {key: value for key, value in cfg.items() if value is not None}
     resize, crop_pct = CROP_MODES[cfg.get("crop_mode") or "center"], cfg.get("crop_pct") or 0.875
     if resize == "pad" and crop_pct != 1:
         raise SourceError(f"pretrained_cfg has crop_mode=border with crop_pct={crop_pct}: images are padded and then "
@@ -108,6 +120,9 @@ def from_transformers(values: Mapping[str, Any], model_type: str | None = None) 
         SourceError: a rule that `Preprocessing` does not have, such as no resizing at all.
     """
     stated = {key: value for key, value in values.items() if value is not None}
+    if (name := processor_name(stated, model_type)) in OTHER_STEPS:
+        raise SourceError(f"{name}ImageProcessor of transformers prepares images in steps that are not supported here; "
+                          "give the folder a preprocessor_config.json of a ViTImageProcessor if its pixels are right")
     stated = processor_defaults(stated, model_type) | stated
     if not stated.get("do_resize", True):
         raise SourceError("the image processor has do_resize=false: images keep their sizes, but the model needs one "
@@ -129,16 +144,32 @@ def from_transformers(values: Mapping[str, Any], model_type: str | None = None) 
                       f"{values.get('crop_size')}, which is neither a shorter edge with a square crop nor one size")
 
 
+def states_preprocessing(values: Mapping[str, Any], model_type: str | None) -> bool:
+    """Whether the values of an image processor determine how pixels are normalized, by themselves or by the defaults
+    of its class.
+    """
+    normalized = values.get("image_mean") is not None or values.get("do_normalize") is False
+    known = processor_name(values, model_type) in OTHER_STEPS or "normalized" in processor_defaults(values, model_type)
+    return bool(values) and (normalized or known)
+
+
+def processor_name(values: Mapping[str, Any], model_type: str | None) -> str:
+    """The image processor that the values name, else that of the model type, without the ending of its class."""
+    named = values.get("image_processor_type") or values.get("feature_extractor_type")
+    return PROCESSOR_NAME.sub("", str(named)) if named else MODEL_PROCESSORS.get(model_type or "", "")
+
+
 def processor_defaults(values: Mapping[str, Any], model_type: str | None) -> dict[str, Any]:
     """The defaults of the image processor that the values name, else of that of the model type."""
-    named = values.get("image_processor_type") or values.get("feature_extractor_type")
-    name = PROCESSOR_NAME.sub("", str(named)) if named else MODEL_PROCESSORS.get(model_type or "", "")
-    return {**OTHER_PROCESSOR, **PROCESSORS.get(name, {})}
+    return {**OTHER_PROCESSOR, **PROCESSORS.get(processor_name(values, model_type), {})}
 
 
 def normalization(values: Mapping[str, Any]) -> tuple[list[float], list[float]]:
-    """mean and std of pixels in [0, 1], which transformers multiplies by 255 `rescale_factor` before."""
-    mean, std = list(values["image_mean"]), list(values["image_std"])
+    """mean and std of pixels in [0, 1], which transformers multiplies by 255 `rescale_factor` before; `normalized` has
+    those of values without their own.
+    """
+    means, stds = values.get("normalized", HALF)
+    mean, std = list(values.get("image_mean", means)), list(values.get("image_std", stds))
     if not values.get("do_normalize", True):
         mean, std = [0.0] * len(mean), [1.0] * len(std)
     scale = 255 * (values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1)
@@ -187,9 +218,6 @@ def edges(size: Any, square: bool = True) -> tuple[int, ...]:
     return tuple(size)
 
 
-OPENAI = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP's training images
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-HALF = (0.5,) * 3, (0.5,) * 3
 # format -> resize rule, crop_pct, interpolation, mean and std of all its published models
 PUBLISHED = {
     "transformers CLIP": ("shorter", 1.0, "bicubic", *OPENAI),

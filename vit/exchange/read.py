@@ -14,10 +14,12 @@ from vit.bundle.files import Mapped, SourceError, read_file, read_json
 from vit.bundle.loading import models_inside
 from vit.bundle.record import preprocessing_from_dict
 from vit.data import Preprocessing
+from vit.data.images.preprocessing_values import as_size
 from vit.data.text.tokenizers import tokenizer_from_dict
 from vit.exchange import preprocessing
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.options import Hints
+from vit.exchange.preprocessing import PREPROCESSING_KEYS
 from vit.exchange.sources import (
     ACCEPTED_SOURCES,
     CONFIG_FILES,
@@ -120,7 +122,17 @@ def read_config(folder: Path, weights: str = "") -> dict[str, Any]:
     """
     names = CONFIG_FILES[::-1] if weights.startswith("open_clip") else CONFIG_FILES
     file = next((folder / name for name in names if (folder / name).is_file()), None)
-    return read_json(file) if file else {}
+    return with_pretrained_cfg(read_json(file)) if file else {}
+
+
+def with_pretrained_cfg(config: dict[str, Any]) -> dict[str, Any]:
+    """A timm config whose `pretrained_cfg` is an object of its own: versions before 0.8 wrote its keys beside
+    `architecture`, and the names of the classes as `labels`. Any other config as it is.
+    """
+    if "architecture" not in config or "pretrained_cfg" in config or not PREPROCESSING_KEYS & set(config):
+        return config
+    names = {"label_names": config["labels"]} if "labels" in config else {}
+    return {**names, **config, "pretrained_cfg": dict(config)}
 
 
 def read_processor(folder: Path) -> dict[str, Any]:
@@ -270,12 +282,17 @@ def read_hub_model(name: str) -> Checkpoint:
 
 def find_preprocessing(config: Mapping[str, Any], processor: Mapping[str, Any]) -> Preprocessing | None:
     """The preprocessing that timm, transformers or OpenCLIP state; None where they state none."""
-    if "image_mean" in processor:
-        return preprocessing.from_transformers(processor, config.get("model_type"))
+    model_type = config.get("model_type")
+    if preprocessing.states_preprocessing(processor, model_type):
+        return preprocessing.from_transformers(processor, model_type)
     if "preprocess_cfg" in config:
         return preprocessing.from_openclip(config["preprocess_cfg"], config.get("model_cfg", config))
     cfg = config.get("pretrained_cfg") or {}
-    return preprocessing.from_timm(cfg) if {"input_size", "mean", "std"} <= set(cfg) else None
+    if not PREPROCESSING_KEYS & set(cfg):
+        return None
+    size = (config.get("model_args") or {}).get("img_size")
+    sized = {"input_size": (3, *as_size(size))} if size is not None and cfg.get("input_size") is None else {}
+    return preprocessing.from_timm({**cfg, **sized})
 
 
 def find_thresholds(config: Mapping[str, Any], count: int) -> tuple[float, ...]:
