@@ -56,6 +56,10 @@ def _(root: Path) -> None:
         (root / "c.json").write_text(json.dumps({**whole, key: change}))
         refused(lambda: table(root / "c.json"), "c.json", *parts)
         refused(lambda: folder(root), COCO)
+    for key, name in (("categories", "name"), ("images", "file_name")):
+        double = [*whole[key], {**whole[key][0], name: "another"}]
+        (root / "c.json").write_text(json.dumps({**whole, key: double}))
+        refused(lambda: table(root / "c.json"), "c.json", f"two of its {key}", "'another'")
 
 
 @layout("splits of Roboflow, and images in batches, with COCO's JSON")

@@ -130,6 +130,17 @@ def test_a_table_of_the_images_beside_the_class_folders_is_reported(class_folder
     assert not caplog.text
 
 
+@pytest.mark.parametrize(("other", "reported"), [(None, False), ("dog", True), ("cow", False)])
+def test_a_table_with_paths_whose_labels_differ_from_the_folders_is_reported(class_folders, caplog, other, reported):
+    root = class_folders({"train/cat": 60, "train/dog": 60})
+    rows = [[f"{name}/{i:03}.png", name, i % 2] for name in ("cat", "dog") for i in range(60)]
+    rows[57][1] = other or "cat"  # of a corrected label; cow has no folder, so that the column may be another one
+    text = "\n".join(["file_name,label,left", *(",".join(map(str, row)) for row in rows)])
+    (root / "train" / "metadata.csv").write_text(text)
+    folder(root)
+    assert ("metadata.csv names images and is not read" in caplog.text) == reported
+
+
 def test_a_table_of_test_images_beside_train_is_reported(class_folders, caplog):
     root = class_folders({"Train/1": 4, "Train/2": 4, "Test": 3})
     for key, names in (("Train", [f"Train/{c}/{i:03}.png" for c in (1, 2) for i in range(4)]),

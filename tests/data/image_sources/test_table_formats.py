@@ -642,6 +642,18 @@ def test_an_excel_file_that_states_a_smaller_size_is_read_in_full(tmp_path):
     assert list(spreadsheet_rows(tmp_path / "small.xlsx")) == list(enumerate(rows, 1))
 
 
+def test_further_sheets_of_a_workbook_are_named(tmp_path, caplog):
+    book = openpyxl.Workbook()
+    book.active.title = "train"
+    for name in ("train", "empty", "test"):
+        sheet = book[name] if name in book.sheetnames else book.create_sheet(name)
+        for row in [("image", "label"), ("a.png", name)] if name != "empty" else []:
+            sheet.append(row)
+    book.save(tmp_path / "t.xlsx")
+    assert [row for _, row in spreadsheet_rows(tmp_path / "t.xlsx")] == [["image", "label"], ["a.png", "train"]]
+    assert "only its first sheet, 'train', is read, not 'test'; write all rows" in caplog.text
+
+
 def test_excel(root, monkeypatch):
     book = openpyxl.Workbook()
     for row in [["path", "label", "split"], *([*row, "train"] for row in ROWS), [None, None, None]]:

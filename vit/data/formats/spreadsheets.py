@@ -1,16 +1,19 @@
 """Excel files as rows of text."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from vit.data.errors import DataError
 from vit.files.untrusted import open_zip
-from vit.messages import import_problem
+from vit.messages import import_problem, list_names
+
+log = logging.getLogger("vit")
 
 
 def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The rows of the first sheet as text, each with its number. Empty rows are skipped; short ones are padded to the
-    width of the first.
+    width of the first. A warning names further sheets that are not empty.
 
     Raises:
         DataError: openpyxl is not installed, or the file cannot be read.
@@ -24,15 +27,20 @@ def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         with open_zip(path):  # checks the decompressed size
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-            sheet = book.worksheets[0]
-            sheet.reset_dimensions()  # some programs store wrong dimensions, and cells outside would be lost
-            rows = list(sheet.iter_rows(values_only=True))
+            for sheet in book.worksheets:
+                sheet.reset_dimensions()  # some programs store wrong dimensions, and cells outside would be lost
+            first, *others = book.worksheets
+            rows = list(first.iter_rows(values_only=True))
+            unread = [sheet.title for sheet in others if any(map(any, sheet.iter_rows(values_only=True)))]
             book.close()
     except FileNotFoundError:
         raise FileNotFoundError(f"the file {path} does not exist") from None
     except Exception as error:  # many types, of zipfile, XML and openpyxl
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{path}: cannot be read as .xlsx ({reason}); save it as CSV") from error
+    if unread:
+        log.warning("%s: only its first sheet, %r, is read, not %s; write all rows into one sheet, or each sheet into "
+                    "a file of its own", path, first.title, list_names(map(repr, unread), 5))
     width = 0
     for number, row in enumerate(rows, 1):
         cells = [_text(cell) for cell in row]

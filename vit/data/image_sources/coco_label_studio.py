@@ -51,8 +51,7 @@ def annotation_format(content: Any) -> tuple[str, Callable[[Path, Any, str], Row
 
 def _coco_rows(path: Path, content: dict[str, Any], unit: str) -> Rows:
     """The categories of the objects in each image."""
-    names = {each["id"]: each["name"] for each in content["categories"]}
-    images = {each["id"]: each["file_name"] for each in content["images"]}
+    names, images = _by_id(path, content, "categories", "name"), _by_id(path, content, "images", "file_name")
     found = defaultdict(set)
     for each in content["annotations"]:
         image, category = each["image_id"], each["category_id"]
@@ -64,6 +63,20 @@ def _coco_rows(path: Path, content: dict[str, Any], unit: str) -> Rows:
     categories = [sorted(found[image]) for image in images]
     labels = _one_or_several(path, list(images.values()), categories, "annotation", unit)
     return [{"image": name, "label": label} for name, label in zip(images.values(), labels, strict=True)]
+
+
+def _by_id(path: Path, content: dict[str, Any], part: str, key: str) -> dict[Any, str]:
+    """The values of a key by the ids of the objects in a list of the file.
+
+    Raises:
+        DataError: two objects have the same id, so that annotations may mean either.
+    """
+    found: dict[Any, str] = {}
+    for each in content[part]:
+        if found.setdefault(each["id"], each[key]) != each[key]:
+            raise DataError(f"{path}: two of its {part}, {found[each['id']]!r} and {each[key]!r}, have the id "
+                            f"{each['id']!r}; give each an id of its own")
+    return found
 
 
 def _reject_datumaro(path: Path, content: dict[str, Any], unit: str) -> Rows:

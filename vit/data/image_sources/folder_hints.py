@@ -3,7 +3,7 @@
 import os
 import re
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from vit.messages import agree, list_names, number_of, override_for_shell
 
 KINDS = (".csv", ".tsv", ".json", ".jsonl")  # of tables of splits
 LARGEST = 2**25  # bytes of a table that is read for a hint
-ROWS = 50  # of these tables that are read, with the header
+ROWS = 5000  # of these tables that are read, with the header
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".npz")
 ANNOTATIONS = (".mat", ".xml", ".txt")
 PACKED = re.compile(r"\.(tfrecords?|h5|hdf5|mat|npy|pkl|pickle|mdb)(?=$|-\d)")  # files of many images
@@ -168,10 +168,26 @@ def unread_table(root: Path | Archive, directory: str, files: ImageFiles) -> str
         named = [(image, row) for row in rows[name] if (image := _named_image(row, read, others)) is not None]
         agree = all(image in read and read[image] & {part for cell in row for part in cell.split("/")}
                     for image, row in named)
-        if named and 2 * len(named) >= len(rows[name]) and not agree:
+        if named and 2 * len(named) >= len(rows[name]) and not (agree and _have_folders_as_labels(named, files, read)):
             return (f"{printable(name)} names images and is not read; if it states their labels, set "
                     f"data=table {override_for_shell('data.path', with_its_splits(root / name))}")
     return ""
+
+
+def _have_folders_as_labels(
+    named: Sequence[tuple[str, Sequence[str]]], files: ImageFiles, read: Mapping[str, set[str]]
+) -> bool:
+    """Whether a column has the folder of each image, if any column holds nothing but names of folders.
+
+    Args:
+        named: an image and the row of a table that names it.
+        read: image -> the folders above it.
+    """
+    folders = {os.path.basename(folder) for folder in files.folders}
+    columns = zip(*([cell.strip() for cell in row] for _, row in named), strict=False)
+    equal = [[cell in read[image] for cell, (image, _) in zip(column, named, strict=True)]
+             for column in columns if folders.issuperset(column)]
+    return not equal or any(map(all, equal))
 
 
 def _ends(name: str) -> list[tuple[str, list[str]]]:
