@@ -14,13 +14,19 @@ RAW, AVERAGE = {"head.weight": torch.zeros(2)}, {"head.weight": torch.ones(2)}
     ({"module": RAW}, RAW, []),
     ({"ema": {}, "model": RAW}, RAW, []),
     ({"state_dict": {"model": AVERAGE}, "epoch": 3}, AVERAGE, []),
-    ({"epoch": 3, **RAW, "optimizer": {}}, RAW, ["left out, because they are not tensors: epoch, optimizer"]),
+    ({"epoch": 3, **RAW, "optimizer": {}}, RAW, ["left out, because they are not weights: epoch, optimizer"]),
     ({**RAW, **{f"k{i}": i for i in range(9)}}, RAW,
-     ["left out, because they are not tensors: k0, k1, k2, k3, k4"]),
-    ({**RAW, 7: torch.zeros(1)}, RAW, ["left out, because they are not tensors: 7"]),
+     ["left out, because they are not weights: k0, k1, k2, k3, k4"]),
+    ({**RAW, 7: torch.zeros(1)}, RAW, ["left out, because they are not weights: 7"]),
     *(({raw: RAW, average: AVERAGE}, AVERAGE, [f"of {average}, {raw} the weights of {average} are used"])
       for average, raw in (("state_dict_ema", "state_dict"), ("model_ema", "model"), ("ema", "model"),
+                           ("ema_model", "model"), ("model_ema_state_dict", "model_state_dict"),
+                           ("swa_state_dict", "state_dict"), ("params_ema", "params"),
                            ("teacher", "student"), ("target_encoder", "encoder"))),
+    ({"model": RAW, "ema": {"decay": 0.9, "shadow": AVERAGE}}, AVERAGE, ["of ema, model the weights of ema are used"]),
+    ({"model": RAW, "mine": {"module.head.weight": RAW["head.weight"]}, "optimizer": {"state": {"head.weight": {}}}},
+     RAW, ["other weights of the same names are not used: mine"]),
+    ({"n_averaged": torch.tensor(3), **AVERAGE}, AVERAGE, ["left out, because they are not weights: n_averaged"]),
 ])
 def test_averages_precede_the_weights_that_they_are_averages_of(content, found, notes):
     state, remarks = find_state_dict(content, "x.pth")

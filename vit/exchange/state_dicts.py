@@ -1,5 +1,6 @@
 """Finds the state dict in the content of a checkpoint of any program."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,13 @@ from vit.bundle.files import SourceError
 from vit.exchange.sources import ACCEPTED_SOURCES
 
 # keys under which programs save weights; averaged weights before raw ones
-WRAPPERS = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "state_dict", "model_state_dict", "model",
-            "teacher", "student", "target_encoder", "encoder", "module", "network", "net", "weights", "params")
+AVERAGES = ("state_dict_ema", "model_ema", "ema_state_dict", "model_ema_state_dict", "ema_model_state_dict",
+            "model_state_dict_ema", "ema_model", "ema_weights", "ema_params", "params_ema", "ema", "swa_state_dict",
+            "swa_model_state_dict", "swa_model", "averaged_model", "shadow")
+WRAPPERS = (*AVERAGES, "state_dict", "model_state_dict", "model", "teacher", "student", "target_encoder", "encoder",
+            "module", "network", "net", "weights", "params")
+# how often weights were averaged, in a state dict of torch's AveragedModel and of ema-pytorch
+COUNTER = re.compile(r"(^|\.)(n_averaged|initted|step)$")
 
 
 def find_state_dict(content: Any, name: str) -> tuple[dict[str, Tensor], list[str]]:
@@ -20,7 +26,7 @@ def find_state_dict(content: Any, name: str) -> tuple[dict[str, Tensor], list[st
     Raises:
         SourceError: there is none.
     """
-    notes, depth = [], 0
+    notes, depth, beside = [], 0, {}
     while isinstance(content, Mapping) and depth < len(WRAPPERS):  # a pickle can contain itself
         keys = [key for key in WRAPPERS if isinstance(content.get(key), Mapping) and content[key]]
         if not keys:
@@ -28,11 +34,13 @@ def find_state_dict(content: Any, name: str) -> tuple[dict[str, Tensor], list[st
         depth += 1
         if len(keys) > 1:
             notes.append(f"of {', '.join(keys)} the weights of {keys[0]} are used")
+        beside |= {key: value for key, value in content.items() if key not in keys and isinstance(value, Mapping)}
         content = content[keys[0]]
     if not isinstance(content, Mapping):
         raise SourceError(f"it holds {type(content).__name__} and no tensors by name; accepted: {ACCEPTED_SOURCES}",
                           name)
     state = {key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)}
+    state = {key: tensor for key, tensor in state.items() if tensor.numel() != 1 or not COUNTER.search(key)}
     check_plain_tensors(state, name)
     if not state:
         some = ", ".join(map(str, list(content)[:5])) or "nothing"
@@ -40,8 +48,20 @@ def find_state_dict(content: Any, name: str) -> tuple[dict[str, Tensor], list[st
                           f"{', '.join(WRAPPERS)}", name)
     if len(state) < len(content):
         others = [str(key) for key in content if key not in state]
-        notes.append(f"left out, because they are not tensors: {', '.join(others[:5])}")
+        notes.append(f"left out, because they are not weights: {', '.join(others[:5])}")
+    if copies := [str(key) for key, value in beside.items() if has_names(value, state)]:
+        notes.append(f"other weights of the same names are not used: {', '.join(copies[:5])}")
     return state, notes
+
+
+def has_names(content: Mapping[Any, Any], state: Mapping[str, Tensor]) -> bool:
+    """Whether a part of a checkpoint holds tensors of most of the names of a state dict, possibly one level deeper or
+    under the prefix of a wrapper.
+    """
+    names = {name.removeprefix("module.") for name in state}
+    inside = [content, *(each for each in content.values() if isinstance(each, Mapping))]
+    return any(2 * sum(isinstance(value, Tensor) and str(key).removeprefix("module.") in names
+                       for key, value in each.items()) > len(names) for each in inside)
 
 
 def check_plain_tensors(state: Mapping[str, Tensor], name: str) -> None:
