@@ -29,7 +29,8 @@ SCRATCH, MAE = "from scratch", "pre-trained"
 
 @dataclass(frozen=True)
 class Arm:
-    """One classifier and the use of its time; `x` of the curve is in minutes since the start of pre-training."""
+    """A trained classifier with the time that it took; `x` of the curve is in minutes since the start of pre-training.
+    """
 
     name: str
     minutes: float
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--root", default=None, help="the folder of the data set")
     parser.add_argument("--experiment", default="cifar10", help="name of the experiment and of its data set")
     parser.add_argument("--minutes", type=float, nargs="+", default=[60.0])
-    parser.add_argument("--share", type=float, default=0.5, help="of the time, for pre-training")
+    parser.add_argument("--share", type=float, default=0.5, help="fraction of the time for pre-training")
     parser.add_argument("--overrides", nargs="*", default=[], help="for every run, such as seed=1 recipe.epochs=9")
     parser.add_argument("--before", nargs="*", default=[], help="for pre-training only")
     parser.add_argument("--tune", nargs="*", default=[], help="for fine-tuning only")
@@ -68,13 +69,13 @@ def main() -> None:
                for name, overrides in ((SCRATCH, scratch), (MAE, before))}
     arms = []
     for minutes in sorted(options.minutes):
-        arms += both(minutes, options, seconds, scratch, before)
+        arms += train_both(minutes, options, seconds, scratch, before)
     heading = f"{options.experiment}: {options.share:.0%} of the time for pre-training"
     report(heading, [arm.row() for arm in arms])
     print(draw(options.out / "mae_vs_scratch.png", arms, heading), file=sys.stderr)
 
 
-def both(
+def train_both(
     minutes: float, options: argparse.Namespace, seconds: dict[str, float], scratch: list[str], before: list[str]
 ) -> list[Arm]:
     """The two classifiers of one budget."""

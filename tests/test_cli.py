@@ -186,7 +186,7 @@ def test_predict_gives_at_most_as_many_predictions_as_there_are_classes(model, p
     (["predict", "model", "photos", "--topk", "3"], 2, "No such option: --topk; did you mean --top-k? (vit predict"),
     (["models", "vit_colossal*"], 1, "no model name matches 'vit_colossal*'"),
     (["evaluate", "{model}", "data=digitz"], 2, "digits"),
-    (["evaluate", "{model}", "--split", "tset"], 1, "--split tset: digits has no such split, but train, val, test"),
+    (["evaluate", "{model}", "--split", "tset"], 1, "--split tset: digits has no such split; it has train, val, test"),
 ])
 def test_errors_are_one_line_and_a_code(model, photos, capsys, arguments, code, message):
     arguments = [argument.format(model=model, photos=photos) for argument in arguments]

@@ -140,7 +140,7 @@ def test_classes_are_matched_by_name():
     assert matched_split(source, ["cat", "dog"]) is split
     with pytest.raises(DataError, match="has no class 'dog'"):
         matched_split(source, ["cat", "eel"])
-    with pytest.raises(DataError, match="split=val: pets has no such split, but train, test"):
+    with pytest.raises(DataError, match="split=val: pets has no such split; it has train, test"):
         matched_split(source, ["cat", "dog"], "val")
 
 

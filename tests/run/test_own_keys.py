@@ -34,10 +34,10 @@ def composed(tmp_path):
                                         "recipe.epochs?"),
     ("recipe/a.yaml", f"{OWN}optimizer: {{learning_rate: 3}}", "did you mean recipe.optimizer.lr?"),
     ("recipe/a.yaml", f"{OWN}seed: 3", "recipe.seed=3 has no effect, because there is no such key; did you mean seed?"),
-    ("experiment/a.yaml", "seed: 3", "the keys of this file are below experiment, where nothing reads them; begin it "
-                                     "with the line '# @package _global_'"),
-    ("augment/a.yaml", "flip: null", "below augment, where nothing reads them; begin it with the line '# @package "
-                                     "recipe.augment'"),
+    ("experiment/a.yaml", "seed: 3", "Hydra places the keys of this file below experiment, where nothing reads them; "
+                                     "begin the file with the line '# @package _global_'"),
+    ("augment/a.yaml", "flip: null", "below augment, where nothing reads them; begin the file with the line "
+                                     "'# @package recipe.augment'"),
 ])
 def test_a_misspelled_key_is_an_error_that_names_the_file(composed, tmp_path, file, text, message):
     with pytest.raises(ConfigError) as error:

@@ -1,5 +1,5 @@
-"""The calibration in a bundle: what was measured on validation samples, for calibrated probabilities, prediction sets
-and unknown scores.
+"""The calibration in a bundle: measurements on validation samples that calibrated probabilities, prediction sets and
+unknown scores need.
 """
 
 import math
@@ -23,8 +23,8 @@ NEEDED = {"samples", "temperature", "loss", "ece", "sets", "unknown", "selective
 class Quantiles:
     """Upper quantiles of the scores of `count` exchangeable samples, for split conformal prediction.
 
-    All scores of up to `STORED` samples are stored. Of more samples a fixed subset of the order statistics is stored,
-    and a quantile is the next stored one above it, so that the coverage remains valid.
+    With up to `STORED` samples all scores are stored. With more samples a fixed subset of the order statistics is
+    stored, and quantiles are rounded up to the next stored one, so that the coverage remains valid.
     """
 
     count: int
@@ -54,16 +54,15 @@ class Quantiles:
         return self.values[int(np.searchsorted(stored_ranks(self.count), rank))]
 
     def p_values(self, scores: np.ndarray) -> np.ndarray:
-        """(B,) -> (B,) in (0,1]: the conformal p-value, (1 + number of samples with this score or a higher one) / (n +
-        1).
+        """scores (B,) -> conformal p-values (B,) in (0,1], (1 + number of samples with a score >= it) / (n + 1)
         """
-        ranks = np.concatenate([[0], stored_ranks(self.count)])
-        below = ranks[np.searchsorted(np.array(self.values), scores, side="left")]  # a lower bound where not all stored
+        ranks = np.concatenate([[0], stored_ranks(self.count)])  # `below` is a lower bound if not all scores are stored
+        below = ranks[np.searchsorted(np.array(self.values), scores, side="left")]
         return (1 + self.count - below) / (self.count + 1)
 
 
 def stored_ranks(count: int) -> np.ndarray:
-    """The ranks, from 1, of the order statistics that are stored of `count` scores; the highest is among them."""
+    """The ranks, from 1, of the order statistics of `count` scores that are stored; the highest is among them."""
     stored = min(count, STORED)
     return -(-np.arange(1, stored + 1) * count // stored) if stored else np.zeros(0, np.int64)
 
@@ -106,14 +105,14 @@ class UnknownScore:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is measured on validation samples about the probabilities of a classifier.
+    """Measurements on validation samples that calibrate a classifier.
 
     Args:
         samples: number of validation samples.
         temperature: the divisor of the logits.
         loss, ece: log loss and expected calibration error on these samples, without and with the temperature.
-        sets: quantiles of the scores of `METHODS`; empty where only the temperature was fitted.
-        unknown: None where only the temperature was fitted.
+        sets: quantiles of the scores of `METHODS`; empty if only the temperature was fitted.
+        unknown: None if only the temperature was fitted.
         selective_risks: the errors above several probabilities.
         absent: classes without a validation sample.
     """
@@ -136,7 +135,7 @@ class Calibration:
 
 
 def calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[str]) -> Calibration | None:
-    """The calibration that `to_dict` described.
+    """The inverse of `Calibration.to_dict`.
 
     Raises:
         ValueError: a value is missing, of another type or out of range.
@@ -163,8 +162,8 @@ def read_errors(values: Mapping[str, Any], needed: Set[str]) -> tuple[int, tuple
     """The number of samples, and their log loss and expected calibration error without and with the temperature.
 
     Raises:
-        ValueError: a key of `needed` is missing, a value has another type, there is no sample, or the numbers are not
-            two each.
+        ValueError: a key of `needed` is missing, a value has another type, there is no sample, or log loss or
+            calibration error are not two numbers.
     """
     values = mapping(values, needed=needed)
     if (samples := int(number(values["samples"], "samples"))) < 1:
@@ -187,10 +186,10 @@ def read_temperature(value: Any) -> float:
 
 
 def read_quantiles(values: Mapping[str, Any], key: str) -> Quantiles:
-    """The quantiles that `asdict` described.
+    """The inverse of `asdict` for `Quantiles`.
 
     Raises:
-        ValueError: the number of values does not fit, or they are not in ascending order.
+        ValueError: the number of values does not correspond to `count`, or they are not in ascending order.
     """
     values = mapping(values, key, {"count", "values"})
     count, found = int(number(values["count"], f"{key}.count")), numbers(values["values"], key)
@@ -201,10 +200,10 @@ def read_quantiles(values: Mapping[str, Any], key: str) -> Quantiles:
 
 
 def read_unknown(values: Mapping[str, Any], classes: Sequence[str]) -> UnknownScore:
-    """The unknown score that `asdict` described.
+    """The inverse of `asdict` for `UnknownScore`.
 
     Raises:
-        ValueError: the class means are not one per class, of one width.
+        ValueError: there is not one mean per class, or the means differ in width from the centre.
     """
     values = mapping(values, "unknown", {"name", "quantiles", "centre", "means"})
     centre = numbers(values["centre"], "unknown.centre")
@@ -216,7 +215,7 @@ def read_unknown(values: Mapping[str, Any], classes: Sequence[str]) -> UnknownSc
 
 
 def read_risk(values: Any) -> SelectiveRisk:
-    """The selective risk that `asdict` described.
+    """The inverse of `asdict` for `SelectiveRisk`.
 
     Raises:
         ValueError: a value is missing or not a number.
@@ -236,10 +235,10 @@ def read_absent(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def mapping(value: Any, key: str = "", needed: Set[str] = frozenset()) -> Mapping[str, Any]:
-    """The value of `key` of a calibration, by default the calibration itself, if it is a mapping with these keys.
+    """The value of `key` of a calibration, by default the calibration itself.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is not a mapping with the keys `needed`.
     """
     name = f"calibration.{key}".removesuffix(".")
     if not isinstance(value, Mapping):
@@ -250,10 +249,10 @@ def mapping(value: Any, key: str = "", needed: Set[str] = frozenset()) -> Mappin
 
 
 def sequence(value: Any, key: str) -> Sequence[Any]:
-    """The value of `key` of a calibration if it is a list.
+    """The value of `key` of a calibration.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is not a list.
     """
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ValueError(f"calibration.{key} is {value!r}; it must be a list")

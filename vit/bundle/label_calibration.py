@@ -14,14 +14,14 @@ NEEDED = {"samples", "temperatures", "loss", "ece"}
 
 @dataclass(frozen=True)
 class LabelCalibration:
-    """What is measured on validation images about the probabilities of a multi-label classifier.
+    """Measurements on validation images that calibrate a multi-label classifier.
 
     Args:
         samples: number of validation images.
         temperatures: (classes,), the divisor of the logit of each label.
-        loss, ece: log loss and expected calibration error of these images, means over the labels, without and with the
+        loss, ece: log loss and expected calibration error on these images, means over the labels, without and with the
             temperatures.
-        absent: labels that no validation image has, or all have; their temperature is 1.
+        absent: labels that no validation image has or that all have; their temperature is 1.
     """
 
     samples: int
@@ -39,7 +39,7 @@ class LabelCalibration:
 
 
 def label_calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[str]) -> LabelCalibration | None:
-    """The calibration that `to_dict` described.
+    """The inverse of `LabelCalibration.to_dict`.
 
     Raises:
         ValueError: a value is missing, of another type or out of range.
@@ -65,7 +65,8 @@ def scaled_logits(logits: Tensor, record: LabelCalibration | None) -> Tensor:
 
 
 def calibrated_thresholds(thresholds: Sequence[float], record: LabelCalibration | None) -> list[float]:
-    """Thresholds of the probabilities without calibration (classes,) -> those with it that select the same labels."""
+    """Thresholds (classes,) of uncalibrated probabilities -> thresholds of calibrated ones that select the same labels
+    """
     if record is None or not len(thresholds):
         return list(thresholds)
     return _scaled(thresholds, 1 / torch.tensor(record.temperatures, dtype=torch.float64))

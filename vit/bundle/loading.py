@@ -39,7 +39,7 @@ from vit.weights.formats.timm import from_timm
 
 LARGE = 10_000  # pixels, channels, tokens or classes
 TRIES = 100
-PAUSE = 0.05  # seconds; where folders cannot be exchanged atomically, none exists for a moment of the replacement
+PAUSE = 0.05  # seconds; systems without an atomic exchange of folders have no folder for a moment of the replacement
 
 CALIBRATED_ON = "calibrated_on"  # key of `extra`
 
@@ -52,11 +52,11 @@ class Bundle:
         classes: empty for models that generate text.
         preprocessing: preprocessing of images; None for models without image input.
         tokenizers: tokenizers by side, "source" and "target", for models of text.
-        extra: the further values that the caller of `save_bundle` added.
+        extra: further values that the caller of `save_bundle` added.
         record: everything under the key `vit` of config.json.
-        thresholds: one per class for models that assign several labels, else empty.
-        calibration: calibration of the probabilities of a classifier, a `LabelCalibration` if it assigns several
-            labels; None if it was not calibrated.
+        thresholds: one per class for multi-label classifiers, otherwise empty.
+        calibration: the calibration of a classifier, a `LabelCalibration` for a multi-label one; None if the model was
+            not calibrated.
     """
 
     path: Path
@@ -72,7 +72,9 @@ class Bundle:
 
     @property
     def calibrated_on(self) -> dict[str, Any]:
-        """`data` and `split` of the samples of `vit calibrate`; empty for those of a run, its validation samples."""
+        """`data` and `split` of the samples that `vit calibrate` used; empty if a run calibrated the model on its
+        validation samples.
+        """
         recorded = self.extra.get(CALIBRATED_ON)
         return recorded if isinstance(recorded, dict) else {}
 
@@ -98,7 +100,7 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
 
     Raises:
         FileNotFoundError: the path does not exist.
-        BundleError: it is not a bundle, a damaged one, or one of a newer format.
+        BundleError: there is no bundle, it is damaged, or it has a newer format.
     """
     missing = False
     for _ in range(TRIES):
@@ -112,7 +114,7 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
                 raise
             missing = True
             time.sleep(PAUSE)
-    raise BundleError(f"{path} is replaced by other processes all the time; load it when they have ended")
+    raise BundleError(f"other processes keep replacing {path}; load it when they have finished")
 
 
 class _Replaced(Exception):
@@ -190,12 +192,12 @@ def _load_weights(model: nn.Module, file: Path, names: str) -> None:
 
 
 def _check_size(config: dict[str, Any], weights: Path) -> None:
-    """Checks that a config does not describe a model far larger than the file of its weights, before it is built.
+    """Checks, before the model is built, that its config does not describe a model far larger than its weights file.
 
-    Only if it has large numbers is the model built on the meta device and its tensors counted.
+    If the config has large numbers, the model is first built on the meta device to determine its size.
 
     Raises:
-        BundleError: it does.
+        BundleError: the described model is far larger than the file.
     """
     with safe_open(weights, framework="pt") as file:
         tensors = len(file.keys())
@@ -263,7 +265,7 @@ def find_bundle(path: str | PathLike[str]) -> Path:
 
 
 def models_inside(path: Path) -> str:
-    """The end of an error: the checkpoint of a run that has not ended, if it has saved one, or the folders of a folder
+    """The end of an error about a folder without a model: how to use or finish an unfinished run, or the subfolders
     that hold a model, such as the runs of one name; "" for any other folder.
     """
     for name in ("best.ckpt", "last.ckpt"):

@@ -12,7 +12,7 @@ import numpy as np
 
 END = 8192  # bytes that are hashed at the beginning and at the end of long contents
 PART = 1 << 20  # bytes of a file that are read at once
-SHOWN_AT_THE_END = (b"\xff\xd8\xff", b"\x89PNG")  # first bytes of JPEG and PNG, whose ends show an edit before them
+JPEG_OR_PNG = (b"\xff\xd8\xff", b"\x89PNG")  # the first bytes of files whose end changes with an edit before it
 
 
 def fingerprint(content: bytes | np.ndarray | Path | str) -> str:
@@ -32,17 +32,18 @@ def fingerprint(content: bytes | np.ndarray | Path | str) -> str:
 
 
 def pixel_fingerprint(content: bytes | np.ndarray | Path) -> str:
-    """The fingerprint of an image for caches of its pixels: a hash of all bytes, but `fingerprint` for JPEG and PNG.
+    """The fingerprint of an image for caches of its pixels: `fingerprint` for JPEG and PNG files, otherwise a hash of
+    all bytes.
 
-    An edit in the middle of a pixel array, or of an image in another format (lossless WebP included), may leave the
-    length and both ends unchanged, which `fingerprint` would miss. A PNG file ends with a checksum of its pixels. In a
-    JPEG file an edit shifts all bytes that follow it, unless it needs exactly as many bits as before.
+    `fingerprint` would miss an edit in the middle of a pixel array, or of a file in another format such as lossless
+    WebP, that leaves the length and both ends unchanged. A PNG file ends with a checksum of its pixels. An edit in a
+    JPEG file shifts all bytes after it, unless the edited part is encoded in exactly as many bits as before.
     """
     if isinstance(content, Path):
         try:
             with content.open("rb", buffering=0) as file:
                 start = file.read(END)
-                if not start.startswith(SHOWN_AT_THE_END):
+                if not start.startswith(JPEG_OR_PNG):
                     return _of_all(b"", start, iter(partial(file.read, PART), b""))
             return _of_file(content)
         except OSError:
@@ -50,7 +51,7 @@ def pixel_fingerprint(content: bytes | np.ndarray | Path) -> str:
     if isinstance(content, np.ndarray):
         shape = repr((content.shape, content.dtype.str)).encode()
         return _of_all(shape, np.ascontiguousarray(content).reshape(-1).view(np.uint8).data, ())
-    return fingerprint(content) if content.startswith(SHOWN_AT_THE_END) else _of_all(b"", content, ())
+    return fingerprint(content) if content.startswith(JPEG_OR_PNG) else _of_all(b"", content, ())
 
 
 def hash_positions(keys: Iterable[str], seed: int) -> np.ndarray:
@@ -87,7 +88,7 @@ def _of_file(path: Path) -> str:
 
 
 def _of_all(prefix: bytes, start: bytes | memoryview, parts: Iterable[bytes]) -> str:
-    """The hash of a prefix and all bytes; unlike any of `_hashed`, which begins with the number of bytes."""
+    """The hash of a prefix and all bytes. The word "all" keeps it different from `_hashed`, which hashes the size."""
     digest = hashlib.blake2b(prefix + b"all", digest_size=8)
     for part in chain((start,), parts):
         digest.update(part)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 TOP_K = 5  # predictions stored per sample
-MATRIX = 1000  # classes; the confusion matrix of more is listed by its counts above 0
+MATRIX = 1000  # maximum number of classes for a full confusion matrix; above it, only the counts above 0 are listed
 SET_LEVEL = 0.9  # level of the prediction sets in the metrics
 Contents = Callable[[], Iterator[bytes]]  # the bytes of each input of a batch, which determine its prediction set
 
@@ -55,12 +55,15 @@ class ClassScore:
 class Evaluation:
     """Metrics and per-sample results. K is 5, or the number of classes if that is smaller.
 
-    `metrics`: accuracy, loss, ece (expected calibration error), and top5 above 5 classes; of a calibrated model also
-    calibrated_loss, calibrated_ece, and set_coverage and set_size of its prediction sets at `SET_LEVEL`.
-    `confusion_counts` (classes,classes), sparse: true class by row. `rows` (N,): indices of the samples in the split;
-    unreadable samples are missing. `labels`, `losses` (N,). `predictions`, `probabilities` (N,K): most probable first.
-    Losses and probabilities of samples are calibrated if the model is; `uncalibrated` (N,) are the highest
-    probabilities without that.
+    Attributes:
+        metrics: accuracy, loss, ece (expected calibration error), and top5 above 5 classes; for a calibrated model also
+            calibrated_loss, calibrated_ece, and set_coverage and set_size of its prediction sets at `SET_LEVEL`.
+        confusion_counts: (classes,classes), sparse; a row is a true class.
+        rows: (N,), indices of the samples in the split, without unreadable samples.
+        labels, losses: (N,).
+        predictions, probabilities: (N,K), the most probable class first.
+        uncalibrated: (N,), the highest probability of each sample before calibration.
+        calibrated: whether `losses` and `probabilities` are those after calibration.
     """
 
     classes: list[str]
@@ -77,7 +80,7 @@ class Evaluation:
 
     @property
     def confusion(self) -> np.ndarray:
-        """The confusion matrix (classes,classes), of 8 bytes per cell: 3.2 GB for 20,000 classes."""
+        """The confusion matrix (classes,classes), with 8 bytes per cell: 3.2 GB for 20,000 classes."""
         return self.confusion_counts.toarray()
 
     def class_scores(self) -> list[ClassScore]:
@@ -106,9 +109,7 @@ class Evaluation:
 
 
 def count_confusions(labels: np.ndarray, predictions: np.ndarray, classes: int) -> "csr_array":
-    """Labels and predicted classes (N,) -> the counts (classes,classes), true class by row, sparse: as many numbers as
-    there are different pairs.
-    """
+    """Labels and predicted classes (N,) -> the counts (classes,classes), sparse; a row is a true class."""
     from scipy.sparse import coo_array
 
     ones = np.ones(len(labels), np.int64)
@@ -136,7 +137,7 @@ def evaluate(
 
     Args:
         on_bad_sample: "error" stops at the first unreadable image, "skip" lists such images in `.unreadable`.
-        calibration: calibration of the bundle; adds metrics and calibrates the probabilities of samples.
+        calibration: calibration of the bundle; it adds metrics, and calibrates the probabilities of the samples.
 
     Raises:
         BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
@@ -195,7 +196,7 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
     """
     check_several("classes", classes)
     if split not in source.splits:
-        raise DataError(f"split={split}: {source.name} has no such split, but {', '.join(source.splits)}")
+        raise DataError(f"split={split}: {source.name} has no such split; it has {', '.join(source.splits)}")
     chosen = source.splits[split]
     if source.classes == classes:
         return chosen
@@ -239,7 +240,7 @@ def readable_batches(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """images uint8 (B,C,H,W), labels and rows (B,) of the readable samples, as `readable_samples`.
 
-    Of an array of pixels that are used as they are, a batch is read at once, which is many times faster.
+    If the pixels are in one array and need no preprocessing, a whole batch is read at once, which is many times faster.
 
     Raises:
         BadImage: as `readable_samples`.
@@ -258,7 +259,7 @@ def readable_batches(
 
 
 def readable_samples(dataset: ImageDataset, batch_size: int, unreadable: list[BadImage]) -> Iterator[dict]:
-    """The samples, each as a batch of one. `unreadable` is extended by the skipped images; batches stay full.
+    """The readable samples, each as a batch of one; skipped images are added to `unreadable`.
 
     Raises:
         BadImage: an image cannot be read, and the data set's `on_bad_sample` is "error".
@@ -277,8 +278,12 @@ def score_batch(
     logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents, top_k: int,
     calibration: Calibration | None = None,
 ) -> tuple[Tensor, ...]:
-    """logits (B,classes) -> rows, labels (B,), losses and highest probabilities without calibration (B,), losses with
-    it (B,), sizes of the prediction sets and whether they hold the label (B,), predictions, probabilities (B,top_k)
+    """logits (B,classes) -> the results of a batch, in the order that `collect` expects.
+
+    Returns:
+        rows, labels (B,), losses and highest probabilities (B,) before calibration, losses (B,) after calibration,
+        sizes of the prediction sets (B,), whether the sets contain the labels (B,), predictions and calibrated
+        probabilities (B,top_k).
     """
     truth = labels.to(logits.device)
     plain = losses = nn.functional.cross_entropy(logits, truth, reduction="none")
@@ -294,8 +299,9 @@ def score_batch(
 def sets_at_level(
     probabilities: Tensor, labels: Tensor, contents: Contents, calibration: Calibration | None
 ) -> tuple[Tensor, Tensor]:
-    """probabilities (B,classes), labels (B,) -> the sizes of the prediction sets at `SET_LEVEL` (B,), and whether they
-    hold the labels (B,); sizes of -1 if the model is not calibrated for this level. The sets are those of a prediction.
+    """probabilities (B,classes), labels (B,) -> the sizes (B,) of the prediction sets at `SET_LEVEL`, and whether the
+    sets contain the labels (B,). The sets are the same as in `predict`. Sizes are -1 if the calibration does not cover
+    this level.
     """
     sets = {} if calibration is None else calibration.sets
     if SET_METHOD not in sets or sets[SET_METHOD].count < required_samples(SET_LEVEL):
@@ -309,7 +315,7 @@ def sets_at_level(
 def collect(
     classes: list[str], columns: list[Tensor], unreadable: list[BadImage], calibration: Calibration | None = None
 ) -> Evaluation:
-    """The evaluation over the results of `score_batch` for all samples."""
+    """The evaluation from the results of `score_batch` for all samples."""
     rows, labels, plain, highest, losses, sizes, covered, predictions, probabilities = (
         column.numpy() for column in columns)
     hits = predictions == labels[:, None]  # (N,K)

@@ -18,13 +18,13 @@ from vit.exchange.importing import import_checkpoint
 from vit.exchange.options import Hints
 from vit.exchange.read import read_checkpoint, read_config
 
-TOLERANCE = 1e-5  # of the largest output; in float64, another order of summation changes far less
+TOLERANCE = 1e-5  # relative to the largest output; in float64, another order of summation makes far smaller differences
 Reading = tuple[str, Callable[[], list[Tensor]]]  # a library, and a function that computes its outputs
 
 
 def check_same(path: Path, to: str, model: nn.Module) -> None:
-    """Check in float64 that the saved model computes the outputs of the original, read by this project, and by the
-    target library where that is installed. Needs three times the memory of the model.
+    """Check in float64 that the saved model, loaded by this project and by the target library if it is installed,
+    computes the outputs of the original. Needs three times the memory of the model.
 
     Raises:
         SourceError: the outputs differ, or the saved model cannot be read.
@@ -48,7 +48,7 @@ def check_same(path: Path, to: str, model: nn.Module) -> None:
 
 @contextmanager
 def unchanged_random_state() -> Iterator[None]:
-    """Restores torch's random state, which libraries use for initial weights."""
+    """Restores torch's random state, from which libraries draw initial weights."""
     state = torch.get_rng_state()
     try:
         yield
@@ -57,11 +57,11 @@ def unchanged_random_state() -> Iterator[None]:
 
 
 def relative_difference(found: Tensor, expected: Tensor) -> float:
-    """The largest difference, relative to the largest output; infinite where shapes differ or an output is NaN."""
+    """The largest difference, relative to the largest output; infinite if the shapes differ or an output is NaN."""
     if found.shape != expected.shape:
         return math.inf
     difference = float((found.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-3))
-    return math.inf if math.isnan(difference) else difference  # `max` may pass over NaN
+    return math.inf if math.isnan(difference) else difference  # a comparison with NaN would be false
 
 
 def make_probe(config: Any) -> dict[str, Tensor]:
@@ -91,12 +91,14 @@ def outputs(model: nn.Module, probe: dict[str, Tensor]) -> list[Tensor]:
 
 
 def in_float64(model: nn.Module) -> nn.Module:
-    """The model, cast in place: in float32 another order of summation may change outputs more than a wrong weight."""
+    """The model, cast to float64 in place: in float32 another order of summation may change the outputs more than a
+    wrong weight does.
+    """
     return model.eval().double()
 
 
 def readings(path: Path, to: str, config: Any, probe: dict[str, Tensor]) -> Iterator[Reading]:
-    """The installed libraries that can read the saved model, this project first."""
+    """The libraries that read the saved model, as far as they are installed, this project first."""
     if config.kind != "mae" or to == "bundle":  # of a ViTMAE folder, only the encoder is imported
         yield "vit", lambda: outputs(read_back(path, config), probe)
     if to in ("timm", "bundle") and "architecture" in read_config(path) and find_spec("timm"):
@@ -108,8 +110,8 @@ def readings(path: Path, to: str, config: Any, probe: dict[str, Tensor]) -> Iter
 
 
 def read_back(path: Path, config: Any) -> nn.Module:
-    """The model as `import_weights` reads it, and an ensemble, which is saved only as a bundle, as `vit.load` does. A
-    file of a state dict states neither heads nor activation.
+    """The saved model, loaded by `load_bundle` if it is an ensemble, otherwise as by `import_weights`. A file with only
+    a state dict does not contain the number of heads and the activation, so they are passed.
     """
     if config.kind == "ensemble":
         return load_bundle(path).model

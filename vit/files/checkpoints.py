@@ -13,7 +13,8 @@ IS_BEST = "is_best"  # in a checkpoint: it also becomes best.ckpt
 
 
 def record(manifest: Manifest, name: str) -> tuple[dict | None, str | None]:
-    """(the manifest's entry for the present content of a file, why the file cannot be used); either may be None.
+    """(the manifest's entry for the current content of a file, the reason why the file cannot be used); either may be
+    None.
 
     A file that the manifest does not list, as in folders of earlier versions, is checked by its own checksums.
     """
@@ -56,7 +57,7 @@ def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
 
 
 def oversized(path: Path) -> str | None:
-    """Why reading an untrusted file would fill the memory, or None."""
+    """Why reading an untrusted file would fill the memory, or why it is not a readable archive; None if it is fine."""
     try:
         with open_zip(path) as archive:
             check_pickles(archive)
@@ -73,9 +74,10 @@ def without_weights(path: Path) -> dict:
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with a file by itself, or None.
+    """Why a file is damaged, judged by its own checksums; None if it is intact.
 
-    The zip checksums cover the content; reading the structure without the tensors covers the table of contents.
+    The checksums of the zip archive cover its members; loading the structure without the tensors also checks its
+    table of contents.
     """
     if reason := oversized(path):
         return reason

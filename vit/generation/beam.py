@@ -77,7 +77,7 @@ def next_beams(
     beams: Sequence[Sequence[Beam]], log_probs: Tensor, step: int, longest: int, best: Sequence[NBest],
     settings: Generation, trees: Sequence[SearchTree | None],
 ) -> list[list[Beam]]:
-    """The beams of the next step, of each row; log_probs (B,W,V) of the next token. `extend` documents the others."""
+    """The beams of each row after the next token, which has log_probs (B,W,V); see `extend` for the other arguments."""
     scores = log_probs.new_tensor([[beam.score for beam in row] for row in beams])  # (B,W)
     W, V = log_probs.shape[1:]
     count = min(2 * settings.beam, W * V)
@@ -91,10 +91,10 @@ def extend(
     beams: Sequence[Beam], values: Sequence[float], indices: Sequence[int], V: int, width: int, step: int, longest: int,
     best: NBest, settings: Generation, tree: SearchTree | None = None,
 ) -> list[Beam]:
-    """The next `width` beams of a row, best first, out of its best continuations; finished texts are added to `best`.
+    """Select the next `width` beams of a row, best first, from its best continuations; add finished texts to `best`.
 
     Args:
-        values, indices: sums of log-probabilities and indices beam * V + token of the continuations, best first.
+        values, indices: sum of log-probabilities, and index beam * V + token, of each continuation, best first.
         width: number of beams of the next step.
         step: number of generated tokens, the continuation included.
         tree: the continuations are added to it.
@@ -109,8 +109,8 @@ def extend(
             best.add(Hypothesis(text if end else (*text, token), settings.score(value, step), end))
             outcomes.append(Outcome.ended if end else Outcome.cut)
         else:
-            is_last = end or step == longest or len(extended) == width
-            outcomes.append(Outcome.dropped if is_last else Outcome.extended)
+            is_dropped = end or step == longest or len(extended) == width
+            outcomes.append(Outcome.dropped if is_dropped else Outcome.extended)
         if not end and len(extended) < width:
             extended.append(Beam(value, (*text, token), parent))
     if tree is not None:
@@ -124,7 +124,7 @@ def extend(
 
 
 def is_done(beam: Beam, step: int, longest: int, best: NBest, settings: Generation) -> bool:
-    """Whether no beam of a row, not even the best one, can still enter the best texts."""
+    """Whether a row is finished: not even its best unfinished `beam` can still enter its best texts."""
     if step == longest or beam.score == -torch.inf:
         return True
     return best.beats(highest_score(beam.score, step, settings.length_penalty, settings.min_len, longest))
@@ -137,7 +137,7 @@ def gather_beams(x: Tensor, index: Tensor) -> Tensor:
 
 @cache
 def new_token_mask(B: int, W: int, device: torch.device) -> Tensor:
-    """Mask of the W newest tokens: each beam attends to its own, (B,W,W), cached"""
+    """Mask (B,W,W) of the W newest tokens, one per beam: each beam attends to its own"""
     return torch.eye(W, dtype=torch.bool, device=device).expand(B, -1, -1)
 
 

@@ -1,4 +1,4 @@
-"""Images passed to a predictor: listed in folders and archives, named, and decoded ahead of the computation."""
+"""The images passed to a predictor: listing folders and archives, names, and decoding ahead of the computation."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -62,7 +62,7 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
     check_batch_size(batch_size)
     items, pending = iter(items), deque[list[Future]]()
     workers = min(available_cores(), 8)
-    share = -(-batch_size // workers)  # images per task: passing a small one to a thread takes longer than decoding it
+    share = -(-batch_size // workers)  # images per task: for small images, starting a task takes longer than decoding
     pool = ThreadPoolExecutor(workers)
 
     def decoded(part: list[T]) -> list:
@@ -80,7 +80,7 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
 
 
 def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]:
-    """The single images of any input of `predict`; other files of folders are added to `left_out`."""
+    """The single images of any input of `predict`; files in folders that are not images are added to `left_out`."""
     if isinstance(images, str | PathLike):
         if not fspath(images):
             raise FileNotFoundError('the path of the images is empty (""); the current folder is "."')

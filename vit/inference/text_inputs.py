@@ -1,4 +1,4 @@
-"""Texts passed to a predictor: each gets a name, by which an error identifies it."""
+"""The texts passed to a predictor, each with a name for error messages."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar

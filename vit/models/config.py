@@ -110,7 +110,7 @@ class StackConfig(ModelConfig):
     qk_norm: bool = False
     attn_norm: bool = False
     proj_bias: bool = True
-    sincos_channels: str = "halves"  # what models saved without this key have
+    sincos_channels: str = "halves"  # the order in models that were saved before this key existed
     rotary_pairs: str = "rotate_half"
     init_std: float | None = None
     layer_scale: float | None = None
@@ -144,8 +144,8 @@ class TextConfig(StackConfig):
         segments: number of segment embeddings, 2 for pairs of texts; 0 for none.
         positions: "learned" table, fixed "sincos" table, "rotary", "relative" (a bias of the scores, arXiv 1910.10683)
             or "none".
-        scale_embed: multiply token embeddings by sqrt(dim), as fixed tables need, whose values are of size 1 (arXiv
-            1706.03762, section 3.4).
+        scale_embed: multiply token embeddings by sqrt(dim). Fixed position tables need this, because their values are
+            of the order of 1 (arXiv 1706.03762, section 3.4).
         embed_norm: a norm on the sum of token, segment and position embeddings, as in BERT.
 
     Raises:
@@ -182,10 +182,10 @@ class ImageConfig(StackConfig):
         patch_bias, patch_norm: the patch projection has a bias, and a norm before positions are added.
         embed_norm: a norm on the tokens before the first block, as in CLIP.
         rotary_theta: longest wavelength over 2 pi.
-        rotary_coordinates: patches at 0, 1, 2, ... along each axis ("steps"), or centred in a fixed interval whatever
-            the grid ("centred", DINOv3).
-        rotary_span: grid (rows, columns) to which steps are scaled, so that other resolutions keep the angles of
-            training (EVA-02); none by default.
+        rotary_coordinates: patches at 0, 1, 2, ... along each axis ("steps"), or centred in an interval that is the
+            same for all grids ("centred", DINOv3).
+        rotary_span: grid (rows, columns) to which steps are scaled, so that the angles at other resolutions are those
+            of training (EVA-02); none by default.
         rotary_offset: coordinate of the first step.
         rotary_columns_first: the first half of the pairs encodes the column instead of the row.
         rotary_mixed: learn directions and wavelengths per head and block (RoPE-Mixed, arXiv 2403.13298).

@@ -37,7 +37,7 @@ class TimmConfig(ModelConfig):
         check_values(self)
 
     def input_arguments(self) -> dict[str, int | list[int]]:
-        """The arguments of `timm.create_model` about the input; only models with a fixed input size take `img_size`."""
+        """The input arguments of `timm.create_model`; only models with a fixed input size take `img_size`."""
         from timm.models import get_pretrained_cfg
 
         cfg = get_pretrained_cfg(self.name)
@@ -48,8 +48,7 @@ class TimmConfig(ModelConfig):
 def timm_model(config: TimmConfig) -> nn.Module:
     """The timm module itself with a `.config`; parameter names are timm's.
 
-    A warning names pixels that the model does not read: timm leaves out the rest of an image that is not divisible by
-    the patch size.
+    Warns if `image_size` is not divisible by the patch size: timm then ignores the last rows or columns of pixels.
 
     Raises:
         ValueError: timm has no model of this name, or cannot build it with these values.
@@ -77,7 +76,7 @@ def timm_model(config: TimmConfig) -> nn.Module:
 
 
 def check_patches(model: nn.Module, config: TimmConfig) -> None:
-    """Warn of pixels that a model of patches leaves out, unless `image_size` is the one that timm gives it.
+    """Warn if the patches do not cover the image, unless `image_size` is timm's default size of the model.
 
     Raises:
         ValueError: an image is smaller than a patch.

@@ -151,7 +151,7 @@ class Convolution(Mixer):
         kernel: number of tokens, centred on the token itself, or ending with it if causal.
 
     Raises:
-        ValueError: `kernel` is below 1, or even although the layer is not causal.
+        ValueError: `kernel` is below 1, or it is even and the layer is not causal.
     """
 
     def __init__(self, dim: int, kernel: int, causal: bool = False) -> None:

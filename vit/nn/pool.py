@@ -57,7 +57,7 @@ class Mean(nn.Module):
 
 
 class Sum(Mean):
-    """The sum of the same tokens as in `Mean`, which also depends on their number."""
+    """The sum of the same tokens as in `Mean`. In contrast to the mean, it depends on their number."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
@@ -85,7 +85,7 @@ class ScorePool(nn.Module):
 
     Args:
         hidden: inner width of the score w2 tanh(w1 x); 0 for the linear score w x.
-        prefix: number of first tokens to leave out.
+        prefix: number of leading tokens that are ignored.
     """
 
     def __init__(self, dim: int, hidden: int = 0, prefix: int = 0, norm: nn.Module | None = None) -> None:

@@ -1,4 +1,5 @@
-"""The film of a training run (`callbacks.film=8`): a frame of the same samples per epoch, joined to an animated GIF."""
+"""The film of a training run (`callbacks.film=8`): a frame of the same samples per epoch, joined into an animated GIF.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -48,16 +49,16 @@ class Film(pl.Callback, ABC):
 
     def __init__(self, folder: Path, metric: str) -> None:
         self.folder, self.metric = folder, metric
-        self.last: Path | None = None  # frame of this session
+        self.last: Path | None = None  # the last frame of this session
         self._recorded: Sequence[Any] = ()
 
     @abstractmethod
     def record(self, task: pl.LightningModule) -> Sequence[Any]:
-        """What the frame shows, usually one item per sample; if empty, no frame is written."""
+        """The content of a frame, usually one item per sample; if it is empty, no frame is written."""
 
     @abstractmethod
     def draw(self, recorded: Sequence[Any], title: str) -> Image.Image:
-        """The frame, which has the same size after each epoch."""
+        """The frame of an epoch; all frames have the same size."""
 
     @torch.no_grad()
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -79,10 +80,11 @@ class Film(pl.Callback, ABC):
             write_film(self.folder / "film.gif", frames)
 
     def frames(self) -> list[Path]:
-        """The frames of the same size up to the last frame of this session; all frames of the folder if this session
-        has none.
+        """The frames in the folder up to the last one of this session, as far as they have the same size; all frames if
+        this session has none.
 
-        Other frames show a different number of samples, or epochs after the checkpoint from which the run was resumed.
+        Frames of another size show another number of samples. Later frames show epochs after the checkpoint from which
+        the run was resumed.
         """
         paths = sorted((self.folder / "film").glob("epoch_*.png"), key=epoch_of)
         if self.last is None:
@@ -133,8 +135,8 @@ class ImageFilm(Film):
 
 
 class MultiLabelFilm(ImageFilm):
-    """The film of images with several labels each: the predicted ones have a probability of at least one half, and the
-    probability of the prediction is the product over all classes.
+    """The film of a multi-label classifier. A label is predicted if its probability is at least one half; the
+    probability of a prediction is the product over all classes.
     """
 
     def label(self, value: np.ndarray) -> str:
@@ -151,11 +153,11 @@ class MultiLabelFilm(ImageFilm):
 
 
 class AttentionFilm(Film):
-    """The attention of texts, as `vit attention` draws it, one below the other."""
+    """The attention of several texts, drawn as by `vit attention`, one below the other."""
 
     @abstractmethod
     def picture(self, path: Path, recorded: Any) -> Path:
-        """Write the picture of one sample; returns the file."""
+        """Save the picture of one sample and return its file."""
 
     def draw(self, recorded: Sequence[Any], title: str) -> Image.Image:
         with TemporaryDirectory() as folder:
@@ -196,7 +198,8 @@ class TextFilm(AttentionFilm):
 class Seq2SeqFilm(AttentionFilm):
     """The cross-attention of a translator or image-to-text model, below the text that greedy search generates.
 
-    The attention is that of predicting the reference text token by token, so that all frames have the same tokens.
+    The attention is recorded while the model predicts each token of the reference text from the tokens before it, so
+    that all frames have the same tokens.
 
     Args:
         count: number of pairs, evenly spaced in the data set.

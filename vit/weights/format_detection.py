@@ -1,4 +1,4 @@
-"""Which format a state dict has, and the prefix that a wrapper added to its names."""
+"""Detection of the format of a state dict, and of the prefix that a wrapper added to its names."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ VIT = WeightFormat("this project's own", is_vit, dict, lambda state, source_conf
 # the order matters: a state dict has the first format that matches
 FORMATS = (VIT, MAE, DINOV3, DINOV3_ORIGINAL, DINO, TIMM, TORCHVISION, TRANSFORMERS, CLIP, SIGLIP, OPENCLIP,
            OPENCLIP_TIMM, GOOGLE, VIT_PYTORCH, BERT)
-# where a checkpoint holds several copies of a model, the first of these is loaded: averaged weights before raw ones
+# of several copies of a model in a checkpoint, the first one in this order is loaded: averaged weights before raw ones
 COPIES = ("teacher", "ema", "model_ema", "ema_model", "averaged_model", "momentum_encoder")
 MAX_PREFIX_DEPTH = 4  # components of a dotted name
 WRAPPED_BLOCK = re.compile(rf"(?<=\d)(?:\.(?:{'|'.join(WRAPPERS)}))+(?=\.)")  # `blocks.0._orig_mod.`
@@ -41,9 +41,9 @@ class DetectedWeights:
     """A state dict whose format is known, without the prefix of a wrapper.
 
     Args:
-        state: names without the prefix; names that do not have it are unchanged.
+        state: tensors by name, with the prefix removed where a name had it.
         copies: prefixes of further copies of the model, whose tensors are not in `state`.
-        num_heads: number of heads of the model that loads the tensors, where the format's conversion depends on it.
+        num_heads: number of heads of the model that loads the tensors, for formats whose conversion depends on it.
     """
 
     format: WeightFormat
@@ -61,7 +61,7 @@ class DetectedWeights:
         return self.format.with_heads(converted, self.state, self.num_heads)
 
     def notes(self) -> list[str]:
-        """What the key report states about format, prefix and copies."""
+        """Lines of the key report about format, prefix and ignored copies."""
         notes = [] if self.format is VIT else [f"format: {self.format.name}"]
         if self.prefix:
             notes.append(f"the prefix {self.prefix} was removed from the names")
@@ -107,6 +107,6 @@ def name_prefixes(state: State) -> Iterator[str]:
 
 
 def copy_rank(prefix: str) -> int:
-    """Position in COPIES; prefixes of none of them come last."""
+    """The position of a prefix in COPIES; other prefixes come last."""
     components = prefix.split(".")
     return next((i for i, copy in enumerate(COPIES) if copy in components), len(COPIES))

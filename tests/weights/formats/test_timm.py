@@ -261,7 +261,7 @@ def test_parallel_blocks_without_a_config() -> None:
     with torch.no_grad():
         torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=1e-5)
     del state["blocks.1.attn_out_proj.weight"]
-    with pytest.raises(ValueError, match="blocks.1.in_proj.weight is there, but no attn_out_proj that fits"):
+    with pytest.raises(ValueError, match="has blocks.1.in_proj.weight, but no attn_out_proj of a matching"):
         imported(state, {})
 
 

@@ -51,7 +51,7 @@ class Measurement:
             ValueError: the source has no such split.
         """
         if self.split not in self.source.splits:
-            raise ValueError(f"split={self.split}: {self.source.name} has no such split, but "
+            raise ValueError(f"split={self.split}: {self.source.name} has no such split; it has "
                              f"{', '.join(self.source.splits)}")
         return self.source.splits[self.split]
 

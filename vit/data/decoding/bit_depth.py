@@ -22,7 +22,7 @@ PIXELS = 16_384  # sampled per image for percentiles
 NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}  # libtiff returns native byte order for any file
 BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags of TIFF
 SAMPLE_FORMATS = {1: "unsigned integers", 2: "signed integers", 3: "floats", 5: "complex integers", 6: "complex floats"}
-GREY_ALPHA = [1, 1, 1, 3]  # indices of the lower bytes of grey (three times) and alpha among the bytes read as RGBA
+GREY_ALPHA = [1, 1, 1, 3]  # indices of the lower bytes of grey (3 times) and alpha in the bytes read as RGBA
 BYTE_ORDERS = {b"II": "little-endian", b"MM": "big-endian"}
 WHITE_IS_ZERO, SIGNED = 0, (2,)
 SWAPPED = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}  # byte orders of Pillow's raw modes
@@ -73,7 +73,7 @@ def has_unknown_depth(dtype: np.dtype) -> bool:
 
 
 def beyond_eight_bits(span: tuple[float, float]) -> str:
-    """Part of a message: how libraries without such a range preprocess images of more than 8 bits differently."""
+    """Part of a warning: how other libraries, which have no such range, treat images of more than 8 bits."""
     return (
         f"in images of more than 8 bits they do not map {span[0]:g}..{span[1]:g} to 0..255; convert such images to 8 "
         "bits with this mapping"
@@ -119,7 +119,7 @@ def fix_byte_order(image: Image.Image) -> Image.Image:
 
 
 def scale_transparency(image: Image.Image) -> Image.Image:
-    """Scales the transparent value of an opened grey PNG of 2 or 4 bits to 0..255, as Pillow does the pixels alone."""
+    """Scales the transparent value of an opened grey PNG of 2 or 4 bits to 0..255; Pillow scales only the pixels."""
     clear, tile = image.info.get("transparency"), getattr(image, "tile", None)
     highest = {"L;2": 3, "L;4": 15}.get(tile[0].args) if tile and isinstance(tile[0].args, str) else None
     if highest is not None and isinstance(clear, int) and clear <= highest:
@@ -136,9 +136,9 @@ def stored_values(image: Image.Image) -> np.ndarray:
 
 
 def values_by_tags(image: Image.Image) -> Callable[[np.ndarray], np.ndarray] | None:
-    """A function from the values that Pillow decodes to those that the TIFF's tags describe; None if they are equal.
+    """A function that maps the values decoded by Pillow to those described by the TIFF's tags; None if they are equal.
 
-    Pillow neither inverts 16-bit grey in which 0 is white nor reads signed bytes as signed.
+    Pillow neither inverts 16-bit grey images in which 0 is white, nor reads signed bytes as signed.
     """
     if image.mode.startswith("I;16") and _tags(image).get(PHOTOMETRIC) == WHITE_IS_ZERO:
         return lambda values: (~values).astype(np.uint16)
@@ -146,11 +146,11 @@ def values_by_tags(image: Image.Image) -> Callable[[np.ndarray], np.ndarray] | N
 
 
 def open_low_bytes(image: Image.Image) -> Image.Image | None:
-    """A 16-bit image of colour, or of grey with alpha, reopened to decode the lower byte of each sample; else None.
+    """A 16-bit image in colour, or in grey with alpha, reopened to decode the lower byte of each sample; None for any
+    other image.
 
-    Pillow has no mode for such images and returns the upper byte; with the byte order reversed it returns the lower
-    one. For grey with alpha, which Pillow decodes to RGBA, there is no reversed mode: the two samples are read as four
-    bytes.
+    Pillow has no mode for such images and returns the upper byte of each sample. With the byte order reversed it
+    returns the lower byte. Grey with alpha has no reversed mode: its two samples are read as the four bytes of RGBA.
     """
     mode = _low_mode(image)
     if mode is None:
@@ -179,8 +179,9 @@ def map_range(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
 def measure_range(images: Iterable[np.ndarray], rule: str) -> MeasuredRange | None:
     """The range of images of more than 8 bits by the rule `auto`, `full` or `percentile`; None if there are no images.
 
-    `auto` selects the first range that the values cover at least by half: the range of the format, for integers that of
-    fewer bits (8 to 15), else the range of the values, without outliers if these would widen it more than fourfold.
+    `auto` selects the first of these ranges of which the values cover at least half: the full range of the format, and
+    for integers the ranges of 8 to 15 bits. If there is none, it selects the range of the values. Outliers do not count
+    if they would widen the range of the values more than fourfold.
     """
     low, high, count, samples, floats = math.inf, -math.inf, 0, [], False
     for values in images:

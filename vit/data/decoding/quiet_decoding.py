@@ -1,5 +1,6 @@
-"""The warnings of Pillow, which are ignored while images are decoded, in any number of threads. Its log, with which it
-precedes some errors, is printed only where the program has set up logging.
+"""Ignores the warnings of Pillow while images are decoded, in any number of threads.
+
+Pillow also logs some errors before it raises them. These log records are printed only if the program sets up logging.
 """
 
 import logging
@@ -8,18 +9,18 @@ import threading
 import warnings
 from contextlib import suppress
 
-MODULES = r"(PIL|pillow_heif|vit\.data\.decoding)\b"  # in which an image can lead to a warning
+MODULES = r"(PIL|pillow_heif|vit\.data\.decoding)\b"  # modules that may warn about an image
 FILTER = ("ignore", None, Warning, re.compile(MODULES), 0)
 
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # instead of Python's, which prints to stderr
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # replaces Python's default handler, which prints to stderr
 
 
 class QuietDecoding:
-    """Context manager: warnings of `MODULES` are ignored while any thread is inside, and no others.
+    """Context manager: while any thread is inside, warnings of `MODULES` and no others are ignored.
 
-    `warnings.catch_warnings` is not safe in threads: of two that overlap, the second one restores the filters of the
-    first one, which then ignore every warning of the process until it ends. It also makes Python repeat warnings that
-    it has shown.
+    `warnings.catch_warnings` is not safe with threads: if two of them overlap, the one that ends last restores the
+    filters that the other one had set, and these ignore every warning until the process ends. It also makes Python
+    repeat warnings that were already shown.
     """
 
     def __init__(self) -> None:

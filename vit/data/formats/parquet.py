@@ -15,7 +15,7 @@ from vit.messages import agree, number_of
 
 
 def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """Arrow columns by name, and class names by column, as far as the files or a classes.json beside them state them.
+    """Arrow columns by name, and class names by column, if the files or a classes.json beside them contain such names.
 
     Raises:
         DataError: a file cannot be read, or the files state different class names for a column.
@@ -89,7 +89,7 @@ def _stored_classes(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str
         return {}
     try:
         features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
-        inner = {column: f.get("feature", f) for column, f in features.items() if isinstance(f, dict)}  # of a list
+        inner = {column: f.get("feature", f) for column, f in features.items() if isinstance(f, dict)}  # items of lists
         return {
             column: [str(name) for name in f["names"]]
             for column, f in inner.items()

@@ -13,7 +13,7 @@ from vit.data.errors import DataError
 from vit.files.untrusted import read_bytes
 
 MAX_MEMBER = 2**28  # bytes to which one image file may decompress
-GENERATED = {  # by macOS, Synology's storage, Windows and Linux; some hold small copies of the photos
+GENERATED = {  # folders that macOS, Synology's storage, Windows and Linux create; some hold thumbnails of the photos
     "__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found",
 }
 DAMAGED = (KeyError, zipfile.BadZipFile, NotImplementedError, EOFError, UnicodeError, zlib.error, lzma.LZMAError)
@@ -114,13 +114,15 @@ def read_entry(file: Path | Archive) -> bytes:
 
 @lru_cache(maxsize=8)
 def _opened(path: str, process: int, changed: int) -> zipfile.ZipFile:
-    """An open archive per process and modification time: a forked process would share the file position."""
+    """An open archive, cached per process, because a forked process would share its file position, and per modification
+    time.
+    """
     return _open(path)
 
 
 def _open(path: str | Path) -> zipfile.ZipFile:
-    """An archive in which names without an encoding are UTF-8, as macOS writes them, or else in code page 437, as
-    Windows does.
+    """An opened archive. Names without a declared encoding are decoded as UTF-8, which macOS writes; if this fails, as
+    code page 437, which Windows writes.
     """
     try:
         return zipfile.ZipFile(path, metadata_encoding="utf-8")

@@ -1,4 +1,4 @@
-"""File names of a table and the files that they denote."""
+"""The file names in a table, and the search for the files that they denote."""
 
 import logging
 import os
@@ -18,8 +18,8 @@ from vit.messages import agree, number_of, quoted
 
 log = logging.getLogger("vit")
 
-TRIED = 100  # names of a table that are looked up to find the folder of its files
-LEVELS = 3  # of folders that are searched for files whose names have no folder
+TRIED = 100  # number of names in a table that are looked up to find the folder of its files
+LEVELS = 3  # depth of the folders that are searched for names without a folder
 SERVED = "/data/local-files/?d="
 UPLOADED = re.compile(r"/data/upload/\d+/(?P<stored>[0-9a-f]{8}-(?P<name>[^/]+))")
 
@@ -27,12 +27,15 @@ UPLOADED = re.compile(r"/data/upload/\d+/(?P<stored>[0-9a-f]{8}-(?P<name>[^/]+))
 def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
     """The files that the names of a table denote, as paths below `root`, and the rows of missing files.
 
-    Backslashes separate folders where no file has such a name. Where there is no file with the name, the only one
-    whose name differs in case, in Unicode's form (an accent as one character or two), by surrounding white space, or by
-    the extension of an image that the table leaves out is its file; how many there are is logged. Addresses of Label
-    Studio denote the files that it serves there. If no name has a file, folders with which all names begin are left
-    out, such as those of another computer; names without folders that have no file are searched in the folders
-    below `root`, where each must have one file only, or one folder files of all names.
+    - A name denotes the file with exactly this name; otherwise the file of the name with slashes instead of
+      backslashes; otherwise, for an address of Label Studio, the file that Label Studio serves there.
+    - If there is no such file, a name denotes the file with a similar name, if there is exactly one: a name is similar
+      if it differs only in case, in the Unicode form of accents, in surrounding white space, or in an image extension
+      that the table omits. The number of such files is logged.
+    - If no name of the table has a file, leading folders that all names share are removed, such as the folders of
+      another computer.
+    - If still no name has a file, names without a folder are searched in the folders below `root`: each name must have
+      exactly one file there, or exactly one folder must contain files of all names.
     """
     search = _SimilarNames(root)
     found, missing, similar = _resolve(root, names, search)
@@ -65,7 +68,7 @@ def spread(names: Any) -> Any:
 
 
 def _resolve(root: Path, names: Sequence[str], search: "_SimilarNames") -> tuple[list[str], list[int], list[int]]:
-    """The files, and the rows of the missing ones and of those with a similar name."""
+    """The files, the rows of missing files, and the rows whose file has only a similar name."""
     found, missing, similar = [], [], []
     for row, name in enumerate(names):
         slashes = name.replace("\\", "/")
@@ -80,7 +83,7 @@ def _resolve(root: Path, names: Sequence[str], search: "_SimilarNames") -> tuple
 
 
 def _stale_folders(root: Path, names: Sequence[str], search: "_SimilarNames") -> list[str]:
-    """The shortest list of shared leading folders whose removal makes one of `spread(names)` a file; [] if there is
+    """The fewest leading folders, shared by all names, without which one of `spread(names)` is a file; [] if there are
     none.
     """
     shared = os.path.commonprefix([_parts(name)[:-1] for name in names])
@@ -93,8 +96,8 @@ def _stale_folders(root: Path, names: Sequence[str], search: "_SimilarNames") ->
 
 
 def _in_folders(root: Path, names: Sequence[str]) -> list[str]:
-    """The only file of each name in the folders down to `LEVELS` below `root`, or that in the only folder with files
-    of all names; [] if there is none, or a name has a folder.
+    """The file of each name in the folders down to `LEVELS` below `root`: its only file, or its file in the only folder
+    that has files of all names. [] if there are no such files, or if a name has a folder.
     """
     if any(len(_parts(name)) > 1 for name in names):
         return []
@@ -120,8 +123,8 @@ def _parts(name: str) -> list[str]:
 
 
 def served_files(address: str) -> list[str]:
-    """The files that Label Studio may serve at an address: a file below its document root, or an uploaded one, to whose
-    name it adds eight digits.
+    """The files that Label Studio may serve at an address: a file below its document root, or an uploaded file, with or
+    without the eight digits that Label Studio puts before its name.
     """
     if address.startswith(SERVED):
         return [_unquoted(address.removeprefix(SERVED))]
@@ -158,7 +161,8 @@ class _SimilarNames:
         return folder if os.path.isfile(self.root / folder) else None
 
     def _list_entries(self, folder: str) -> defaultdict[str, list[str]]:
-        """The entries of a folder by their folded names, and image files also by "/" and the name without extension."""
+        """The entries of a folder by folded name; image files also by "/" followed by the name without its extension.
+        """
         entries: defaultdict[str, list[str]] = defaultdict(list)
         try:
             names = os.listdir(self.root / folder)

@@ -25,8 +25,8 @@ VALUES = re.compile(r"\s*(\d{1,3}[ ,;]+){16}")  # of pixels
 
 @dataclass(frozen=True)
 class ReadCell(ReadLocation):
-    """Reads encoded images from an Arrow column of bytes, or of Hugging Face's struct {bytes, path}, in which a path
-    below `root` or an absolute one may stand for the bytes.
+    """Reads encoded images from an Arrow column of bytes, or of Hugging Face's struct {bytes, path}. A struct without
+    bytes names a file by a path that is absolute or relative to `root`.
     """
 
     column: Any
@@ -91,7 +91,7 @@ def _existing_files(path: Path, root: Path, names: list[Any], on_bad_sample: str
 
 
 def _warn_about_repeated_files(path: Path, names: Sequence[str], labels: np.ndarray) -> None:
-    """A warning if several rows have the same file, and whether their labels differ."""
+    """Logs a warning if several rows have the same file; it says whether their labels differ."""
     first: dict[str, int] = {}
     again = [(row, first[name]) for row, name in enumerate(names) if first.setdefault(name, row) != row]
     if not again:
@@ -107,7 +107,7 @@ def _warn_about_repeated_files(path: Path, names: Sequence[str], labels: np.ndar
 
 
 def _are_texts(column: Any) -> bool:
-    """Whether an Arrow column has texts, which are paths; its first cells may be null."""
+    """Whether an Arrow column has texts, which are paths, judged by its first cell that is not null."""
     return isinstance(next((cell.as_py() for cell in column if cell.is_valid), None), str)
 
 

@@ -11,8 +11,8 @@ log = logging.getLogger("vit")
 
 
 def strip_texts(column: str, texts: list[str], names: Sequence[str]) -> list[str]:
-    """The texts without the white space around them, which cannot be seen in a table and which a model would have to
-    generate; logs how many have some.
+    """The texts without leading and trailing white space, which is invisible in a table and which a model would have to
+    generate. The number of changed texts is logged.
     """
     stripped = [text.strip() for text in texts]
     # an empty text is reported by on_empty
@@ -24,7 +24,8 @@ def strip_texts(column: str, texts: list[str], names: Sequence[str]) -> list[str
 
 
 def warn_about_mixed_forms(column: str, texts: Sequence[str], names: Sequence[str]) -> None:
-    """Warns if some texts spell characters, such as an e and an accent, that others have as one character, as in NFC.
+    """Warns if some texts encode a character as several code points, such as e and a combining accent, and other texts
+    encode it as one code point (Unicode's NFC form).
     """
     other = [i for i, text in enumerate(texts) if not (text.isascii() or unicodedata.is_normalized("NFC", text))]
     if not other:

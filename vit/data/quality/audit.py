@@ -1,4 +1,4 @@
-"""The audit of a data set: its contents and its faults, found before a long run starts.
+"""The audit of a data set: its contents, and its faults before a long run starts.
 
 The headers of all images are read; then images are decoded and hashed in a fixed random order until the time limit.
 """
@@ -55,9 +55,9 @@ def audit(
 
     Args:
         seconds: limits decoding and hashing (None: no limit); all headers are read in any case.
-        statistics: whether mean and std are computed, for which training images are resized: for photos, this takes
-            longer than everything else. Not with `caches`.
-        caches: splits whose decoded images are cached for training.
+        statistics: whether mean and std are computed. This resizes the training images, which takes longer for photos
+            than everything else. Ignored with `caches`.
+        caches: the caches, by split, in which decoded images are stored for training.
     """
     begun = time.monotonic()
     counts = {s: dict(zip(source.classes, source.counts(s).tolist(), strict=True)) for s in source.splits}
@@ -94,7 +94,7 @@ def _read_headers(
     odd: dict[str, list[str]],
     progress: StageProgress | None,
 ) -> dict[tuple[str, int], str]:
-    """Read the headers of all images: their sizes are counted in `sizes`, unusual ones listed in `odd`.
+    """Read the headers of all images, count their sizes in `sizes`, and list unusual properties in `odd`.
 
     Returns:
         (split, index) -> reason, of the unreadable images.
@@ -177,7 +177,7 @@ def _decode(
         decoders["train"] = preprocessing.image
 
     def load(sample: tuple[str, int]) -> tuple[str, int, Content | BadImage | None] | None:
-        """Split, row and content of a sample; no content if its header is bad. None after the time limit."""
+        """Split, row and content of a sample, without the content if its header is bad; None after the time limit."""
         key, i = sample
         if time.monotonic() > end:
             return None
@@ -202,7 +202,7 @@ def _decode(
 
 
 def _content(split: Split, i: int, decode: Callable[[Raw, str], Tensor | np.ndarray | None]) -> Content | BadImage:
-    """SHA-256 of the file or the pixels, and the decoded image; why it cannot be read, where it cannot."""
+    """SHA-256 of the file or the pixels, and the decoded image; the error if the image cannot be read."""
     name = split.names[i]
     try:
         raw = split.read(i)
@@ -216,6 +216,7 @@ def _content(split: Split, i: int, decode: Callable[[Raw, str], Tensor | np.ndar
 
 
 def _shuffled(source: Source) -> Iterator[tuple[str, int]]:
+    """(split, row) of all samples, in a random order that depends on the sizes of the splits only."""
     keys, sizes = list(source.splits), [len(split) for split in source.splits.values()]
     ends = np.cumsum(sizes)
     positions = permutation(0, 0, sum(sizes)).numpy()

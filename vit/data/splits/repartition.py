@@ -15,11 +15,13 @@ POOL = ("train", "val")  # splits that are divided into folds
 
 
 class Partition(NamedTuple):
-    """`data.fold`, `data.group` and how samples are divided otherwise.
+    """The values of `data` that determine new splits.
 
     Args:
-        undivided: whether a source without validation or test samples is to be split by `fractions`; otherwise its
-            validation samples, which were held out of the training samples, are chosen anew.
+        fold: `data.fold`, k/n.
+        group: `data.group`, a column or a regular expression.
+        undivided: whether the data has not been divided by `fractions` yet. Otherwise its validation samples were held
+            out of the training samples, and are chosen again.
     """
 
     fold: str | None
@@ -57,25 +59,26 @@ def repartition(source: Source, partition: Partition) -> Source:
 
 
 def _with_fold(source: Source, fold: tuple[int, int], partition: Partition) -> Source:
+    """The source with fold k of n as the test split, and val held out of the other folds."""
     k, n = fold
     pool, _ = _pool(source, {})
-    named = list(keys(pool.splits["train"])) if partition.group is None else group_keys(pool, partition.group)["train"]
     whole = pool.splits["train"]
-    folds = assign_folds(named, whole.labels, n, partition.seed, source.classes)
+    sample_keys = list(keys(whole)) if partition.group is None else group_keys(pool, partition.group)["train"]
+    folds = assign_folds(sample_keys, whole.labels, n, partition.seed, source.classes)
     held_out, rest = np.flatnonzero(folds == k - 1), np.flatnonzero(folds != k - 1)
     share = _val_share(source, partition)
     # another seed: with the same one, the threshold of val would coincide with the end of the last fold
-    remaining = _divided(replace(pool, splits={"train": whole.take(rest)}), [named[i] for i in rest],
+    remaining = _divided(replace(pool, splits={"train": whole.take(rest)}), [sample_keys[i] for i in rest],
                          (1 - share, share, 0.0), partition.seed + 1)
     return replace(remaining, splits={**remaining.splits, "test": whole.take(held_out)})
 
 
-def _pool(source: Source, found: dict[str, list[str]]) -> tuple[Source, list[str]]:
-    """The source with train and val as one split, and the groups of its samples."""
+def _pool(source: Source, groups: dict[str, list[str]]) -> tuple[Source, list[str]]:
+    """The source with train and val joined as its train split, and the groups of the joined samples."""
     parts = [key for key in POOL if key in source.splits]
     splits = [source.splits[key] for key in parts]
     whole = splits[0] if len(splits) == 1 else type(splits[0]).concat(splits)
-    return replace(source, splits={"train": whole}), [key for part in parts for key in found.get(part, ())]
+    return replace(source, splits={"train": whole}), [key for part in parts for key in groups.get(part, ())]
 
 
 def _val_share(source: Source, partition: Partition) -> float:
@@ -86,7 +89,8 @@ def _val_share(source: Source, partition: Partition) -> float:
     return validation_fraction(partition.fractions)
 
 
-def _divided(source: Source, named: list[str], fractions: tuple[float, float, float], seed: int) -> Source:
+def _divided(source: Source, sample_keys: list[str], fractions: tuple[float, float, float], seed: int) -> Source:
+    """The source with its train split divided by `fractions`; samples with the same key stay together."""
     whole = source.splits["train"]
-    parts = assign_splits(named, whole.labels, fractions, seed)
+    parts = assign_splits(sample_keys, whole.labels, fractions, seed)
     return replace(source, splits={part: whole.take(rows) for part, rows in parts.items() if len(rows)})

@@ -17,10 +17,14 @@ Raw = bytes | np.ndarray
 
 @dataclass(frozen=True)
 class Split:
-    """Samples of one split: `labels` (N,) int64, `names`, and `read(i)` → encoded bytes or a pixel array (H,W[,C]).
+    """Samples of one split.
 
-    If samples may have several labels or none, `labels` is (N,classes) bool. `pixels` (N,H,W[,C]) is set if all
-    samples are decoded in memory with one size. `groups`: the group of each sample, if the data has groups.
+    Args:
+        labels: (N,) int64, or (N,classes) bool if samples may have several labels or none.
+        names: names of the samples.
+        read: `read(i)` returns the encoded bytes or the pixel array (H,W[,C]) of sample i.
+        pixels: (N,H,W[,C]), if all samples are decoded in memory with one size.
+        groups: the group of each sample, if the data has groups.
     """
 
     labels: np.ndarray
@@ -33,7 +37,7 @@ class Split:
         return len(self.labels)
 
     def location(self, i: int) -> Raw | Path:
-        """The file of sample i, from which a header can be read alone; else the result of `read`."""
+        """The file of sample i, whose header can be read on its own; the result of `read` if there is no file."""
         return location_of(self.read, i)
 
     def take(self, rows: np.ndarray) -> "Split":
@@ -60,7 +64,7 @@ class Split:
 
 
 def location_of(read: Callable[[int], Raw], i: int) -> Raw | Path:
-    """The file of sample i, if the reader has a method `location` that knows it; else what it reads."""
+    """The file of sample i, if the reader has a method `location`; otherwise what the reader returns."""
     return getattr(read, "location", read)(i)
 
 
@@ -80,7 +84,7 @@ class ReadArray:
 
 
 class ReadLocation(ABC):
-    """Reads encoded images or pixels, of which some or all are files."""
+    """Base class of readers whose samples are files, or partly files and partly contents in memory."""
 
     def __call__(self, i: int) -> Raw:
         location = self.location(i)
@@ -88,7 +92,7 @@ class ReadLocation(ABC):
 
     @abstractmethod
     def location(self, i: int) -> Raw | Path:
-        """The file of sample i, or its content where it is not a file."""
+        """The file of sample i, or its content if it is not a file."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class ReadRows:
 
 @dataclass(frozen=True)
 class ReadConcat:
-    """Reads from the concatenation of several readers with cumulative `ends`."""
+    """Reads from several readers, one after the other; `ends` are their cumulative lengths."""
 
     reads: Sequence[Callable[[int], Raw]]
     ends: np.ndarray
@@ -157,7 +161,7 @@ def read_sample(split: Split, i: int) -> Raw:
 
 
 def content_of(split: Split, i: int, hashed: Callable[[Raw | Path], str] = fingerprint) -> str:
-    """The fingerprint of image i, by default that which runs record; "" if it cannot be read."""
+    """The fingerprint of image i by `hashed`, by default the one that runs record; "" if it cannot be read."""
     try:
         return hashed(location_of(split.read, i))
     except OSError:
@@ -171,5 +175,5 @@ def evenly_spaced(length: int, count: int) -> list[int]:
 
 
 def keys(split: Split) -> Sequence[str]:
-    """The keys by which samples are assigned to splits: their names, or fingerprints if names are only positions."""
+    """The keys by which samples are assigned to splits: names, or fingerprints if the names are only row numbers."""
     return [name.replace("\\", "/") for name in split.names] if has_names(split.names) else split.fingerprints()

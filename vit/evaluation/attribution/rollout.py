@@ -6,10 +6,11 @@ import numpy as np
 
 
 def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
-    """Attention rollout (arXiv 2005.00928): weights (H,N,N) of each layer, the first one first, -> (N,N).
+    """Attention rollout (arXiv 2005.00928): weights (H,N,N) of each layer, from the first to the last, -> (N,N).
 
-    Row i is the share of each input token in token i after the last layer, if only attention moves information: heads
-    are averaged, and the residual branch contributes one half of each token. Rows sum to 1.
+    Row i has the share of each input token in token i after the last layer, under the assumption that only attention
+    moves information between tokens: heads are averaged, and the residual branch contributes one half of each token.
+    Rows sum to 1.
     """
     flow = np.eye(layers[0].shape[-1])
     for weights in layers:

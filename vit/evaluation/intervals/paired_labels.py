@@ -14,14 +14,18 @@ from vit.evaluation.intervals.label_bootstrap import RESAMPLES, label_mean, weig
 from vit.evaluation.intervals.paired import NO_ROWS, PREDICTIONS, mcnemar, paired_metrics
 from vit.messages import agree, number_of
 
-FEWEST_IMAGES = 50  # fewest images of a paired comparison, as many as for texts
+FEWEST_IMAGES = 50  # minimum number of images for intervals of a paired comparison, the same as for texts
 MATCH = "exact_match"
 
 
 @dataclass(frozen=True)
 class LabelAnswers:
-    """The labels of N images. `names`: of the images; `truth` and `predicted` (N,classes) bool; `probabilities`
-    (N,classes).
+    """True and predicted labels of N images.
+
+    Args:
+        names: names of the images.
+        truth, predicted: (N,classes) bool.
+        probabilities: (N,classes).
     """
 
     names: list[str]
@@ -36,7 +40,9 @@ class LabelAnswers:
         return (self.truth == self.predicted).all(axis=1)
 
     def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        """How often each image occurs, (R,N) -> exact_match, map and f1 (R,), the last two means over labels."""
+        """counts (R,N), how often each of R resamples contains each image -> exact_match, map and f1 (R,); map and f1
+        are means over labels.
+        """
         matches = counts @ self.matches.astype(np.int64) / len(self.names)
         counts = counts.T.astype(np.uint8, order="C").T  # contiguous per image
         present = np.flatnonzero(self.truth.any(axis=0))
@@ -46,7 +52,7 @@ class LabelAnswers:
 
 
 def has_label_sets(run: str | PathLike[str]) -> bool:
-    """Whether the predictions.csv of a run holds several labels per image."""
+    """Whether the predictions.csv of a run is that of a multi-label model."""
     try:
         with open(Path(run) / PREDICTIONS, newline="", encoding="utf-8", errors="surrogateescape") as file:
             return {"true", "labels"} <= set(next(csv.reader(file), ()))
@@ -88,7 +94,7 @@ def read_label_sets(run: str | PathLike[str]) -> LabelAnswers:
 
 
 def matched_label_sets(first: LabelAnswers, second: LabelAnswers, names: tuple[object, object]) -> LabelAnswers:
-    """The second one in the order of the images and classes of the first one.
+    """`second` with its images and classes in the order of `first`.
 
     Args:
         names: names of the two runs, for the message.
@@ -116,8 +122,8 @@ def compare_label_sets(
 ) -> dict[str, tuple[Interval, float | None]]:
     """name -> (difference second minus first with its interval, two-sided p-value), on the same images.
 
-    The p-value of the exact match is that of McNemar's exact test, that of mAP and F1 that of the paired bootstrap.
-    With fewer than `FEWEST_IMAGES` images there are no intervals, and the latter p-values are None.
+    The p-value of exact match is from McNemar's exact test, the p-values of mAP and F1 are from the paired bootstrap.
+    With fewer than `FEWEST_IMAGES` images there are no intervals, and the p-values of mAP and F1 are None.
     """
     images = len(first.names)
     ones = np.ones((1, images), np.int64)

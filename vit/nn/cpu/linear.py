@@ -1,4 +1,4 @@
-"""Linear layers whose large products are computed with oneDNN, and packed weights."""
+"""Linear layers that compute large products with oneDNN, and packed weights."""
 
 from typing import Any, NamedTuple
 
@@ -13,18 +13,19 @@ from vit.nn.cpu import PACKED_PRODUCTS, PRODUCTS, TRAINING_PRODUCTS, instruction
 from vit.nn.cpu.onednn import FUSED, OneDNN, computes_bfloat16, load_onednn
 from vit.nn.norm import identity
 
-PLAIN = (nn.Parameter, Tensor)  # no subclass, such as a sharded or quantised tensor
+PLAIN = (nn.Parameter, Tensor)  # other subclasses of Tensor are, for example, sharded or quantised
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl")
 
 
 class Large(NamedTuple):
-    """The products x (M,D) -> (M,E) that oneDNN computes faster than torch; its overhead per call is higher.
+    """The sizes from which on oneDNN computes a product x (M,D) -> (M,E) faster than torch. Smaller products are slower
+    with oneDNN, because it has a higher overhead per call.
 
     Args:
-        multiplications: the least M*D*E.
-        weights: the least D*E.
-        outputs_per_row: the least E/M. MKL, which torch calls, reorders the weight in every product, and that takes
-            much of the time where rows are few and outputs are many.
+        multiplications: minimum of M*D*E.
+        weights: minimum of D*E.
+        outputs_per_row: minimum of E/M. MKL, which torch calls, reorders the weight in every product, which takes much
+            of the time if there are few rows and many outputs.
     """
 
     multiplications: int
@@ -32,7 +33,7 @@ class Large(NamedTuple):
     outputs_per_row: int = 0
 
     def includes(self, x: Tensor, width: int) -> bool:
-        """Whether x (...,D) -> (...,width) is such a product."""
+        """Whether the product x (...,D) -> (...,width) has at least these sizes."""
         weights = x.shape[-1] * width
         return (x.numel() * width >= self.multiplications and weights >= self.weights
                 and weights >= x.numel() * self.outputs_per_row)
@@ -49,10 +50,10 @@ LARGE_PACKED = {  # as LARGE, for packed weights without gradients
 
 
 def apply_linear(layer: nn.Module, x: Tensor, activation: Activation = identity) -> Tensor:
-    """`activation(layer(x))`, (...,D) -> (...,E), with large products of a plain `nn.Linear` computed as in `linear`.
+    """`activation(layer(x))`, (...,D) -> (...,E); large products of a plain `nn.Linear` are computed by `linear`.
 
-    The layers of a model stay `nn.Linear`, so that quantisation and other tools that select layers by type find them. A
-    layer with hooks, with another `forward` or of another type is called normally.
+    The layers of a model stay `nn.Linear`, so that tools that select layers by type, such as quantisation, find them. A
+    layer of another type, with hooks or with another `forward` is called normally.
     """
     packed = layer.packed if isinstance(layer, PackedLinear) else None
     if is_faster(x, getattr(layer, "out_features", 0), packed is not None) and is_plain_linear(layer):
@@ -75,15 +76,17 @@ def linear(
 ) -> Tensor:
     """x (...,D), weight (E,D), bias (E,) -> activation(x weight^T + bias) (...,E)
 
-    In float32 on a CPU torch calls MKL, which uses AVX2 instead of AVX-512 on AMD processors; there oneDNN is up to
-    twice as fast. With AVX2 alone it is faster where the weight is packed and has many more outputs than x has rows. In
-    bfloat16 torch calls oneDNN itself, but copies the bias to the result first, which takes time without gradients
-    only. There oneDNN also applies the activation before it stores the result. Large products are computed in these
-    ways (benchmarks/linear_on_cpu.py).
+    Large products are computed with oneDNN where it is faster than torch (benchmarks/linear_on_cpu.py):
+
+    - float32: torch calls MKL, which uses AVX2 instead of AVX-512 on AMD processors, where oneDNN is up to twice as
+      fast. On processors with AVX2 only, oneDNN is faster if the weight is packed and has many more outputs than x has
+      rows.
+    - bfloat16 without gradients: torch calls oneDNN itself, but copies the bias to the result first. Called directly,
+      oneDNN adds the bias and applies the activation before it stores the result.
 
     Args:
-        packed: caches the weight in autocast's dtype and in oneDNN's layout for further products; without gradients
-            only.
+        packed: caches the weight in autocast's dtype and in oneDNN's layout for later products; used only without
+            gradients.
     """
     weight = weight if packed is None else packed.cast(weight)
     is_packed = packed is not None and x.numel() > weight.shape[1]  # a single row gains nothing
@@ -107,7 +110,7 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
     """Whether oneDNN computes x (...,D) -> (...,width) faster than `F.linear` and may be used.
 
     Args:
-        is_packed: whether the weight is in oneDNN's layout if there are no gradients.
+        is_packed: whether products without gradients use the weight in oneDNN's layout.
     """
     compiling, training = torch.compiler.is_compiling(), torch.is_grad_enabled()
     is_packed = is_packed and not compiling and not training
@@ -129,24 +132,24 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
 
 @torch.library.custom_op("vit::linear", mutates_args=())
 def linear_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`linear` by oneDNN with gradients, (...,E); torch's compiler calls it as it is."""
+    """`linear` by oneDNN with gradients, (...,E); an operator that torch.compile calls without tracing into it."""
     onednn = load_onednn()
     return F.linear(x, weight, bias) if onednn is None else onednn.product(x, weight, bias, *FUSED[identity])
 
 
 @linear_by_onednn.register_fake
 def empty_output(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The shape of the result, for torch's compiler."""
+    """An empty tensor with the shape and dtype of the result, for torch.compile."""
     return x.new_empty(*x.shape[:-1], weight.shape[0])
 
 
 def save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-    """What `linear_gradients` needs."""
+    """Save the inputs that `linear_gradients` needs."""
     ctx.save_for_backward(*inputs[:2])
 
 
 def linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """(...,E) -> gradients of x (...,D), weight (E,D) and bias (E,), as far as they are needed"""
+    """(...,E) -> gradients of x (...,D), weight (E,D) and bias (E,); None for inputs that need no gradient"""
     (x, weight), (for_x, for_weight, for_bias) = ctx.saved_tensors, ctx.needs_input_grad
     rows = grad.flatten(0, -2)
     return (
@@ -169,8 +172,8 @@ linear_by_onednn.register_autograd(linear_gradients, setup_context=save_inputs)
 class Packed:
     """Copies of one weight matrix: in the dtype of autocast, and in oneDNN's layout.
 
-    Casting takes longer than a product with few rows, and packing half as long, so both pay for weights that are used
-    many times, as in generation. The weights must not change in between.
+    Casting a weight takes longer than a product with few rows, and packing it takes half as long. Both pay off if the
+    weight is used many times, as in generation. It must not change between the calls.
     """
 
     def __init__(self) -> None:
@@ -196,7 +199,7 @@ class Packed:
 
 
 class PackedLinear(nn.Linear):
-    """A linear layer of a copy for inference (`vit.nn.cpu.prepacked`), which shares the weight of the model."""
+    """A linear layer of an inference copy of a model (`vit.nn.cpu.prepacked`); it shares the weight of the model."""
 
     packed: Packed
 

@@ -25,16 +25,16 @@ from vit.report.figures.theme import Theme, theme
 
 HEAT = LinearSegmentedColormap.from_list("heat", [to_rgba(ORANGE, 0.0), to_rgba(ORANGE, 0.55), to_rgba("#ffe04d", 0.9)])
 HEAT_ON_GREY = LinearSegmentedColormap.from_list("heat on grey", ["#4d4d4d", "#9a5638", "#f0d350"])  # of the scale
-CELL, LARGE_CELL, BIG = 1.4, 2.4, 4.2  # inches: width of a head's map, at most where there are few, and of the image
-SMALL = 400  # pixels of the image under a head's map
+CELL, LARGE_CELL, BIG = 1.4, 2.4, 4.2  # inches: minimum and maximum width of a head's map, and width of the image
+SMALL = 400  # maximum side of the image under a head's map, in pixels
 
 
 def image_picture(path: str | PathLike[str], maps: ImageMaps, shown: Sequence[str] | None = None,
                   heading: str = "Attention", dark: bool = False) -> Path:
-    """On the left the image and its rollout, then a row per layer with the mean and the attention of each head.
+    """On the left the image and its rollout, then a row per layer with the mean over the heads and each head.
 
-    Attention is that of the pooled output to the patches. A map ranges from 0, transparent, to its maximum, which is
-    above it, beside the entropy of its head in bits, the mean over all tokens.
+    The maps show the attention of the pooled output to the patches. The colours of a map range from transparent for 0
+    to its maximum. The text above a map has this maximum and the entropy of the head in bits, averaged over all tokens.
 
     Args:
         shown: names of the layers to draw, all by default; the rollout is always over all layers.
@@ -52,9 +52,8 @@ def image_picture(path: str | PathLike[str], maps: ImageMaps, shown: Sequence[st
     cells = left.subplots(2, 1)
     _draw_image(cells[0], maps.image)
     caption(cells[0], "image", points, colours)
-    _draw_heat(cells[1], dimmed(maps.image), maps.pooled_rollout(), "rollout over "
-                                                                    f"{number_of(len(maps.layers), 'layer')}, ", points,
-               colours)
+    label = f"rollout over {number_of(len(maps.layers), 'layer')}, "
+    _draw_heat(cells[1], dimmed(maps.image), maps.pooled_rollout(), label, points, colours)
     colour_scale(left, cells[1], HEAT_ON_GREY, SCALE, points, colours)
     grey = dimmed(maps.image, SMALL)
     counts, small = {name: len(heads) for name, heads in pooled.items()}, type_size(9, width)
@@ -106,7 +105,7 @@ def _draw_image(axes: Axes, image: np.ndarray) -> None:
 
 def _draw_heat(axes: Axes, grey: np.ndarray, weights: np.ndarray, name: str, points: float, colours: Theme,
                bits: float | None = None) -> None:
-    """The dimmed image (H,W) under the heat map; each weight covers its patch, without interpolation."""
+    """Draw the heat map over the dimmed image (H,W); each weight covers its patch, without interpolation."""
     _draw_image(axes, grey)
     height, width = grey.shape
     axes.imshow(weights, vmin=0, vmax=max(weights.max(), 1e-12), cmap=HEAT, interpolation="nearest",

@@ -14,9 +14,9 @@ from vit.files.atomic import write_atomically
 from vit.report.attention.heat import enlarged, heat_picture
 from vit.report.figures.style import BLUE, INK, MUTED, ORANGE, RULE
 
-SIDE, GAP, TEXT, TOP = 160, 16, 46, 52  # pixels: an image, between images, below each, and above all
-WIDEST = 1600  # pixels of a frame of stacked pictures
-SECONDS, LAST = 0.4, 2.5  # per frame, and of the last one
+SIDE, GAP, TEXT, TOP = 160, 16, 46, 52  # pixels: image side, gap between images, text below each, title on top
+WIDEST = 1600  # maximum width of a frame of stacked pictures, in pixels
+SECONDS, LAST = 0.4, 2.5  # duration of a frame, and of the last one
 COLOURS = 96  # number of colours of a frame
 
 
@@ -26,7 +26,7 @@ class FilmSample:
 
     Args:
         image: uint8 (height,width,C), the input of the model.
-        rollout: (rows,columns), the share of each patch in the pooled output; None of a model without attention.
+        rollout: (rows,columns), the share of each patch in the pooled output; None for a model without attention.
         label, predicted: the true and the predicted class.
         probability: probability of the predicted class, in [0,1].
     """
@@ -39,8 +39,8 @@ class FilmSample:
 
 
 def film_frame(samples: Sequence[FilmSample], title: str) -> Image.Image:
-    """The images in rows of four, each with its predicted class and a bar of its probability: blue if it is right, else
-    orange.
+    """The images in rows of four, each with its predicted class and a bar for the probability: blue if the prediction
+    is correct, orange if not.
     """
     columns = min(len(samples), 4)
     rows = -(-len(samples) // columns)
@@ -54,7 +54,7 @@ def film_frame(samples: Sequence[FilmSample], title: str) -> Image.Image:
 
 
 def stacked_frame(pictures: Sequence[Image.Image], title: str) -> Image.Image:
-    """Pictures one below the other, reduced to a common scale if the widest one is wider than a frame."""
+    """Pictures one below the other, scaled down by a common factor if one is wider than `WIDEST`."""
     scale = min(WIDEST / max(picture.width for picture in pictures), 1.0)
     sizes = [(round(picture.width * scale), round(picture.height * scale)) for picture in pictures]
     frame = Image.new("RGB", (max(width for width, _ in sizes), TOP + sum(height for _, height in sizes)), "white")
@@ -67,7 +67,7 @@ def stacked_frame(pictures: Sequence[Image.Image], title: str) -> Image.Image:
 
 
 def draw_sample(frame: Image.Image, draw: ImageDraw.ImageDraw, sample: FilmSample, x: int, y: int) -> None:
-    """The image with its rollout at (x, y), and its prediction below."""
+    """Draw the image with its rollout at (x, y), and its prediction below."""
     image, rollout = sample.image, sample.rollout
     picture = enlarged(image) if rollout is None else Image.fromarray(heat_picture(image, rollout))
     picture = picture.convert("RGB")
@@ -86,7 +86,7 @@ def draw_sample(frame: Image.Image, draw: ImageDraw.ImageDraw, sample: FilmSampl
 
 
 def fitting(draw: ImageDraw.ImageDraw, name: str) -> str:
-    """The name, cut to half of the width of an image."""
+    """The name, truncated to half of the width of an image."""
     name = "".join(letter if letter.isprintable() else "?" for letter in name)
     while draw.textlength(name, font(16)) > SIDE / 2 and len(name) > 2:
         name = f"{name[:-2]}…"

@@ -1,4 +1,4 @@
-"""Common style of all figures. Without pyplot and global state, so that figures of a notebook are not affected."""
+"""Common style of all figures. It uses neither pyplot nor global state, so the figures of a notebook do not change."""
 
 import warnings
 from io import BytesIO
@@ -43,12 +43,12 @@ def set_title(axes: Axes, text: str, note: str = "") -> None:
 
 
 def literal(text: str) -> str:
-    """The text for Matplotlib, with `$` escaped, which would begin a formula, and control characters replaced."""
+    """The text with `$` escaped, which Matplotlib reads as the start of a formula, and control characters replaced."""
     return "".join(letter if letter.isprintable() else "?" for letter in text).replace("$", r"\$")
 
 
 def shorten(name: str, length: int = 24) -> str:
-    """The name, at most `length` characters (cut in the middle), as `literal`."""
+    """The name as `literal`, shortened to `length` characters by an ellipsis in the middle."""
     if len(name) > length:
         name = f"{name[: length - length // 2 - 1]}…{name[-(length // 2):]}"
     return literal(name)

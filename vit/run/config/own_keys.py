@@ -1,7 +1,7 @@
-"""Keys that the user's own config files add, and that no code reads: mostly a misspelled key, or an experiment whose
-first line is not `# @package _global_`.
+"""The check for keys in the user's own config files that no code reads: usually misspelled keys, or the keys of an
+experiment whose first line is not `# @package _global_`.
 
-Nodes whose keys the code checks itself (`data`, `model`, `callbacks`, ...) are left to it. A key that an interpolation
+Nodes whose keys are checked elsewhere (`data`, `model`, `callbacks`, ...) are skipped here. A key that an interpolation
 uses is a variable of the user.
 """
 
@@ -36,15 +36,16 @@ class OwnFiles:
     """The user's config files.
 
     Args:
-        folders: in which they are.
-        chosen: those that a config is composed of, without the ones that they include: `experiment/mine`.
+        folders: the folders that contain them.
+        chosen: the files that the command selects, such as `experiment/mine`, without the files that they include.
     """
 
     folders: list[Path]
     chosen: list[str]
 
-    def naming(self, key: str) -> str:
-        """The files that set a key, those that are chosen if there are any; else the folders."""
+    def setting(self, key: str) -> str:
+        """The selected files that set a key; if there are none, all files that set it; if there are none, the folders.
+        """
         files = [(file, folder) for folder in self.folders for file in sorted(folder.rglob("*.yaml"))]
         found = [(file, folder) for file, folder in files if key in keys_of(file, folder)]
         chosen = [file for file, folder in found if file.relative_to(folder).with_suffix("").as_posix() in self.chosen]
@@ -53,13 +54,14 @@ class OwnFiles:
 
 def check_own_keys(found: Mapping[str, Any], files: OwnFiles, free: Collection[str], texts: Iterable[str],
                    strict: bool) -> None:
-    """Checks the keys of a composed config that the project does not have; those without a similar key are logged.
+    """Checks a composed config for keys that the project does not have. An unknown key that is similar to a known one
+    is an error, any other unknown key is logged.
 
     Args:
         found: the value of every dotted key, nodes included, before interpolations are resolved.
-        free: keys, and nodes that may have any key.
+        free: keys that are allowed, and nodes that may have any key.
         texts: further texts whose interpolations may use a key, such as overrides.
-        strict: whether a key with a similar one is an error; otherwise it is logged too.
+        strict: False logs unknown keys that are similar to a known one, too.
 
     Raises:
         ConfigError: names the key, its file and the nearest key.
@@ -72,15 +74,15 @@ def check_own_keys(found: Mapping[str, Any], files: OwnFiles, free: Collection[s
         removed = REMOVED_KEYS.get(key)
         near, why = "" if removed else nearest(key, sorted(known), ALIKE), removed or without_key(key)
         if key in PACKAGES:
-            text = (f"the keys of this file are below {key}, where nothing reads them; begin it with the line "
-                    f"'# @package {PACKAGES[key]}'")
+            text = (f"Hydra places the keys of this file below {key}, where nothing reads them; begin the file with "
+                    f"the line '# @package {PACKAGES[key]}'")
         else:
             value = "" if isinstance(found[key], dict | list) else f"={yaml_text(found[key])}"
             text = f"{key}{value} has no effect, because there is no such key{f'; {why}' if why else near}"
         if strict and (near or key in PACKAGES):
-            raise ConfigError(f"{files.naming(key)}: {text}")
+            raise ConfigError(f"{files.setting(key)}: {text}")
         if "LOCAL_RANK" not in os.environ:  # the process that starts the ranks logs it
-            log_once(f"{files.naming(key)}: {text}")
+            log_once(f"{files.setting(key)}: {text}")
 
 
 def log_unread_packages(overrides: Iterable[Override], free: Collection[str], texts: Iterable[str]) -> None:
@@ -105,7 +107,7 @@ def is_used(name: str, texts: Iterable[str]) -> bool:
 
 
 def unknown_keys(found: Iterable[str], known: Collection[str], free: Collection[str]) -> list[str]:
-    """The keys that are not known, without those below another one of them."""
+    """The keys that are neither known nor free, without keys below another unknown key."""
     unknown: list[str] = []
     for key in found:
         inner = key.startswith(tuple(f"{node}." for node in (*free, *unknown)))
@@ -116,7 +118,7 @@ def unknown_keys(found: Iterable[str], known: Collection[str], free: Collection[
 
 @functools.cache
 def known_keys(folder: Path) -> frozenset[str]:
-    """The dotted keys of a config that the project has, with nodes: those in its files, under any option."""
+    """The dotted keys of the project's config, nodes included, with those of all options of `CHECKED`."""
     files = [folder / "train.yaml", *(file for group in CHECKED for file in (folder / group).glob("*.yaml"))]
     groups = {each.name for each in folder.iterdir() if each.is_dir()} - PACKAGES.keys()
     keys = {key for file in files for key in keys_of(file, folder)} | groups
@@ -134,7 +136,7 @@ def keys_of(file: Path, folder: Path) -> set[str]:
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError):  # of another option: Hydra reports those that it reads
+    except (OSError, ValueError, yaml.YAMLError):  # Hydra reports the error if it reads this file
         return set()
     if not isinstance(content, dict):
         return set()

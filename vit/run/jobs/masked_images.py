@@ -27,7 +27,7 @@ from vit.weights import KeyReport
 
 
 class MaskedImageJob(ImageJob):
-    """Reconstruct masked patches; other models start from the result."""
+    """Pre-training for image classifiers: reconstruct masked patches."""
 
     finetunes = False
     recipe_keys = ("augment", "crop")

@@ -29,7 +29,7 @@ LOSS_WEIGHTS = ("token_loss", "pair_loss")  # keys of the task
 
 
 class MaskedTextJob(TextJob):
-    """Predict masked tokens and whether two sentences are consecutive; other models start from the result."""
+    """Pre-training for text classifiers: predict masked tokens, and whether two sentences are consecutive."""
 
     split_class = CorpusSplit
     unit = "sentence pairs"
@@ -37,11 +37,11 @@ class MaskedTextJob(TextJob):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """Raises ConfigError: as `Job.check_config`, or no task is left."""
+        """Raises ConfigError: as `Job.check_config`, or both losses have the weight 0."""
         super().check_config(config, devices)
         if not any(loss_weights(config)):
-            raise ConfigError("task.token_loss and task.pair_loss are both 0, so that there is nothing to learn; set "
-                              "one of them to 1")
+            raise ConfigError("task.token_loss and task.pair_loss are both 0, so there is nothing to learn; set one of "
+                              "them to 1")
 
     def check_source(self) -> None:
         check_validation(self.source, "sentences")

@@ -29,7 +29,7 @@ MIN_IMAGES = 5  # a threshold from fewer images of a class is logged as unreliab
 
 
 class MultiLabelJob(ImageClassificationJob):
-    """Images to any number of class names."""
+    """Multi-label classification: images to any number of class names."""
 
     task_class = MultiLabel
 
@@ -43,7 +43,7 @@ class MultiLabelJob(ImageClassificationJob):
         """Complete the recipe as for one label per image, with the loss and the monitored metric of this task.
 
         Raises:
-            ConfigError: an override that names another loss.
+            ConfigError: an override selects another loss.
             DataError: no validation image has a label, so the best epoch cannot be chosen.
         """
         super().complete_recipe()
@@ -66,7 +66,7 @@ class MultiLabelJob(ImageClassificationJob):
         return {**super().resolve_config(loaded), "multi_label": True}  # for a checkpoint without its data
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        """Save the bundle, calibrated and with a threshold per class, by one pass over the validation images."""
+        """Save the bundle, with a calibration and a threshold per class from one pass over the validation images."""
         model, options = trained_copy(self.model, weights), self.run_options(extra["evaluation"])
         classes = self.source.classes
         outputs = label_outputs(model, self.preprocessing, self.cached().splits["val"], classes, options)

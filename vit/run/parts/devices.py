@@ -73,8 +73,10 @@ def find_devices(trainer: dict) -> Devices:
 
 
 def choose_precision(stated: str, accelerator: str, model: nn.Module) -> str:
-    """The precision of Lightning's Trainer. `auto` is resolved by `vit.training`, but is float32 for narrow models on
-    CPU, for which the conversion costs more than bf16 saves. A warning names a stated one that the processor emulates.
+    """The precision of Lightning's Trainer.
+
+    `vit.training` resolves `auto`, except for narrow models on a CPU: they get float32, because the conversion costs
+    more time than bf16 saves. Warns if the processor emulates a precision that was set explicitly.
 
     Raises:
         ConfigError: float16 on CPU.
@@ -124,11 +126,11 @@ def deterministic_algorithms() -> Iterator[None]:
 
 @contextlib.contextmanager
 def suited_threads(step_flops: float, devices: Devices) -> Iterator[None]:
-    """A context with one CPU thread if the steps are so small that more threads are slower. With several threads, warns
-    of other processes that use the same cores.
+    """A context with one CPU thread if the steps are so small that more threads are slower. If several threads are
+    used, it warns about other processes on the same cores.
 
-    The limit is set in OpenMP. After `torch.set_num_threads` MKL uses several threads within parallel regions too,
-    until the process ends, and attention over many short sequences takes up to four times as long.
+    The limit is set in OpenMP. `torch.set_num_threads` would make MKL use several threads within parallel regions too,
+    until the process ends, which makes attention over many short sequences up to four times slower.
     """
     threads = torch.get_num_threads()
     if devices.accelerator != "cpu" or step_flops >= SMALL_STEP or threads == 1:

@@ -1,4 +1,4 @@
-"""The guard against NaN, infinity and explosion: a run stops before an update with such numbers."""
+"""The guard against NaN, infinite and exploding values: a run stops before an update with such values."""
 
 import logging
 from collections import deque
@@ -30,14 +30,14 @@ PARTS = 8  # subsets of the weights, one of which is checked per step
 
 
 class RoundRobinWeights:
-    """Selects the weights to check in a step: one of `PARTS` subsets in turn, or all weights if something besides the
-    optimizer has changed one.
+    """Selects the weights to check in a step: one of `PARTS` subsets in turn, or all weights if something other than
+    the optimizer has changed one of them.
 
     A check of all weights would take 1 % of a step of a small model, and an update by a finite gradient does not make a
     weight infinite. Torch counts the changes of each tensor (`_version`). An optimizer makes the same number of changes
-    in every step; another number reveals a change from elsewhere. Changes that torch does not count, such as a memory
-    fault, and weights that the optimizer itself makes too large, without a trace in the loss or a gradient, are found
-    up to `PARTS` steps late. A checkpoint is saved only after a check of all weights.
+    in every step, so a different number shows that something else has changed a weight. Two faults are found up to
+    `PARTS` steps late: changes that torch does not count, such as a memory fault, and weights that the optimizer makes
+    too large while loss and gradients remain small. A checkpoint is saved only after a check of all weights.
 
     Args:
         weights: the parameters; those that are not floating point are ignored.
@@ -100,12 +100,12 @@ class Step:
 class FiniteLoss(pl.Callback):
     """Stops a run before an update where the loss, the gradient, a weight or an input is not finite or exceeds `LIMIT`.
 
-    A wrong number in one process makes its gradient NaN. Gradients are averaged, so their norm, which clipping needs
-    as well, gives all processes the same result without another exchange. On a CPU it is read before the update.
-    Elsewhere the update is skipped on the device and the result read one step later, so that the host never waits.
-    With float16 the gradient scaler skips steps that overflow; there a run stops when the scale has fallen below 1.
-    A single process on a CPU with weights that are not sharded checks them immediately before the update: all of them
-    if something other than the optimizer changed one, otherwise a part in each step.
+    A process that finds such a value makes its gradient NaN. Gradients are averaged over the processes, so the norm of
+    the gradient, which clipping needs as well, gives all processes the same result without further communication. On a
+    CPU the norm is read before the update. On other devices the update is skipped on the device, and the result is read
+    one step later, so that the host never waits. With float16 the gradient scaler skips steps that overflow, and a run
+    stops when the scale has fallen below 1. A single process on a CPU whose weights are not sharded checks the weights
+    selected by `RoundRobinWeights` immediately before the update.
 
     Args:
         late: whether the host reads the result one step later; None decides by the device.
@@ -133,7 +133,9 @@ class FiniteLoss(pl.Callback):
         self._batches.append(batch.get("index") if isinstance(batch, dict) else None)
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
-        """Make the gradient of a micro-batch with such a number NaN; a single process on a CPU checks it later."""
+        """Make the gradient NaN if a value of the micro-batch is not below `LIMIT`; a single process on a CPU checks
+        the values before the update instead.
+        """
         inputs = vars(pl_module).get("inputs")
         vars(pl_module)["inputs"] = None  # nn.Module's __setattr__ takes longer than the check of the loss
         if self._alone:
@@ -173,9 +175,10 @@ class FiniteLoss(pl.Callback):
         self._check(trainer, pl_module, behind=int(self.late))
 
     def _check_now(self, gradients: list[Tensor], found: list[Sequence[float] | Tensor]) -> Tensor:
-        """The norm of the gradients, a scalar; NaN if another number is wrong, which `found` then holds.
+        """The norm of the gradients, a scalar; NaN if another checked value is not below `LIMIT`. In that case `found`
+        is replaced by the values of all micro-batches.
 
-        One call reads all tensors: the first call of a function costs more than reading the weights of a small model.
+        One call reads all tensors: calling the function twice costs more than reading the weights of a small model.
         """
         loss, inputs = found[-1]
         others = [loss, *([] if inputs is None else [inputs]), *self._weights.select()]
@@ -246,10 +249,10 @@ def numbers_of(loss: Tensor, inputs: Tensor | None) -> tuple[float, float, float
 
 
 def skip_update(optimizer: torch.optim.Optimizer, gradients: list[Tensor], skip: Tensor) -> None:
-    """Disable the coming update if `skip`, a bool scalar on the device, is true.
+    """Disable the next update if `skip`, a bool scalar on the device, is true.
 
-    Fused optimizers read such a flag and change nothing. Others get gradients of zero, so that only their momentum
-    changes the weights.
+    Fused optimizers read this flag and change nothing. Other optimizers get gradients of zero, so that only their
+    momentum changes the weights.
     """
     sharded = any(hasattr(gradient, "to_local") for gradient in gradients)
     if getattr(optimizer, "_step_supports_amp_scaling", False) and not sharded:
@@ -260,7 +263,8 @@ def skip_update(optimizer: torch.optim.Optimizer, gradients: list[Tensor], skip:
 
 
 def copy_to_host(step: Step) -> Step:
-    """The step with its result being copied to the host, without waiting for the device."""
+    """Start to copy the result of a step to the host, without waiting for the device; returns the step with the copy.
+    """
     if step.fine.device.type == "cpu":
         return step
     fine = step.fine.to("cpu", non_blocking=True)
@@ -270,7 +274,8 @@ def copy_to_host(step: Step) -> Step:
 
 
 def explanation(step: Step, trainer: pl.Trainer, module: pl.LightningModule) -> str:
-    """The message: which number, in which process, with which samples. All processes call it at the same step."""
+    """The error message: the value, its process and the samples of the batch. All processes call this at the same step.
+    """
     found = [[float(number) for number in numbers] for numbers in step.found]
     wrong = [micro for micro, numbers in enumerate(found) if not all(number < LIMIT for number in numbers)]
     what = {WATCHED[i]: found[m][i] for m in wrong for i in range(len(WATCHED)) if not found[m][i] < LIMIT}

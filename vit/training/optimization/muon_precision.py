@@ -13,8 +13,8 @@ def newton_schulz(update: Tensor, *arguments: object, **options: object) -> Tens
     """timm's Newton-Schulz iteration (https://kellerjordan.github.io/posts/muon/) on a matrix (m, n) or (batch, m, n),
     computed in bfloat16 on GPUs and processors that have it and in float32 elsewhere.
 
-    timm computes in bfloat16 everywhere, which most processors emulate: on one with AVX2 the iterations of a small
-    model take as long as its forward and backward pass.
+    timm always computes in bfloat16, which most processors emulate: with AVX2 the iterations of a small model take as
+    long as its forward and backward pass.
     """
     dtype = torch.bfloat16 if has_bfloat16(update.device.type) else torch.float32
     return timm_newton_schulz(update, *arguments, dtype=dtype, **options)

@@ -1,7 +1,7 @@
 """Masked autoencoders (arXiv 2111.06377): import of the original files and of transformers' ViTMAE, export as ViTMAE.
 
-The encoder's position table is imported as a learned one, even if it was computed. The decoder's is fixed: it
-is omitted if it is the one that vit computes, else it keeps its name, so that the key report lists it as unused.
+The encoder's position table is imported as a learned one, even if it was computed. The decoder's table is fixed: it is
+dropped if it equals the one that vit computes, otherwise it keeps its name, so that the key report lists it as unused.
 """
 
 import math
@@ -96,7 +96,9 @@ def is_mae(state: State) -> bool:
 
 
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Config values of a classifier with this encoder, from config.json; without one, those of published models."""
+    """Config values of a classifier with this encoder: those of config.json, and for missing ones those of the
+    published models.
+    """
     norm_eps = 1e-6 if "decoder_embed.weight" in state else 1e-12
     return {"activation": "gelu", "pool": "class", "norm_eps": norm_eps, **parse_config(source_config)}
 

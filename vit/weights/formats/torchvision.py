@@ -33,7 +33,7 @@ def to_torchvision(state: State, config: Any) -> dict[str, Tensor]:
     """A classifier's weights under the names of torchvision's VisionTransformer.
 
     Raises:
-        ValueError: the config has a part that it lacks.
+        ValueError: the config has a part that torchvision's model lacks.
     """
     target = "torchvision's VisionTransformer"
     allowed = {"activation": ("gelu",), "qkv_bias": (True,), "in_chans": (3,), "norm_eps": (1e-6,)}
@@ -49,7 +49,9 @@ def is_torchvision(state: State) -> bool:
 
 
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Number of heads and image size are known from `{"module": model}`; all else is the same in all its models."""
+    """Number of heads, epsilon and image size of `source_config["module"]`, if there is one, and the values that all
+    models of torchvision have in common.
+    """
     values: dict[str, Any] = {"norm_eps": 1e-6, "activation": "gelu", "pool": "class"}
     if (module := source_config.get("module")) is not None:
         block = module.encoder.layers[0]

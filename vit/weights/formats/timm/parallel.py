@@ -24,7 +24,7 @@ PARALLEL_RULES = [
     *((r"blocks\.(\d+)\." + re.escape(leaf), r"encoder.blocks.\1." + own) for own, leaf in LEAVES.items()),
     (r"blocks\.(\d+)\.mlp_bias$", r"encoder.blocks.\1.mlp.fc1.bias"),
 ]
-# by whether there is LayerScale, which model_args cannot remove
+# by whether the blocks have LayerScale, which model_args cannot remove
 ARCHITECTURES = {False: "vit_base_patch16_xp_224", True: "vit_pwee_patch16_reg1_gap_256"}
 
 
@@ -32,20 +32,20 @@ def split_in_proj(converted: RenamedState) -> None:
     """Split `in_proj` (F+3*H*K,D) into the MLP's first layer (F,D) and queries, keys and values (3*H*K,D).
 
     Raises:
-        ValueError: the output projection of the attention is missing or does not fit.
+        ValueError: the output projection of the attention is missing, or its shape does not match.
     """
     for name in [name for name in converted if re.fullmatch(r"encoder\.blocks\.\d+\.in_proj\.(weight|bias)", name)]:
         block, leaf = name.split("in_proj.")
         proj = converted.get(block + "attn.proj.weight")
         if proj is None or converted[name].shape[0] <= 3 * proj.shape[1]:
-            raise ValueError(f"{converted.sources[name][0]} is there, but no attn_out_proj that fits; the file is "
-                             "truncated")
+            raise ValueError(f"the file has {converted.sources[name][0]}, but no attn_out_proj of a matching shape; it "
+                             "is truncated")
         qkv = 3 * proj.shape[1]
         converted.split(name, {block + FC1 + leaf: converted[name].shape[0] - qkv, block + QKV + leaf: qkv})
 
 
 def join_in_proj(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parallel blocks under the names of timm's serial ones, as timm's ParallelScalingBlock has them."""
+    """Convert the state of parallel blocks from the names of timm's serial blocks to its ParallelScalingBlock."""
     foreign = {}
     for name, tensor in state.items():
         block, leaf = BLOCK.fullmatch(name).groups() if BLOCK.fullmatch(name) else ("", name)
