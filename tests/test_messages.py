@@ -16,6 +16,7 @@ from vit.messages import (
     duration,
     error_message,
     first_line,
+    first_of,
     import_problem,
     nearest_names,
     number_of,
@@ -26,6 +27,11 @@ from vit.messages import (
 from vit.run.config.overrides import parse
 
 ROOT = Path(__file__).parents[1]
+
+
+def test_the_items_beyond_the_limit_are_counted():
+    assert first_of(["a", "b", "c"], 3) == "a, b, c" and first_of([], 3) == ""
+    assert first_of(["a", "b", "c"], 1, "; ") == "a and 2 more"
 
 
 def test_the_first_line_omits_the_advice_below_it():

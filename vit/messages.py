@@ -3,7 +3,7 @@
 import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 
 BARE = re.compile(r"[A-Za-z_./~][\w./@-]*( [A-Za-z_][\w./@-]*)*", re.ASCII)  # a text that Hydra parses as itself
@@ -21,6 +21,12 @@ def list_names(names: Iterable[object], limit: int = 20) -> str:
     names = [quoted(name, format=str) for name in names]
     rest = len(names) - limit
     return ", ".join(names if rest <= 1 else [*names[:limit], f"... and {rest} more"]) or "none"
+
+
+def first_of(items: Sequence[str], limit: int, separator: str = ", ") -> str:
+    """The first `limit` items, with the number of the others: `a, b, c and 4 more`."""
+    more = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return separator.join(items[:limit]) + more
 
 
 def number_of(count: int, noun: str, plural: str | None = None) -> str:

@@ -54,8 +54,7 @@ class Quantiles:
         return self.values[int(np.searchsorted(stored_ranks(self.count), rank))]
 
     def p_values(self, scores: np.ndarray) -> np.ndarray:
-        """scores (B,) -> conformal p-values (B,) in (0,1], (1 + number of samples with a score >= it) / (n + 1)
-        """
+        """scores (B,) -> conformal p-values (B,) in (0,1], (1 + number of samples with a score >= it) / (n + 1)"""
         ranks = np.concatenate([[0], stored_ranks(self.count)])  # `below` is a lower bound if not all scores are stored
         below = ranks[np.searchsorted(np.array(self.values), scores, side="left")]
         return (1 + self.count - below) / (self.count + 1)

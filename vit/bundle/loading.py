@@ -32,7 +32,7 @@ from vit.bundle.record import (
 from vit.data import AnyPreprocessing
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
 from vit.files.untrusted import file_sha256, megabytes, open_regular, unpacked_limit
-from vit.messages import one_line
+from vit.messages import first_of, one_line
 from vit.models import model_from_config
 from vit.nn.init import SkipInit
 from vit.weights.formats.timm import from_timm
@@ -276,5 +276,4 @@ def models_inside(path: Path) -> str:
     found = []
     with suppress(OSError):  # no permission: the error ends without them
         found = [each.name for each in path.iterdir() if is_bundle(each) or is_bundle(each / "model")]
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return f"; models in it: {', '.join(sorted(found, reverse=True)[:3])}{more}" if found else ""
+    return f"; models in it: {first_of(sorted(found, reverse=True), 3)}" if found else ""

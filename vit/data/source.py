@@ -10,7 +10,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.splits.split import Split, array_split, file_split
 from vit.data.splits.splitting import three_ways, with_validation
-from vit.messages import agree, number_of
+from vit.messages import agree, first_of, number_of
 
 __all__ = ["DataError", "Source", "Split", "array_split", "file_split", "separator_of", "three_ways",
            "with_validation"]  # for functions that return a Source
@@ -160,5 +160,4 @@ def _check_split(source: Source, key: str, split: Split) -> None:
 
 
 def _listed(names: Sequence[str], limit: int = 5) -> str:
-    listed = ", ".join(repr(n) for n in names[:limit])
-    return listed + (f" and {len(names) - limit} more" if len(names) > limit else "") or "none"
+    return first_of(list(map(repr, names)), limit) or "none"

@@ -19,6 +19,7 @@ from vit.exchange.options import Changes, Hints, Size, current_activation
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import WeightSource
 from vit.exchange.timm_networks import under_own_names
+from vit.messages import first_of
 from vit.models import TimmConfig, model_from_config
 from vit.nn.init import SkipInit, init_weights
 from vit.weights import KeyReport, load_weights
@@ -152,9 +153,8 @@ def check_complete(checkpoint: Checkpoint, report: KeyReport, head: bool) -> Non
     for status, what in (("unused", "does not use"), ("new", "lacks")):
         rows = [row for row in report.rows if row.status == status and (head or not row.name.startswith(HEADS))]
         if rows:
-            some = "; ".join(f"{row.name} {format_shapes(row)}" for row in rows[:MAX_ROWS])
-            more = f" and {len(rows) - MAX_ROWS} more" if len(rows) > MAX_ROWS else ""
-            raise checkpoint.error(f"the model {what} {len(rows)} tensors: {some}{more}; strict=False imports the rest")
+            some = first_of([f"{row.name} {format_shapes(row)}" for row in rows], MAX_ROWS, "; ")
+            raise checkpoint.error(f"the model {what} {len(rows)} tensors: {some}; strict=False imports the rest")
 
 
 def at_stated_size(checkpoint: Checkpoint) -> Checkpoint:

@@ -18,7 +18,7 @@ from vit.data.pairs.source import PairSource
 from vit.data.sample_names import has_names, locate
 from vit.data.source import Source
 from vit.data.text.corpus import CorpusSource, CorpusSplit, Documents
-from vit.messages import agree, number_of
+from vit.messages import agree, first_of, number_of
 
 AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
 NEW = "not in the data when training began"
@@ -191,11 +191,10 @@ def _units(source: AnySource, key: str):
 
 
 def _problem(name: str, problems: Sequence[tuple[str, str]], total: int, fix: str) -> str:
-    shown = ", ".join(f"{printable(each)} ({reason})" for each, reason in problems[:3])
-    more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+    shown = first_of([f"{printable(each)} ({reason})" for each, reason in problems], 3)
     have = agree(len(problems), "has", "have")
     return (f"{name}: {len(problems)} of the {number_of(total, 'sample')} that the run recorded {have} changed: "
-            f"{shown}{more}; {fix}")
+            f"{shown}; {fix}")
 
 
 def format_rows(rows: Iterable[Sequence[str]]) -> str:

@@ -18,6 +18,7 @@ from vit.evaluation.calibration.temperature import fit_temperature
 from vit.inference.abstention import selective_risks
 from vit.inference.conformal import true_scores
 from vit.inference.unknown import unknown_scores
+from vit.messages import first_of
 
 log = logging.getLogger("vit")
 
@@ -87,9 +88,8 @@ def report(found: Calibration) -> None:
         log.warning("%d validation samples are too few for prediction sets at 90 %%, which need %d", found.samples,
                     required_samples(0.9))
     if found.absent:
-        more = f" and {len(found.absent) - 3} more" if len(found.absent) > 3 else ""
-        log.warning("no validation sample has the class %s%s: the calibration does not cover it",
-                    ", ".join(map(repr, found.absent[:3])), more)
+        log.warning("no validation sample has the class %s: the calibration does not cover it",
+                    first_of(list(map(repr, found.absent)), 3))
 
 
 def class_means(

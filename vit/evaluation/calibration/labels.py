@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from vit.bundle.label_calibration import LabelCalibration, label_probabilities, scaled_logits
 from vit.evaluation.calibration.temperature import fit_temperature
 from vit.evaluation.multi_label import label_calibration_error
+from vit.messages import first_of
 
 log = logging.getLogger("vit")
 
@@ -43,6 +44,5 @@ def report(found: LabelCalibration) -> None:
              "expected calibration error, mean over labels, %.4f -> %.4f", found.samples, min(found.temperatures),
              max(found.temperatures), *found.loss, *found.ece)
     if found.absent:
-        more = f" and {len(found.absent) - 3} more" if len(found.absent) > 3 else ""
-        log.warning("no validation image has the label %s%s, or all have it: its probabilities are not calibrated",
-                    ", ".join(map(repr, found.absent[:3])), more)
+        log.warning("no validation image has the label %s, or all have it: its probabilities are not calibrated",
+                    first_of(list(map(repr, found.absent)), 3))

@@ -14,7 +14,7 @@ from vit.evaluation import best_thresholds, evaluate_multi_label
 from vit.evaluation.calibration.outputs import LabelOutputs, label_outputs
 from vit.evaluation.progress import Progress
 from vit.inference import MultiLabelPredictor
-from vit.messages import number_of
+from vit.messages import first_of, number_of
 from vit.run.config.composing import ConfigError, stated
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageClassificationJob
@@ -26,6 +26,7 @@ from vit.weights import KeyReport
 log = logging.getLogger("vit")
 
 MIN_IMAGES = 5  # a threshold from fewer images of a class is logged as unreliable
+SHOWN = 5  # classes named in a warning
 
 
 class MultiLabelJob(ImageClassificationJob):
@@ -78,11 +79,11 @@ class MultiLabelJob(ImageClassificationJob):
     def thresholds(self, outputs: LabelOutputs) -> list[float]:
         """The threshold of each class that gives the best F1 on the validation images."""
         images = dict(zip(self.source.classes, outputs.truth.sum(dim=0).tolist(), strict=True))
-        if absent := [name for name, count in images.items() if not count]:
-            log.warning("no validation image has %s: threshold one half", shortened(absent))
-        if few := [name for name, count in images.items() if 0 < count < MIN_IMAGES]:
+        if absent := [repr(name) for name, count in images.items() if not count]:
+            log.warning("no validation image has %s: threshold one half", first_of(absent, SHOWN))
+        if few := [repr(name) for name, count in images.items() if 0 < count < MIN_IMAGES]:
             log.warning("fewer than %d validation images have %s: a threshold from so few is unreliable", MIN_IMAGES,
-                        shortened(few))
+                        first_of(few, SHOWN))
         return best_thresholds(outputs.truth.numpy(), outputs.probabilities.numpy())
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
@@ -116,7 +117,3 @@ class MultiLabelJob(ImageClassificationJob):
             f"{self.split} mAP": f"{metrics[f'{self.split}/map']:.4f}, {number_of(images, 'image')}",
             f"{self.split} F1": f"{metrics[f'{self.split}/f1']:.4f} (mean over labels, thresholds of validation)",
         }
-
-
-def shortened(names: list[str], most: int = 5) -> str:
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

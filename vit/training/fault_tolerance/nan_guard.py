@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from vit.messages import first_of
 from vit.training.optimization.gradient_clipping import (
     gradient_norm,
     gradients_of,
@@ -317,8 +318,7 @@ def sample_names(trainer: pl.Trainer, index: Tensor | None) -> list[str]:
 
 def shortened(names: list[str]) -> str:
     """The first `SHOWN` names and the number of the others."""
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more (log.txt has all)" if more > 0 else "") or "unknown"
+    return first_of(names, SHOWN) + (" (log.txt has all)" if len(names) > SHOWN else "") or "unknown"
 
 
 def current_lr(trainer: pl.Trainer) -> float:
