@@ -45,6 +45,14 @@ def test_the_images_move_to_the_device_of_the_batch(split):
     assert found["image"].device.type == "meta" and found["image"].shape == (2, 3, 6, 5)
 
 
+@pytest.mark.parametrize("rows", [(1, 2), range(12)])
+def test_the_host_selects_no_images(split, rows, monkeypatch):
+    """Selecting them with indices on the host is an error once they are on a GPU."""
+    data = DeviceImages(split, P, cache_bytes=10**6, on_bad_sample="skip")
+    monkeypatch.setattr(torch.Tensor, "index_select", lambda *_: pytest.fail("selected on the host"))
+    assert len(data.__getitems__([(0, row) for row in rows])["index"]) == len(rows) - (len(rows) == 12)
+
+
 def test_what_cannot_be_on_the_device(split):
     with pytest.raises(DataError, match="recipe.crop cuts random boxes .* use recipe.crop=null, or data.cache=memory"):
         DeviceImages(split, P, RandomCrop(), cache_bytes=10**6)

@@ -157,13 +157,17 @@ class ImageDataset(Dataset):
         images = self.preprocessing.batch([image])
         return {"image": images, "label": torch.zeros_like(self.labels[:1]), "index": first, "epoch": first + 1}
 
-    def _from_memory(self, index: Tensor) -> tuple[Tensor | slice, Tensor, list[tuple[str, str]]]:
+    def _from_memory(self, index: Tensor) -> tuple[Tensor | slice, Tensor | None, list[tuple[str, str]]]:
         """As `_one_by_one`, from `self.images`; the first is a slice of all where every sample is readable."""
         if not self.bad:
-            return slice(None), self.images.index_select(0, index), []  # much faster than [index]
+            return slice(None), self._select(index), []
         good = torch.tensor([int(i) not in self.bad for i in index], dtype=torch.bool)
         bad = [(self.split.names[int(i)], self.bad[int(i)]) for i in index[~good]]
-        return good, self.images.index_select(0, index[good]), bad
+        return good, self._select(index[good]), bad
+
+    def _select(self, index: Tensor) -> Tensor | None:
+        """The images (B,C,H,W) of a data set in memory at the indices (B,); None if they are selected on the device."""
+        return self.images.index_select(0, index)  # much faster than [index]
 
     def _one_by_one(self, epoch: Tensor, index: Tensor) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
         """Which samples (B,) are readable, the batch of their images, and (name, reason) of the others."""

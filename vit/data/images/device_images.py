@@ -56,4 +56,4 @@ class DeviceImages(ImageDataset):
         return result
 
     def _select(self, index: Tensor) -> None:
-        """Nothing on the host; see `add_images`."""
+        """No images: the host selects none, `add_images` does so on the device."""
