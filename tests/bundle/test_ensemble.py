@@ -15,9 +15,9 @@ OTHER = {  # what differs -> the message
     "order": (CLASSES[::-1], PREPROCESSING, "has other classes .*: another order, from number 1 on: hörse, .*of cat"),
     "depth": (CLASSES, PREPROCESSING, "has another architecture than .*: depth is 1 and 2; the members"),
     "crop": (CLASSES, PREPROCESSING.replace(crop_pct=0.5),
-             "prepares images in another way than .*: crop_pct is 0.5 and 1.0; set data.preprocessing.crop_pct"),
+             "preprocesses images in another way than .*: crop_pct is 0.5 and 1.0; set data.preprocessing.crop_pct"),
     "rounding": (CLASSES, PREPROCESSING.replace(rounding="timm"),
-                 "prepares images in another way than .*: rounding is timm and torchvision; set data.pre"),
+                 "preprocesses images in another way than .*: rounding is timm and torchvision; set data.pre"),
 }
 
 
@@ -45,7 +45,7 @@ def test_members_may_differ_in_dropout_which_has_no_effect_on_predictions(tmp_pa
 
 def test_members_without_classes_are_refused(tmp_path):
     member = save_bundle(tmp_path / "features", tiny(num_classes=0), [], PREPROCESSING)
-    with pytest.raises(BundleError, match="features has no classes, and an ensemble averages probabilities of classes"):
+    with pytest.raises(BundleError, match="features has no classes, but an ensemble averages the probabilities of"):
         save_ensemble(tmp_path / "both", [member, member])
     with pytest.raises(BundleError, match="needs one or more models"):
         save_ensemble(tmp_path / "both", [])
@@ -105,5 +105,5 @@ def test_calibrated_and_other_members_are_averaged_as_probabilities(tmp_path, mo
 @pytest.mark.parametrize("order", [1, -1])
 def test_members_with_one_and_with_several_labels_per_image_are_not_combined(tmp_path, model, folder, order):
     several = save_bundle(tmp_path / "several", model, CLASSES, PREPROCESSING, thresholds=[0.5, 0.4, 0.3])
-    with pytest.raises(BundleError, match="several assigns several labels per image and .*model one; the members"):
+    with pytest.raises(BundleError, match="several assigns several labels per image, but .*model assigns one; the"):
         save_ensemble(tmp_path / "both", [folder, several][::order])

@@ -295,9 +295,9 @@ def test_standard_input_may_be_one_of_several_files(models, typed, tmp_path, cap
 
 def test_options_without_effect_on_a_search_are_named(models, typed, tmp_path, capfd):
     command, output = ["predict", str(models / "translator"), "-"], str(tmp_path / "tree.svg")
-    for options, message in ((["--seed", "1"], "--seed changes nothing"),
+    for options, message in ((["--seed", "1"], "--seed has no effect"),
                              (["-k", "2", "-f", "text"], "has only the first of 2 texts"),
-                             (["--explain", "--fast", "-o", output], "--fast changes nothing")):
+                             (["--explain", "--fast", "-o", output], "--fast has no effect")):
         typed(b"ab\n")
         assert main([*command, *options]) == 0
         assert message in capfd.readouterr().err

@@ -198,9 +198,9 @@ def test_a_text_encoder_without_a_tokenizer_is_named(tmp_path, capsys):
     (["--k", "5000"], 2, "--k 5000: the data has 1,257 training samples"),
     (["data=spelled_numbers"], 1, "does not have one class per sample"),
     (["data=text_table"], 1, "holds labelled texts, but the model reads images"),
-    (["data.image_size=16"], 2, "data.image_size=16x16 changes nothing here: the model applies its own"),
-    (["data.preprocessing.mode=L"], 2, "data.preprocessing.mode=L changes nothing here"),
-    (["+data.preprocessing.rounding=timm"], 2, "data.preprocessing.rounding=timm changes nothing here"),
+    (["data.image_size=16"], 2, "data.image_size=16x16 has no effect: the model applies its own"),
+    (["data.preprocessing.mode=L"], 2, "data.preprocessing.mode=L has no effect"),
+    (["+data.preprocessing.rounding=timm"], 2, "data.preprocessing.rounding=timm has no effect"),
 ])
 def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, arguments, code, message):
     model, photos = saved(tmp_path), write_photos(tmp_path / "photos", {"a": 1})

@@ -87,7 +87,7 @@ def test_leave_one_group_out():
 def test_impossible_folds_are_errors():
     with pytest.raises(DataError, match="class 'emu' has 3 samples, fewer than the 5 folds.*use at most 3 folds"):
         assign_folds([f"{i}" for i in range(23)], np.array([0] * 20 + [1] * 3), 5, 0, ["cat", "emu"])
-    with pytest.raises(DataError, match="group 'big' has 60 of the 100 samples.* 5 folds of about 20; use at most 2"):
+    with pytest.raises(DataError, match="group 'big' has 60 of the 100 samples.* of about 20 samples; use at most 2"):
         assign_folds(["big"] * 60 + [f"{i}" for i in range(40)], np.arange(100) % 2, 5, 0)
     with pytest.raises(DataError, match="class '0' has 2 groups, fewer than the 3 folds"):
         assign_folds(["a"] * 5 + ["b"] * 5 + ["c"] * 5 + ["d"] * 5, np.repeat([0, 0, 1, 1], 5), 3, 0)

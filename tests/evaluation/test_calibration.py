@@ -206,7 +206,7 @@ def test_the_stated_error_rate_holds_in_simulations():
 
 def test_an_error_rate_that_cannot_be_shown_is_refused_with_the_reason():
     certain = selective_risks(np.linspace(0.9, 1, 100), np.ones(100, bool))
-    with pytest.raises(ValueError, match="with 528 validation samples or more, and the model was calibrated on 100"):
+    with pytest.raises(ValueError, match="with 528 or more validation samples, but the model was calibrated on 100"):
         probability_threshold(certain, 0.01)
     assert fewest_samples(0.01, 0.005) == 528
     with pytest.raises(ValueError, match="no probability gives an error rate of 0.01 on the 528 validation samples"):

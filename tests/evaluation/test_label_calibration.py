@@ -171,7 +171,7 @@ def test_the_command_calibrates_a_copy_and_the_report_shows_both(folders, tmp_pa
     other = tmp_path / "other"
     command = ["calibrate", str(folders[0]), *data, "--split", "test", "--temperature-only", "--output", str(other)]
     assert main(command) == 0
-    assert "--temperature-only changes nothing here" in capsys.readouterr().err
+    assert "--temperature-only has no effect" in capsys.readouterr().err
     assert main(["predict", str(other), str(tmp_path / "0.png")]) == 0
     assert "calibrated on 20 test samples" in capsys.readouterr().err
     page = tmp_path / "page.html"

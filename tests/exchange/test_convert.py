@@ -424,23 +424,23 @@ def test_thresholds_of_another_number_of_labels_are_named(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "to", "message"),
     [
-        ({"registers": 2, "qk_norm": True}, "transformers", "DINOv2 has qk_norm=False only, but this model has"),
-        ({"mlp": "swiglu", "activation": "silu", "mlp_ratio": 2.5}, "transformers", "times 32, times two thirds"),
-        ({"layer_scale": 0.1, "mlp_ratio": 3.5}, "transformers", "a whole number of times 32, but this model has 112"),
-        ({"mlp": "swiglu", "activation": "gelu"}, "transformers", "DINOv2 has activation=silu only"),
-        ({"pool": "mean", "pool_prefix": True}, "transformers", "DINOv2 has pool_prefix=False only"),
-        ({"pool": "attention"}, "transformers", "transformers' SigLIP has class_token=False only"),
-        ({"pool": "attention", "class_token": False}, "transformers", "SigLIP has num_classes=0 only"),
+        ({"registers": 2, "qk_norm": True}, "transformers", "DINOv2 supports only qk_norm=False, but this model has"),
+        ({"mlp": "swiglu", "activation": "silu", "mlp_ratio": 2.5}, "transformers", "two thirds of a multiple of 32"),
+        ({"layer_scale": 0.1, "mlp_ratio": 3.5}, "transformers", "a multiple of 32, but this model has 112"),
+        ({"mlp": "swiglu", "activation": "gelu"}, "transformers", "DINOv2 supports only activation=silu"),
+        ({"pool": "mean", "pool_prefix": True}, "transformers", "DINOv2 supports only pool_prefix=False"),
+        ({"pool": "attention"}, "transformers", "transformers' SigLIP supports only class_token=False"),
+        ({"pool": "attention", "class_token": False}, "transformers", "SigLIP supports only num_classes=0"),
         ({"embed_norm": True, "patch_bias": False}, "transformers", "CLIP projects the class token without a bias"),
-        ({"embed_norm": True}, "transformers", "CLIP has patch_bias=False only"),
-        ({"dist_token": True, "registers": 2}, "transformers", "DeiT has registers=0 only"),
-        ({"pool": "mean"}, "torchvision", "torchvision's VisionTransformer has pool=class only"),
-        ({"norm_eps": 1e-5}, "torchvision", "has norm_eps=1e-06 only, but this model has norm_eps=1e-05"),
-        ({"positions": "rotary"}, "transformers", "ViT has positions=learned or sincos or sincos_simple or none only"),
-        ({"positions": "rotary", "rotary_coordinates": "centred"}, "transformers", "DINOv3 has num_classes=0 only"),
+        ({"embed_norm": True}, "transformers", "CLIP supports only patch_bias=False"),
+        ({"dist_token": True, "registers": 2}, "transformers", "DeiT supports only registers=0"),
+        ({"pool": "mean"}, "torchvision", "torchvision's VisionTransformer supports only pool=class"),
+        ({"norm_eps": 1e-5}, "torchvision", "supports only norm_eps=1e-06, but this model has norm_eps=1e-05"),
+        ({"positions": "rotary"}, "transformers", "ViT supports only positions=learned or sincos or sincos_simple or"),
+        ({"positions": "rotary", "rotary_coordinates": "centred"}, "transformers", "DINOv3 supports only num_class"),
         ({"head_dim": 16}, "transformers", "this model has 4 heads of width 16"),
         ({"pre_norm": False}, "timm", "post-norm"),
-        ({"image_size": (32, 16)}, "torchvision", r"has a square image_size only, not \(32, 16\)"),
+        ({"image_size": (32, 16)}, "torchvision", r"supports only a square image_size, not \(32, 16\)"),
     ],
 )
 def test_a_model_that_the_target_cannot_express_is_an_error(options: dict, to: str, message: str, tmp_path) -> None:
@@ -457,7 +457,7 @@ def test_weights_that_differ_by_3e_5_are_another_model(tmp_path) -> None:
     assert {tensor.dtype for tensor in model.state_dict().values()} == {torch.float32}
     with torch.no_grad():
         model.head.weight.mul_(1 + 3e-5), model.head.bias.mul_(1 + 3e-5)
-    with pytest.raises(SourceError, match=r"has other outputs when vit reads it: they differ by 3e-05"):
+    with pytest.raises(SourceError, match=r"computes other outputs in vit: they differ by 3e-05"):
         check_same(tmp_path / "theirs.pth", "torchvision", model)
 
 

@@ -91,7 +91,7 @@ def test_a_batch_has_the_trees_of_its_rows() -> None:
 
 
 def test_sampling_has_no_tree_and_unknown_texts_no_node() -> None:
-    with pytest.raises(ValueError, match="draws tokens and is no search; use sample=False"):
+    with pytest.raises(ValueError, match="draws tokens; use sample=False"):
         recorded(model(), sources(1), Generation(sample=True))
     _, (tree,) = recorded(model(), sources(1), Generation(beam=2, max_len=3))
     assert tree.find(Hypothesis((149,) * 3, 0.0)) is None

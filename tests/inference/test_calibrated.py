@@ -162,7 +162,7 @@ def test_a_class_of_the_name_unsure_cannot_be_told_from_abstention():
     ({"set": 1.0}, "set=1 must be between 0 and 1"),
     ({"abstain": 0.0}, "abstain=0 must be between"),
     ({"set": 0.999}, "set=0.999: a level of 0.999 needs 999 validation samples or more.*calibrated on 300"),
-    ({"abstain": 0.001}, "abstain=0.001: .* can be shown with 5296 validation samples or more"),
+    ({"abstain": 0.001}, "abstain=0.001: .* can be guaranteed with 5296 or more validation samples"),
 ])
 def test_calibrated_outputs_that_the_validation_samples_do_not_allow_are_refused(folder, options, message):
     with pytest.raises(ValueError, match=message):
@@ -171,12 +171,12 @@ def test_calibrated_outputs_that_the_validation_samples_do_not_allow_are_refused
 
 def test_models_without_a_calibration_refuse_calibrated_outputs(tmp_path):
     bare = save_bundle(tmp_path / "bare", tiny(), CLASSES, PREPROCESSING)
-    with pytest.raises(ValueError, match="needs a calibrated model.*vit calibrate MODEL"):
+    with pytest.raises(ValueError, match="needs a calibrated model, but .* is not calibrated; .*vit calibrate MODEL"):
         vit.load(bare).predict(pictures(1), set=0.9)
     cooled = save_bundle(tmp_path / "cooled", tiny(), CLASSES, PREPROCESSING,
                          calibration=calibration(choice="temperature"))
     assert vit.load(cooled).predict(pictures(1))[0].calibrated
-    with pytest.raises(ValueError, match="needs a calibrated model"):
+    with pytest.raises(ValueError, match="needs a calibrated model, but .* has only a temperature"):
         vit.load(cooled).predict(pictures(1), abstain=0.2)
     labels = save_bundle(tmp_path / "labels", tiny(), CLASSES, PREPROCESSING, thresholds=[0.5] * 3)
     with pytest.raises(ValueError, match="several labels per image"):

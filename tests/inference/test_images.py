@@ -166,10 +166,10 @@ def test_nasty_images(predictor):
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [
-    (lambda p: p.predict(picture(), top_k=0), ValueError, "top_k=0 must be at least 1"),
-    (lambda p: p.predict(picture(), batch_size=0), ValueError, "batch_size=0 must be at least 1"),
-    (lambda p: p.predict(picture(), top_k=1.5), ValueError, "top_k=1.5 must be at least 1, and a whole number"),
-    (lambda p: p.predict(picture(), batch_size=None), ValueError, "batch_size=None must be at least 1, and a whole"),
+    (lambda p: p.predict(picture(), top_k=0), ValueError, "top_k=0 must be a whole number of at least 1"),
+    (lambda p: p.predict(picture(), batch_size=0), ValueError, "batch_size=0 must be a whole number of at least 1"),
+    (lambda p: p.predict(picture(), top_k=1.5), ValueError, "top_k=1.5 must be a whole number of at least 1"),
+    (lambda p: p.predict(picture(), batch_size=None), ValueError, "batch_size=None must be a whole number of at least"),
     (lambda p: p.predict(np.ones((4, 4, 3), np.int64)), BadImage, "int64 values 1..1 may be of 8 or of 16 bits; pass"),
     (lambda p: p.predict(picture(), on_error="ignore"), ValueError, "on_error='ignore'"),
     (lambda p: p.predict(3.5), TypeError, "float is not an image"),
@@ -184,7 +184,7 @@ def test_invalid_arguments_are_rejected(predictor, call, error, message):
 
 @pytest.mark.parametrize("batch_size", [0, None])
 def test_a_fast_predictor_rejects_the_same_batch_sizes(saved, batch_size):
-    with pytest.raises(ValueError, match=f"batch_size={batch_size} must be at least 1"):
+    with pytest.raises(ValueError, match=f"batch_size={batch_size} must be a whole number of at least 1"):
         vit.load(saved, device="cpu", fast=True).predict(picture(), batch_size=batch_size)
 
 

@@ -120,7 +120,7 @@ def test_other_types_are_rejected(predictor, sources, message):
 
 def test_a_batch_size_of_0_is_rejected(predictor, image_to_text):
     for each in (predictor, image_to_text):
-        with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
+        with pytest.raises(ValueError, match="batch_size=0 must be a whole number of at least 1"):
             each.predict(["12"], batch_size=0)
 
 

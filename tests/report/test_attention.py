@@ -96,7 +96,7 @@ def test_layers_are_chosen_by_number():
     layers = image_maps().layers
     assert list(select_layers(layers, [])) == list(layers)
     assert list(select_layers(layers, [-1, 0])) == ["layer 2", "layer 0"]
-    with pytest.raises(ValueError, match="layers=3: the model has no such layer, but 3, 0 to 2"):
+    with pytest.raises(ValueError, match="layers=3: the model has no such layer; it has 3 layers, 0 to 2"):
         select_layers(layers, [3])
     with pytest.raises(ValueError, match="layers=-1: no layer of the model has attention"):
         select_layers({}, [-1])

@@ -143,7 +143,7 @@ def test_names_of_classes_and_files_are_text(written, photos):
 def test_the_part_of_other_data_that_is_evaluated_is_reported(model, photos, caplog):
     data = ["data=folder", f"data.root={photos}", "data.fractions=[0.5,0.2,0.3]"]
     assert main(["evaluate", str(model), *data]) == 0
-    count = int(re.search(r"(\d+) of the 60 samples of .* are evaluated, its test split; --split all", caplog.text)[1])
+    count = int(re.search(r"(\d+) of the 60 samples of .* are evaluated \(its test split\); --split", caplog.text)[1])
     assert 9 <= count <= 27
     caplog.clear()
     assert main(["evaluate", str(model), *data, "--split", "all"]) == 0 and "are evaluated" not in caplog.text

@@ -132,7 +132,7 @@ def test_none_leaves_the_calibration_out_and_the_command_adds_it_to_a_copy(digit
     assert main(["calibrate", str(run.path), "--output", str(copy)]) == 1
     assert "exists and is not overwritten" in capsys.readouterr().err
     assert main(["calibrate", str(run.path), "--output", str(tmp_path / "b"), "--split", "train"]) == 1
-    assert "surer of samples that it was trained on" in capsys.readouterr().err
+    assert "more confident about samples that it was trained on" in capsys.readouterr().err
     assert main(["calibrate", str(run.path), "--output", str(tmp_path / "b"), "--split", "all"]) == 1
     assert "class means" in (error := capsys.readouterr().err) and "choose one split: val, test" in error
 

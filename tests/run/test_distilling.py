@@ -129,7 +129,7 @@ def test_a_teacher_from_transformers(tmp_path):
         match_classes(replace(student, classes=[]), ["class a"], "it")
     repeated = replace(student, classes=["crane", "cat", "crane"])
     assert match_classes(repeated, ["cat"], "it") == [1]
-    with pytest.raises(ConfigError, match="has 2 outputs of the class 'crane', 0, 2; give them different names"):
+    with pytest.raises(ConfigError, match="has 2 outputs with the class name 'crane', 0, 2; give them different names"):
         match_classes(repeated, ["cat", "crane"], "it")
 
 

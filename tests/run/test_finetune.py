@@ -93,7 +93,7 @@ def test_the_initialization_of_a_head_that_is_loaded_is_a_warning(source, caplog
     config = resolve(compose(overrides)) | {"overrides": overrides}
     job = build_job(config, find_devices(config["trainer"]))
     assert torch.equal(job.model.head.weight.cpu(), weights(source)["head.weight"])
-    warning = f"finetune.head_init={way} has no effect: it is for a new head, and this model, with the weights of"
+    warning = f"finetune.head_init={way} has no effect: it is for a new head, but all weights of the head"
     assert (warning in caplog.text) == (way != "auto")
 
 

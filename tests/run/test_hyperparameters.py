@@ -196,8 +196,8 @@ def test_a_resumed_run_continues_that_of_the_tracker(tmp_path, monkeypatch):
 def test_a_logger_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Unreachable, "calls", [])
     vit.train([*QUICK, f"++logger.far={{_target_: {TARGET}.Unreachable, clock: [0]}}", f"run_dir={tmp_path}"])
-    warning = ("logger.far: log_metrics failed (the server at tracker:5000 does not answer); the run goes on, and "
-               "values may be missing there that metrics.csv has")
+    warning = ("logger.far: log_metrics failed (the server at tracker:5000 does not answer); the run continues, and "
+               "values may be missing there; metrics.csv has all of them")
     assert (tmp_path / "log.txt").read_text().count("logger.far") == 1 and (tmp_path / "metrics.json").exists()
     assert warning in (tmp_path / "log.txt").read_text() and Unreachable.calls[-1] == "finalize"
 
@@ -238,7 +238,7 @@ class FullDatabase(Recorder):
 
 def test_a_full_disk_of_mlflow_is_one_warning(tmp_path, caplog):
     vit.train([*QUICK, f"++logger.mine._target_={TARGET}.FullDatabase", f"run_dir={tmp_path}"])
-    warning = "logger.mine: log_metrics failed (database or disk is full); the run goes on"
+    warning = "logger.mine: log_metrics failed (database or disk is full); the run continues"
     assert (tmp_path / "log.txt").read_text().count("logger.mine") == 1
     assert warning in (tmp_path / "log.txt").read_text() and "SQLAlchemy" not in caplog.text
     logging.getLogger("mlflow.store.db.utils").error("later", exc_info=ValueError("x"))

@@ -123,8 +123,8 @@ def test_a_chosen_model_that_computes_the_weights_with_other_values_is_a_warning
         config = build_job(values, find_devices(values["trainer"])).model.config
         found.append((config.activation, config.norm_eps, caplog.text))
     assert [each[:2] for each in found] == [("gelu", 1e-6), ("relu", 1e-4), ("relu", 1e-5)]
-    text = "with activation=gelu instead of relu, norm_eps=1e-06 instead of 1e-05; model=pretrained has the values of"
-    assert text in found[0][2] and not any("computes the weights of" in each[2] for each in found[1:])
+    text = "with activation=gelu instead of relu, norm_eps=1e-06 instead of 1e-05; model=pretrained uses the values of"
+    assert text in found[0][2] and not any("uses the weights of" in each[2] for each in found[1:])
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pth"])

@@ -50,7 +50,7 @@ def test_training_that_makes_it_worse_saves_the_start(source, spoilt):
     assert spoilt.metrics["test/accuracy"] == before["test/accuracy"]
     log = (spoilt.path / "log.txt").read_text()
     assert "epoch 0/3  before training  val/" in log
-    assert "best epoch: 0, the start of training: no epoch was better by val/accuracy" in log
+    assert "best epoch: 0 (the initial model): no epoch was better by val/accuracy" in log
 
 
 def test_the_last_screen_and_the_curves_have_the_start(source, tmp_path, capsys):

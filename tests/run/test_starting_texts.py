@@ -210,7 +210,7 @@ def test_a_classifier_without_a_matching_decoder_is_an_error(runs, digits, tmp_p
         with pytest.raises(ConfigError, match=message):
             vit.train([*OVERRIDES["reader"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
     for start in (runs["pretrained"], digits):
-        with pytest.raises(ConfigError, match="is not a seq2seq model, and a translator can start from no other"):
+        with pytest.raises(ConfigError, match="is not a seq2seq model, but a translator can start only from a seq2seq"):
             vit.train([*OVERRIDES["translator"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
 
 

@@ -22,9 +22,9 @@ def test_parts_that_the_target_lacks_are_errors() -> None:
     with pytest.raises(ValueError, match="X is an image classifier, but this is a model of kind text_classifier"):
         check_exportable(text, "X", ignored=vars(text))
     registers = config(registers=4)
-    with pytest.raises(ValueError, match="X has registers=0 only, but this model has registers=4"):
+    with pytest.raises(ValueError, match="X supports only registers=0, but this model has registers=4"):
         check_exportable(registers, "X")
-    with pytest.raises(ValueError, match="X has registers=1 or 2 only, but this model has registers=4"):
+    with pytest.raises(ValueError, match="X supports only registers=1 or 2, but this model has registers=4"):
         check_exportable(registers, "X", {"registers": (1, 2)})
     check_exportable(registers, "X", {"registers": (4,)})
     check_exportable(registers, "X", ignored=("registers",))
@@ -35,7 +35,7 @@ def test_parts_that_the_target_lacks_are_errors() -> None:
 @pytest.mark.parametrize("changes", [{"image_size": (32, 48)}, {"patch_size": (8, 16)}])
 def test_images_and_patches_must_be_square(changes: dict) -> None:
     check_square(config(), "X")
-    with pytest.raises(ValueError, match=f"X has a square {next(iter(changes))} only"):
+    with pytest.raises(ValueError, match=f"X supports only a square {next(iter(changes))}"):
         check_square(config(**changes), "X")
 
 

@@ -47,7 +47,7 @@ def test_missing_parts_and_equal_names_are_errors() -> None:
     with pytest.raises(ValueError, match="x.one and x.two both correspond to y; remove one of them"):
         RenamedState({"x.one": tensor, "x.two": tensor}, lambda name: "y")
     state = RenamedState({"a.q.weight": tensor, "a.k.weight": tensor})
-    with pytest.raises(ValueError, match="a.q.weight is there, but no tensor for a.v.weight; the file is truncated"):
+    with pytest.raises(ValueError, match="the file has a.q.weight, but no tensor for a.v.weight; it is truncated"):
         state.fuse(("q", "k", "v"), "qkv")
     with pytest.raises(ValueError, match="there is no tensor for b; the file is truncated"):
         state.rename("b", "c")

@@ -93,8 +93,8 @@ def same_label_share(ours: dict[str, str], theirs: dict[str, str]) -> float:
         ValueError: the files differ.
     """
     if set(ours) != set(theirs):
-        raise ValueError(f"the libraries have read different files, {len(ours)} and {len(theirs)}; use a folder with "
-                         "images of the usual formats only")
+        raise ValueError(f"the libraries read different files ({len(ours)} and {len(theirs)}); use a folder that has "
+                         "only images of the usual formats")
     return sum(theirs[name] == label for name, label in ours.items()) / len(ours)
 
 

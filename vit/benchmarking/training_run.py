@@ -96,8 +96,8 @@ def new_case(overrides: list[str], bundle: Bundle, settings: Settings) -> Case:
     """
     config, evaluation = bundle.model.config, bundle.extra["evaluation"]
     if config.kind != "vit":
-        raise ValueError(f"the bare step is that of an image classifier, and this run trains a model of kind "
-                         f"{config.kind}")
+        raise ValueError("the bare training step exists only for image classifiers, but this run trains a model of "
+                         f"kind {config.kind}")
     precision, batch = evaluation["precision"], evaluation["batch_size"]
     rate = matrix_rates((precision,), settings.device)[precision]
     setting = {"command": " ".join(["vit train", *overrides]), "model": describe(config), "precision": precision,

@@ -75,25 +75,26 @@ def _check_member(bundle: Bundle, first: Bundle) -> None:
         raise BundleError(f"{bundle.path} is of kind {kind}; an ensemble bundle is made of classifiers of images "
                           f"({', '.join(MEMBERS)})")
     if not bundle.classes:
-        raise BundleError(f"{bundle.path} has no classes, and an ensemble averages probabilities of classes; train it "
-                          f"for a task with init_from={bundle.path}")
+        raise BundleError(f"{bundle.path} has no classes, but an ensemble averages the probabilities of classes; train "
+                          f"a classifier from it with init_from={bundle.path}")
     if isinstance(bundle.preprocessing, PackedPreprocessing):
-        raise BundleError(f"{bundle.path} is for images that keep their aspect ratio (data.pack=true), and an ensemble "
-                          "for images of one size; train its members with data.pack=false")
+        raise BundleError(f"{bundle.path} is for images that keep their aspect ratio (data.pack=true), but an ensemble "
+                          "is for images of one size; train its members with data.pack=false")
     if bool(bundle.thresholds) != bool(first.thresholds):
         several, one = (bundle, first) if bundle.thresholds else (first, bundle)
-        raise BundleError(f"{several.path} assigns several labels per image and {one.path} one; the members of an "
-                          "ensemble need the same")
+        raise BundleError(f"{several.path} assigns several labels per image, but {one.path} assigns one; the members "
+                          "of an ensemble must agree in this")
     if bundle.classes != first.classes:
         raise BundleError(f"{bundle.path} has other classes than {first.path}: "
-                          f"{different_names(bundle.classes, first.classes)}; the members of an ensemble need the same")
+                          f"{different_names(bundle.classes, first.classes)}; the members of an ensemble need the same "
+                          "classes")
     one, other = inference_config(bundle), inference_config(first)
     if different := [key for key in one if one[key] != other.get(key)]:
         key = different[0]
         raise BundleError(f"{bundle.path} has another architecture than {first.path}: {key} is {one[key]} and "
-                          f"{other.get(key)}; the members of an ensemble need the same")
+                          f"{other.get(key)}; the members of an ensemble need the same architecture")
     one, other = asdict(bundle.preprocessing), asdict(first.preprocessing)
     for key in one:
         if key not in ("mean", "std") and one[key] != other[key]:
-            raise BundleError(f"{bundle.path} prepares images in another way than {first.path}: {key} is {one[key]} "
-                              f"and {other[key]}; set data.preprocessing.{key} for all members")
+            raise BundleError(f"{bundle.path} preprocesses images in another way than {first.path}: {key} is "
+                              f"{one[key]} and {other[key]}; set data.preprocessing.{key} for all members")

@@ -158,7 +158,7 @@ def check_classes(predictor: Any) -> None:
 
 
 def print_without_effect(text: str) -> None:
-    """Print that an option of the command changes nothing."""
+    """Print that an option of the command has no effect."""
     stderr().print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -41,9 +41,9 @@ def check_same(path: Path, to: str, model: nn.Module) -> None:
                                   f"{reason}); nothing was saved, --to bundle saves it unchanged") from error
             difference = max(map(relative_difference, found, expected))
             if len(found) != len(expected) or difference > TOLERANCE:
-                raise SourceError(f"the model that --to {to} would save has other outputs when {library} reads it: "
-                                  f"they differ by {difference:.2g} of the largest; nothing was saved, --to bundle "
-                                  "saves it unchanged")
+                raise SourceError(f"the model that --to {to} would save computes other outputs in {library}: they "
+                                  f"differ by {difference:.2g} of the largest output; nothing was saved, --to bundle "
+                                  "saves the model unchanged")
 
 
 @contextmanager

@@ -51,8 +51,8 @@ def from_timm(cfg: Mapping[str, Any]) -> Preprocessing:
     cfg = TIMM_DEFAULTS | {key: value for key, value in cfg.items() if value is not None}
     resize, crop_pct = CROP_MODES[cfg.get("crop_mode") or "center"], cfg.get("crop_pct") or 0.875
     if resize == "pad" and crop_pct != 1:
-        raise SourceError(f"pretrained_cfg has crop_mode=border with crop_pct={crop_pct}: images are padded and then "
-                          "cropped, but here padded images are whole; set crop_pct to 1")
+        raise SourceError(f"pretrained_cfg has crop_mode=border with crop_pct={crop_pct}, which pads images and then "
+                          "crops them; padded images are not cropped here, so set crop_pct to 1")
     interpolation = cfg.get("interpolation") or "bicubic"
     padded = {"background": mean_colour(cfg["mean"])} if resize == "pad" else {}
     size = tuple(cfg["input_size"][1:])

@@ -93,7 +93,7 @@ def new_trees(record: list[SearchTree] | None, count: int, settings: Generation)
     if record is None:
         return []
     if settings.sample:
-        raise ValueError("a search tree is recorded, but sample=True draws tokens and is no search; use sample=False")
+        raise ValueError("a search tree needs a search, but sample=True draws tokens; use sample=False")
     trees = [SearchTree(settings) for _ in range(count)]
     record.extend(trees)
     return trees

@@ -51,7 +51,7 @@ def probability_threshold(risks: Sequence[SelectiveRisk], rate: float, confidenc
             return each.probability
     total = max(each.samples for each in risks)
     if (needed := fewest_samples(rate, failure)) > total:
-        raise ValueError(f"an error rate of {rate:g} can be shown with {needed} validation samples or more, and "
+        raise ValueError(f"an error rate of {rate:g} can be guaranteed with {needed} or more validation samples, but "
                          f"the model was calibrated on {total}: choose {smallest_rate(total, failure):.2g} or more")
     surest = risks[-1]
     raise ValueError(f"no probability gives an error rate of {rate:g} on the {number_of(total, 'validation sample')}: "

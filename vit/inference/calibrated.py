@@ -111,10 +111,10 @@ class Calibrator:
 
 
 def check_request(option: str, value: float, bundle: Bundle) -> None:
-    """Check that a bundle can make a statement at all.
+    """Check that a bundle supports prediction sets or abstention.
 
     Raises:
-        ValueError: it cannot, or the value is not between 0 and 1.
+        ValueError: it does not, or the value is not between 0 and 1.
     """
     if not 0 < value < 1:
         raise ValueError(f"{option}={value:g} must be between 0 and 1, such as {0.9 if option == 'set' else 0.05}")
@@ -122,8 +122,9 @@ def check_request(option: str, value: float, bundle: Bundle) -> None:
         raise ValueError(f"{option}= is for one label per input, but {bundle.path} assigns several labels per image, "
                          "each above its own threshold; leave it out: --top-k N gives the probabilities of N labels")
     if bundle.calibration is None or bundle.calibration.unknown is None:
-        raise ValueError(f"{option}= needs a calibrated model, but {bundle.path} has no such record; write a "
-                         "calibrated copy with: vit calibrate MODEL --output FOLDER")
+        lacking = "is not calibrated" if bundle.calibration is None else "has only a temperature"
+        raise ValueError(f"{option}= needs a calibrated model, but {bundle.path} {lacking}; write a calibrated copy "
+                         "with: vit calibrate MODEL --output FOLDER")
     if option == "abstain" and UNSURE in bundle.classes:
         raise ValueError(f"{option}= predicts {UNSURE!r}, which is the name of a class of {bundle.path}; use "
                          "set= instead")

@@ -50,7 +50,7 @@ def check_batch_size(batch_size: int) -> None:
         ValueError: `batch_size` is not a whole number of at least 1.
     """
     if not isinstance(batch_size, Integral) or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size} must be at least 1, and a whole number")
+        raise ValueError(f"batch_size={batch_size} must be a whole number of at least 1")
 
 
 def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Iterator[list]:

@@ -317,5 +317,5 @@ def clamp_top_k(top_k: int, classes: int) -> int:
         ValueError: `top_k` is not a whole number of at least 1.
     """
     if not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1:
-        raise ValueError(f"top_k={top_k} must be at least 1, and a whole number")
+        raise ValueError(f"top_k={top_k} must be a whole number of at least 1")
     return min(top_k, classes)

@@ -45,7 +45,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[st
     why, text = find_ending(trainer, job.config)
     log.info("ended: %s", text)
     if epoch == 0:
-        log.info("best epoch: 0, the start of training: no epoch was better by %s%s", checkpoints.monitor,
+        log.info("best epoch: 0 (the initial model): no epoch was better by %s%s", checkpoints.monitor,
                  "" if checkpoints.start_scores is None else BY_START_MARGIN % checkpoints.margin)
     metrics = {checkpoints.monitor: score, "best_epoch": epoch, "ended": why}
     with warnings.catch_warnings(record=True) as caught:

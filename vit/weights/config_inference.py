@@ -41,8 +41,9 @@ def infer_config(state: State, config_values: Mapping[str, Any]) -> dict[str, An
     inferred = stack | infer_rest(state, {**stack, **stated})
     for key, value in stated.items():
         if key in inferred and not agree(key, inferred[key], value):
-            raise ConfigMismatch(f"{key} is {format_value(value)} by the source's config or the argument, but the "
-                                 f"tensors have {format_value(inferred[key])}; correct the value or use other weights")
+            raise ConfigMismatch(f"{key} is {format_value(value)} in the source's config or the argument, but "
+                                 f"{format_value(inferred[key])} in the tensors; correct the value or use other "
+                                 "weights")
     return {**inferred, **stated}
 
 
@@ -54,8 +55,8 @@ def check_declared(config: Mapping[str, Any], declared: Mapping[str, Any]) -> No
     """
     for key, value in declared.items():
         if key in config and not agree(key, config[key], value):
-            raise ConfigMismatch(f"{key} is {format_value(value)} by the source's config, but "
-                                 f"{format_value(config[key])} by its tensors; the file is truncated, or belongs to "
+            raise ConfigMismatch(f"{key} is {format_value(value)} in the source's config, but "
+                                 f"{format_value(config[key])} in its tensors; the file is truncated, or belongs to "
                                  "another config")
 
 

@@ -50,9 +50,10 @@ def check_exportable(
     for key, values in {**ORIGINAL_VIT, **allowed}.items():
         if key in ignored or not hasattr(config, key) or (own := getattr(config, key)) in values:
             continue
-        raise ValueError(f"{target} has {key}={' or '.join(map(str, values))} only, but this model has {key}={own}")
+        raise ValueError(f"{target} supports only {key}={' or '.join(map(str, values))}, but this model has "
+                         f"{key}={own}")
     if config.head_width * config.num_heads != config.dim:
-        raise ValueError(f"{target} has heads of width dim / num_heads only, but this model has "
+        raise ValueError(f"{target} supports only heads of width dim / num_heads, but this model has "
                          f"{config.num_heads} heads of width {config.head_width}")
 
 
@@ -64,7 +65,7 @@ def check_square(config: Any, target: str) -> None:
     """
     for key in ("image_size", "patch_size"):
         if len(set(getattr(config, key))) != 1:
-            raise ValueError(f"{target} has a square {key} only, not {getattr(config, key)}")
+            raise ValueError(f"{target} supports only a square {key}, not {getattr(config, key)}")
 
 
 def with_position_table(state: State, config: Any, prefix: int) -> dict[str, Tensor]:

@@ -60,7 +60,7 @@ def infer_positions(state: State, known: Mapping[str, Any], prefix: int) -> dict
                                  "with its config.json")
         return {"positions": known["positions"], "image_size": as_pair(known["image_size"]), "prefix_positions": True}
     if known.get("positions", "learned") not in ("learned", "learned_rotary"):
-        raise ValueError(f"positions are {known['positions']} by the source's config, but the tensors have a table")
+        raise ValueError(f"positions are {known['positions']} in the source's config, but the tensors have a table")
     if table.ndim != 3 or table.shape[2] != known["dim"]:
         raise ValueError(f"embed.pos_embed is {tuple(table.shape)}, but must be (1, tokens, {known['dim']})")
     length, patch = table.shape[1], known["patch_size"]

@@ -105,7 +105,7 @@ class RenamedState(dict[str, Tensor]):
         for first in [name for name in self if name.startswith(prefix) and f".{names[0]}." in name]:
             parts = [first.replace(f".{names[0]}.", f".{name}.") for name in names]
             if missing := [part for part in parts if part not in self]:
-                raise ValueError(f"{self.sources[first][0]} is there, but no tensor for {missing[0]}; the file is "
+                raise ValueError(f"the file has {self.sources[first][0]}, but no tensor for {missing[0]}; it is "
                                  "truncated")
             self.make(first.replace(f".{names[0]}.", f".{into}."), parts, lambda *tensors: torch.cat(tensors))
 

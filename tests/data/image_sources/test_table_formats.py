@@ -170,7 +170,7 @@ def test_json_objects_of_rows(root, form):
 
 def test_addresses_of_images_are_refused_as_such(root):
     (root / "t.csv").write_text("image,label\n" + "".join(f"https://a.org/{i}.png?w=1,{i % 2}\n" for i in range(4)))
-    with pytest.raises(DataError, match=r"the image is 'https://a.org/0.png\?w=1', and images are not downloaded"):
+    with pytest.raises(DataError, match=r"the image is 'https://a.org/0.png\?w=1', but images are not downloaded"):
         table(root / "t.csv")
 
 
@@ -416,7 +416,7 @@ def test_rows_with_the_same_file_are_reported(root, caplog):
     caplog.clear()
     (root / "t.csv").write_text(text([*ROWS, ROWS[3]]))
     table(root / "t.csv", **ALL)
-    assert "1 of 11 rows have the file of an earlier row, such as 'images/003.png', and count as further images" in (
+    assert "1 of 11 rows have the file of an earlier row, such as 'images/003.png'; each row counts as an image" in (
         caplog.text)
 
 
@@ -751,7 +751,7 @@ def test_columns_with_one_label_for_each_image_are_named(root, caplog):
     (root / "t.csv").write_text(text(rows, header=("path", "cat", "dog")))
     assert table(root / "t.csv", label=["cat", "dog"], **ALL).multi_label
     assert "t.csv: each of the 10 images has exactly one of the 2 labels" in caplog.text
-    assert "if they are classes, use data.one_hot=true" in caplog.text
+    assert "if each image has one class, use data.one_hot=true" in caplog.text
     caplog.clear()
     source = table(root / "t.csv", label=["cat", "dog"], one_hot=True, **ALL)
     assert source.classes == ["cat", "dog"] and not source.multi_label and not caplog.text

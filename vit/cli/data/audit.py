@@ -109,9 +109,9 @@ def audit(
     from vit.run.config.hydra_interface import with_config_dir
 
     if label_errors.labels is not None and seconds is not None:
-        print_without_effect("--seconds changes nothing here: --labels does not check the images")
+        print_without_effect("--seconds has no effect: --labels does not check the images")
     if label_errors.labels is None and copies.model is None and copies.device is not None:
-        print_without_effect("--device changes nothing here: it is that of the model of --model or --labels")
+        print_without_effect("--device has no effect: it is for the model of --model or --labels")
     if label_errors.labels is not None:
         show_label_errors(label_errors, with_config_dir(overrides or [], config_dir), copies.device, json_file)
     elif audit_images(with_config_dir(overrides or [], config_dir), copies, seconds, json_file, label_errors.html):
@@ -214,7 +214,7 @@ def show_label_errors(options: LabelOptions, overrides: list[str], device: str |
         found = audit_labels_by_model(options.labels, overrides, files, options.limit, device)
     else:
         if device is not None:
-            print_without_effect(f"--device changes nothing here: {options.labels} records its predictions")
+            print_without_effect(f"--device has no effect: the predictions are read from {options.labels}")
         found = audit_labels(options.labels, options.csv_file, options.html, options.limit, overrides)
     typer.echo(f"{len(found.errors)} of {number_of(found.samples, 'sample')} "
                f"{agree(len(found.errors), 'has a label that is', 'have labels that are')} likely wrong; the "

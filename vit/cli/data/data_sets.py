@@ -57,7 +57,7 @@ def compose_data(overrides: list[str], bundle: "Bundle | None" = None, node: str
         key = override.key_or_group
         if key not in ("data", "experiment", SEARCH_PATH) and not key.startswith(prefixes):
             allowed = ", ".join(["data=", "experiment=", *(f"{prefix}*" for prefix in prefixes[:-1])])
-            raise ConfigError(f"{override.input_line} changes nothing here; leave it out: this command reads {allowed} "
+            raise ConfigError(f"{override.input_line} has no effect; leave it out: this command reads {allowed} "
                               f"and {prefixes[-1]}*")
     if bundle is not None:
         check_preprocessing(config["data"], [override.key_or_group for override in parse(overrides)], bundle)
@@ -90,7 +90,7 @@ def check_preprocessing(data: dict, keys: list[str], bundle: "Bundle") -> None:
         else:
             continue
         if value != used:
-            raise ConfigError(f"{key}={format_value(value)} changes nothing here: the model applies its own "
+            raise ConfigError(f"{key}={format_value(value)} has no effect: the model applies its own "
                               f"preprocessing, with {format_value(used)}; leave it out")
 
 
@@ -189,7 +189,7 @@ def report_part(source: "Source | PairSource", split: str, data: dict, bundle: "
     """Log how much of a data set is evaluated, if it is not that of the training."""
     whole, part = sum(map(len, source.splits.values())), len(source.splits.get(split, ()))
     if not is_training_data(source, data, bundle) and part < whole:
-        log.warning("%d of the %s of %s %s evaluated, its %s split; --split %s evaluates all of them", part,
+        log.warning("%d of the %s of %s %s evaluated (its %s split); --split %s evaluates all of them", part,
                     number_of(whole, "sample"), source.name, agree(part, "is", "are"), split, ALL)
 
 

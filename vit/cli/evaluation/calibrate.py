@@ -57,7 +57,7 @@ def calibrate(
     predictor = load(model, device, str(precision))
     bundle = check_classifier(predictor)
     if temperature_only and bundle.thresholds:
-        print_without_effect("--temperature-only changes nothing here: models that assign several labels have "
+        print_without_effect("--temperature-only has no effect: models that assign several labels have "
                              "temperatures only")
     source = matched_source(compose_data(with_config_dir(overrides or [], config_dir), bundle), bundle, split)
     choice = TEMPERATURE if temperature_only else FULL
@@ -103,16 +103,17 @@ def matched_source(config: dict, bundle: "Bundle", split: str) -> "Source":
 
     if split == ALL:
         splits = [name for name in open_source(config["data"]).splits if name != "train"]
-        raise ValueError("--split all: the samples of train are for the class means of the unknown score, so that a "
-                         f"calibration on them would not hold for new ones; choose one split: {', '.join(splits)}")
+        raise ValueError("--split all includes train, whose samples are needed for the class means of the unknown "
+                         "score: a calibration on them would not hold for new samples; choose one split: "
+                         f"{', '.join(splits)}")
     source = evaluation_source(config["data"], bundle, split)
     wanted = MULTI_LABEL if bundle.thresholds else TEXTS if bundle.preprocessing is None else IMAGES
     if (holds := kind_of_data(source)) != wanted:
         raise ValueError(f"{source.name} holds {holds}, but the model is for {wanted}; choose another data set with "
                          "data=NAME")
     if split == "train":
-        raise ValueError("--split train: a model is surer of samples that it was trained on, so no statement would "
-                         "hold for new ones; use val or test")
+        raise ValueError("--split train: a model is more confident about samples that it was trained on, so the "
+                         "calibration would not hold for new samples; use val or test")
     names = {"train", split} & set(source.splits) | {split}
     return replace(source, classes=bundle.classes,
                    splits={name: matched_split(source, bundle.classes, name) for name in sorted(names)})

@@ -15,7 +15,7 @@ from vit.cli.terminal import (
     print_written,
 )
 
-Source = Annotated[str | None, typer.Argument(help="An image file, or a text for a model of texts.",
+Source = Annotated[str | None, typer.Argument(help="An image file, or a text if the model reads texts.",
                                               show_default=False)]
 Output = Annotated[Path, typer.Option("--output", "-o", help="A figure (.png, .svg, .pdf) or an HTML page (.html).")]
 Layers = Annotated[list[int] | None, typer.Option(
@@ -23,8 +23,8 @@ Layers = Annotated[list[int] | None, typer.Option(
     show_default=False)]
 Positions = Annotated[bool, typer.Option("--positions", help="Also show the similarity of the position embeddings.")]
 Similar = Annotated[bool, typer.Option(
-    "--similarity", help="Also show what each block changes: how similar tokens are to each other after it, and to "
-                         "themselves before it.")]
+    "--similarity", help="Also show what each block changes: how similar the tokens are to each other after the block, "
+                         "and how similar each token is to itself before the block.")]
 Dark = Annotated[bool, typer.Option("--dark", help="Figures for dark slides.")]
 
 
@@ -51,6 +51,7 @@ def attention(
 
     predictor = load(model, device)
     if source is None and layer:
-        print_without_effect("--layer changes nothing here: the layers shown are those of an image or a text")
+        print_without_effect("--layer has no effect: it selects layers of the attention for an image or a text, and "
+                             "neither is given")
     for file in write_attention(predictor, source, output, layer or [], positions, dark, similarity):
         print_written(str(file))

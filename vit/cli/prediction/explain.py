@@ -37,7 +37,7 @@ def explain(model: Model, values: Values = None, output: Output = None, tokens: 
     network = opened(model, values or [])
     longest = getattr(network.config, "max_len", None)
     if longest is None and tokens is not None:
-        print_without_effect(f"--tokens changes nothing here: {model} reads no texts")
+        print_without_effect(f"--tokens has no effect: {model} reads no texts")
     explanation = traced(network, tokens or min(TOKENS, longest or TOKENS))
     console, table = Console(), architecture_table(explanation)
     if not console.is_terminal:  # a file or a pipe has no width

@@ -57,7 +57,7 @@ def predict(
     check_calibrated_outputs(predictor, request)
     if explanation.explain:
         if loading.fast:
-            print_without_effect("--fast changes nothing here: --explain records the search step by step")
+            print_without_effect("--fast has no effect: --explain records the search step by step")
         show_searches(predictor, request, generation.settings(), explanation.dark)
         return
     counts = write_rows(predicted_rows(predictor, request, generation.settings(), model), request.output)

@@ -151,7 +151,7 @@ def generation_settings(predictor: "Seq2SeqPredictor", request: Request, options
         raise typer.BadParameter("this model reads images; pass image files or folders")
     if not options.get("sample"):
         if "seed" in options:
-            print_without_effect("--seed changes nothing here: only --sample draws tokens")
+            print_without_effect("--seed has no effect: only --sample draws tokens")
         options = options | {"beam": max(options.get("beam") or predictor.settings.beam, top_k)}
     try:
         return predictor.changed_settings(n_best=top_k, **options)

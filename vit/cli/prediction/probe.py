@@ -56,7 +56,7 @@ def probe(
     ks = list(dict.fromkeys(parse_k(text) for text in k.split(","))) if k else None
     paths = unlabelled_paths(arguments or [], save)
     if paths and (option := "--json" if json_file is not None else "--k" if ks else None):
-        print_without_effect(f"{option} changes nothing here: images without labels have no accuracy")
+        print_without_effect(f"{option} has no effect: images without labels have no accuracy")
     from vit.exchange import open_model
     from vit.inference import best_device
     from vit.inference.features import Featurizer
@@ -158,7 +158,7 @@ def check_source(source: "Source", bundle: "Bundle") -> None:
     check_labelled(source, bundle)
     if "val" not in source.splits:
         raise ValueError(f"{source.name} has no val split, which selects the regularization of the logistic "
-                         "regression; raise the second of data.fractions, or add samples for val")
+                         "regression; increase the second value of data.fractions, or add samples for val")
 
 
 def check_labelled(source: "Source", bundle: "Bundle") -> None:

@@ -246,8 +246,8 @@ def warn_about_one_hot(path: Path, labels: np.ndarray, fix: str) -> None:
         fix: how to state one class per image.
     """
     if labels.shape[1] > 1 and len(labels) and (labels.sum(axis=1) == 1).all():
-        log.warning("%s: each of the %d images has exactly one of the %d labels, but images may have several or none "
-                    "of labels in this form; if they are classes, use %s", path, *labels.shape, fix)
+        log.warning("%s: each of the %d images has exactly one of the %d labels, although this form allows several or "
+                    "none; if each image has one class, use %s", path, *labels.shape, fix)
 
 
 def _indicator_columns(columns: Mapping[Column, Sequence[Any]]) -> list[Column]:

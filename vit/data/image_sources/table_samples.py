@@ -80,8 +80,8 @@ def _existing_files(path: Path, root: Path, names: list[Any], on_bad_sample: str
     if missing and (on_bad_sample != "skip" or len(missing) == len(names)):
         first = quoted(names[missing[0]], 200)
         if ADDRESS.match(names[missing[0]]):
-            raise DataError(f"{path}: the image is {first}, and images are not downloaded; download them, and set "
-                            "data.root to their folder, with the names of the files in the column of images")
+            raise DataError(f"{path}: the image is {first}, but images are not downloaded; download them, put their "
+                            "file names into the column of images, and set data.root to their folder")
         raise FileNotFoundError(
             f"{path}: {len(missing)} of {number_of(len(names), 'file')} {agree(len(missing), 'does', 'do')} not exist "
             f"under {root}, first {first}; set data.root to their folder, or leave these rows out with "
@@ -98,11 +98,11 @@ def _warn_about_repeated_files(path: Path, names: Sequence[str], labels: np.ndar
         return
     other = next((rows for rows in again if not np.array_equal(*labels[list(rows)])), None)
     if other is None:
-        log.warning("%s: %d of %d rows have the file of an earlier row, such as %r, and count as further images", path,
+        log.warning("%s: %d of %d rows have the file of an earlier row, such as %r; each row counts as an image", path,
                     len(again), len(names), names[again[0][0]])
     else:
         log.warning("%s: %d of %d rows have the file of an earlier row, some with another label, such as %r in rows %d "
-                    "and %d, and count as further images; if an image may have several labels, write one row for it "
+                    "and %d; each row counts as an image; if an image may have several labels, write one row for it "
                     "and set data.label_separator", path, len(again), len(names), names[other[0]], other[1], other[0])
 
 

@@ -60,10 +60,10 @@ def near_copies_by_model(
     thumbnails = read_thumbnails(source, preprocessing, progress)
     large = np.flatnonzero(thumbnails.sides >= MIN_SIDE)
     if len(large) < FEWEST:
-        raise DataError(f"{len(large)} of the {number_of(len(thumbnails.sides), 'image')} "
-                        f"{agree(len(large), 'is', 'are')} too few for near copies "
-                        f"by features (relative to the data set): it needs {FEWEST} or more that can be decoded, are "
-                        f"not of one colour and have sides of {MIN_SIDE} pixels or more; leave the model out")
+        raise DataError(f"only {len(large)} of {number_of(len(thumbnails.sides), 'image')} can be decoded, "
+                        f"{agree(len(large), 'is', 'are')} not of one colour and {agree(len(large), 'has', 'have')} "
+                        f"sides of {MIN_SIDE} pixels or more; near copies by features, which are relative to the data "
+                        f"set, need {FEWEST} such images; leave the model out")
     features = featurize([thumbnails.positions[i] for i in large])
     found = {PIXELS: find_pairs(thumbnails.pixels, progress)}
     for way, pairs in find_feature_pairs(features, thumbnails.pixels[large], progress).items():

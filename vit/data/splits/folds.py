@@ -102,7 +102,7 @@ class _Balance:
             most = max(int(GROUP_LIMIT * total / sizes[largest]), 1)
             fix = f"use at most {most} folds, or smaller groups" if most > 1 else "use smaller groups"
             raise DataError(f"the group {printable(keys[largest])!r} has {sizes[largest]} of the {total} samples, more "
-                            f"than one and a half of {self.folds} folds of about {total // self.folds}; {fix}")
+                            f"than 1.5 times a fold of about {total // self.folds} samples; {fix}")
         units = np.bincount(self.entry_class, minlength=self.width)
         few = np.flatnonzero(self.present[:-1] & (units[:-1] < self.folds))
         if len(few):

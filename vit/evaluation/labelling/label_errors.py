@@ -174,7 +174,7 @@ def _varying_columns(predictions: HeldOut) -> np.ndarray:
         raise DataError(f"each label is on all or on none of the {len(predictions)} held-out samples; use the "
                         "predictions of all folds of vit cross-validate")
     if left_out:
-        log.warning("not looked at, because none or all of the %d held-out samples have the label: %s",
+        log.warning("labels without a check, because none or all of the %d held-out samples have them: %s",
                     len(predictions), ", ".join(left_out))
     return np.flatnonzero(varying)
 

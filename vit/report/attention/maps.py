@@ -137,6 +137,6 @@ def select_layers(layers: Layers, indices: Sequence[int]) -> Layers:
         raise ValueError(f"layers={indices[0]}: no layer of the model has attention; leave it out")
     for index in indices:
         if not -len(names) <= index < len(names):
-            raise ValueError(f"layers={index}: the model has no such layer, but {len(names)}, 0 to "
+            raise ValueError(f"layers={index}: the model has no such layer; it has {len(names)} layers, 0 to "
                              f"{len(names) - 1}, or -1 for the last one")
     return {names[index]: layers[names[index]] for index in indices} if indices else layers

@@ -107,8 +107,9 @@ class ImageJob(Job):
         if len(report.unreadable) > NAMED:
             log.warning("left out %d more unreadable images, listed in audit.json", len(report.unreadable) - NAMED)
         if counted := sum(sample.decoded for sample in report.unreadable):
-            log.info("%d of these files, whose headers can be read, are in the numbers of samples that follow, and are "
-                     "left out when they are decoded", counted)
+            forms = ("has", "it", "it is") if counted == 1 else ("have", "them", "they are")
+            log.info("%d of these files %s a readable header: the numbers of samples below include %s, and %s left out "
+                     "when decoded", counted, *forms)
         if bad := report.bad_samples(decoded=False):
             self.source, self.datasets = self.source.without(bad), {}  # whose data sets have other rows
 

@@ -51,8 +51,8 @@ class MultiLabelJob(ImageClassificationJob):
         source, overrides, loss = self.source, self.config["overrides"], self.config["recipe"]["loss"]
         if not source.splits["val"].labels.any():
             raise DataError(f"{source.name}: none of its {number_of(len(source.splits['val']), 'validation image')} "
-                            "has a label, so the best epoch cannot be chosen; raise the second of data.fractions, or "
-                            "choose other images")
+                            "has a label, so the best epoch cannot be chosen; increase the second value of "
+                            "data.fractions, or choose other images")
         if loss["name"] != "bce" and "name" in stated(overrides, "recipe.loss"):
             raise ConfigError(f"recipe.loss.name={loss['name']}: images with several labels each need bce")
         loss["name"] = "bce"

@@ -38,9 +38,8 @@ def moved_config(run: pathlib.Path, overrides: Sequence[str]) -> dict:
             continue
         if key not in LOCATIONS or not config["data"].get(leaf):
             keys = " and ".join(each for each in LOCATIONS if config["data"].get(each.removeprefix("data.")))
-            fix = f"only {keys} of data that has moved can be given" if keys else "leave it out"
-            raise ConfigError(f"{override.input_line} changes nothing here: the data is that which {run} records; "
-                              f"{fix}")
+            fix = f"only {keys} can be set, if the data has moved" if keys else "leave it out"
+            raise ConfigError(f"{override.input_line} has no effect: the data is the one that {run} records; {fix}")
         config["data"][leaf] = os.path.abspath(os.path.expanduser(str(override.value())))
     return config
 

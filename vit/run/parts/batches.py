@@ -134,9 +134,10 @@ def build_pair_datasets(
             log.warning("%s of %s %s cut, such as %s: %s", number_of(len(dataset.cut), "text"), key,
                         agree(len(dataset.cut), "is", "are"), *dataset.cut[0])
         if dataset.squeezed:
-            log.warning("%d of %s of %s %s squeezed, being wider than data.preprocessing.max_width=%d, such as %s: %s; "
+            wider = agree(len(dataset.squeezed), "is wider", "are wider")
+            log.warning("%d of %s of %s %s than data.preprocessing.max_width=%d and squeezed to it, such as %s: %s; "
                         "raise it, or set it to null", len(dataset.squeezed), number_of(len(dataset.split), "image"),
-                        key, agree(len(dataset.squeezed), "is", "are"), preprocessing.max_width, *dataset.squeezed[0])
+                        key, wider, preprocessing.max_width, *dataset.squeezed[0])
     return made
 
 

@@ -73,9 +73,9 @@ def build_source(data: dict, record: DataRecord | None = None, overrides: list[s
     if new_splits:
         if record is None and data.get("fold") is not None and "test" in source.splits:
             count = len(source.splits["test"])
-            log.info("data.fold=%s: the folds are made of %s; the %s of test %s no part", data["fold"],
+            log.info("data.fold=%s: the folds are made of %s; the %s of test %s left out", data["fold"],
                      " and ".join(key for key in POOL if key in source.splits),
-                     number_of(count, "sample"), agree(count, "takes", "take"))
+                     number_of(count, "sample"), agree(count, "is", "are"))
         source = with_new_splits(source, data, "fractions" in parameters)
     for key, edit in zip(EDITS, (apply_corrections, leave_out), strict=True):
         if data.get(key):
@@ -136,7 +136,7 @@ def check_validation(source: Source | PairSource | CorpusSource, unit: str) -> N
     if val == 0:
         raise DataError(
             f"{source.name}: 0 of its {number_of(train, unit.removesuffix('s'))} are for validation, so the best epoch "
-            f"cannot be chosen; raise the second of data.fractions, or add {unit} for val"
+            f"cannot be chosen; increase the second value of data.fractions, or add {unit} for val"
         )
 
 

@@ -155,8 +155,9 @@ def match_classes(teacher: TeacherModel, classes: Sequence[str], name: str) -> l
                           "classes, or data with the classes of the teacher")
     repeated = next((each for each in classes if len(outputs[each]) > 1), None)
     if repeated is not None:
-        raise ConfigError(f"distill.teacher={name} has {len(outputs[repeated])} outputs of the class {repeated!r}, "
-                          f"{', '.join(map(str, outputs[repeated]))}; give them different names in its config.json")
+        raise ConfigError(f"distill.teacher={name} has {len(outputs[repeated])} outputs with the class name "
+                          f"{repeated!r}, {', '.join(map(str, outputs[repeated]))}; give them different names in its "
+                          "config.json")
     return [outputs[each][0] for each in classes]
 
 

@@ -62,8 +62,8 @@ def start_finetuning(
             raise ConfigError("finetune.head_init=fit is for image classifiers with a single linear head and one label "
                               "per image; use auto")
         if not new and "head_init" in stated(config["overrides"], "finetune") and finetune.head_init != "auto":
-            log.warning("finetune.head_init=%s has no effect: it is for a new head, and this model, with the weights "
-                        "of init_from=%s, has none", finetune.head_init, config["init_from"])
+            log.warning("finetune.head_init=%s has no effect: it is for a new head, but all weights of the head are "
+                        "loaded from init_from=%s", finetune.head_init, config["init_from"])
     if finetune.batch_norm == "auto":  # never in a resumed run, whose config has the resolved value
         finetune = replace(finetune, batch_norm="train" if loaded is None else "frozen")
     if config["init_from"]:

@@ -89,7 +89,8 @@ class Initial:
         """
         if self.model is not None and self.model["kind"] == EnsembleConfig.kind:
             raise ConfigError(f"init_from={self.name}: an ensemble has the weights of several models; use one of its "
-                              f"members, or distill=soft distill.teacher={self.name} to train one model on its answers")
+                              f"members, or distill=soft distill.teacher={self.name} to train one model on its "
+                              "predictions")
         if self.model is not None and self.model["kind"] not in (*IMAGE_KINDS, TimmConfig.kind):
             raise ConfigError(f"init_from={self.name}: a model of kind {self.model['kind']} does not classify images; "
                               "use the weights of one that does, or other data")

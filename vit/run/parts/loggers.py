@@ -314,8 +314,8 @@ class LoggerErrors:
                 if find_stop(error):
                     raise
                 if not self.failed:
-                    log.warning("%s: %s failed (%s); the run goes on, and values may be missing there that metrics.csv "
-                                "has", self.key, name, reason(error))
+                    log.warning("%s: %s failed (%s); the run continues, and values may be missing there; metrics.csv "
+                                "has all of them", self.key, name, reason(error))
                 self.failed = True
                 self.paused_until = time.monotonic() + PAUSE * (time.monotonic() - started)
 

@@ -92,8 +92,8 @@ def check_patch_size(config: dict, model: nn.Module) -> None:
 
 
 def warn_of_other_values(config: dict, model: nn.Module, initial: Initial) -> None:
-    """Logs in which values a chosen image classifier differs from the model of `init_from`, whose weights compute
-    something else with them. Values of overrides and those that tensors or the data determine are left out.
+    """Warns if config values of the selected image classifier differ from those of `init_from`, so that its weights
+    compute another function. Values set by overrides or determined by tensors or data are not compared.
     """
     own = model.config
     if initial.image_config is None or own.kind != VisionTransformerConfig.kind:
@@ -102,7 +102,7 @@ def warn_of_other_values(config: dict, model: nn.Module, initial: Initial) -> No
     left_out = {*NOT_COMPARED, *RATES, *current_names(stated_values(config))}
     other = {key: value for key, value in own.to_dict().items() if key not in left_out and value != known[key]}
     if other:
-        log.warning("the model computes the weights of init_from=%s with %s; model=pretrained has the values of "
+        log.warning("the model uses the weights of init_from=%s with %s; model=pretrained uses the values of "
                     "init_from", initial.name, listed({key: (known[key], value) for key, value in other.items()}))
 
 
@@ -166,8 +166,8 @@ def seq2seq_model(
     data = config["data"]
     if initial is not None and not initial.generates_text:
         if preprocessing is None:
-            raise ConfigError(f"init_from={initial.name} is not a seq2seq model, and a translator can start from no "
-                              "other; use init_from=null")
+            raise ConfigError(f"init_from={initial.name} is not a seq2seq model, but a translator can start only from "
+                              "a seq2seq model; use init_from=null")
         initial = as_image_encoder(config, initial)
     limits = [data[key] for key in ("max_source_len", "max_target_len") if data[key]]
     required = {"vocab_size": tokenizers["target"].vocab_size, **({"max_len": max(limits)} if limits else {})}

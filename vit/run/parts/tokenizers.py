@@ -112,8 +112,8 @@ def check_embeddings(
     for side, tokenizer in tokenizers.items():
         if EMBEDDINGS[side] in rows and side not in initial.tokenizers and tokenizer.kind != "byte":
             raise ConfigError(f"init_from={initial.name} has embeddings of {tokenizer.vocab_size} tokens but no "
-                              "tokenizer, and those of the tokenizer trained here would be other tokens; use the "
-                              "folder of its run, or another data.tokenizer.vocab_size for new embeddings")
+                              "tokenizer, so they cannot be matched to the tokens of the tokenizer trained here; use "
+                              "the folder of its run, or another data.tokenizer.vocab_size for new embeddings")
     if (vectors := config["model"].get("vectors")) and EMBEDDINGS["source"] in rows:
         raise ConfigError(f"model.vectors={vectors} has no effect, because the embeddings of init_from={initial.name} "
                           "are loaded; set one of them to null")

@@ -72,9 +72,9 @@ def check_leakage(
     certain = any(each.certain for split, each in leaked.items() if split in decisive)
     if certain and (config.get("on_leakage") or ERROR) == ERROR:
         fix = _same_splits(record, config["data"], is_ensemble(origin))
-        raise ConfigError(f"{text}, so results on them would not hold for new ones; {fix}, or on_leakage={WARN}, which "
-                          "records these numbers with the results")
-    log.warning("%s; results on them do not hold for new ones, and metrics.json has these numbers", text)
+        raise ConfigError(f"{text}, so results on them would not hold for new samples; {fix}, or on_leakage={WARN}, "
+                          "which records these numbers with the results")
+    log.warning("%s; results on them do not hold for new samples, and metrics.json has these numbers", text)
     return {split: each.known for split, each in leaked.items()}, record.lineage()
 
 

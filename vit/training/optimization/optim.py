@@ -182,8 +182,8 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
         if options.get(option) is not None and not getattr(info, f"has_{option}"):
             raise ValueError(f"optimizer {name!r} has no option {option!r}; leave it out, or use another optimizer")
     if "weight_decay" in options:
-        raise ValueError(f"weight_decay is not an option of optimizer {name!r}: parameter groups have their own; "
-                         "set weight_decay beside options")
+        raise ValueError(f"weight_decay is not an option of optimizer {name!r}, because each parameter group has its "
+                         "own; set weight_decay beside options")
     options = {key: value for key, value in options.items() if getattr(info, f"has_{key}", True)}
     if options:
         check_options(name, options, inspect.signature(info.opt_class).parameters)

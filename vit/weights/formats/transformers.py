@@ -276,8 +276,9 @@ def integer_mlp_ratio(config: Any, target: str) -> int:
         inner = ratio * config.dim
         if config.hidden == (dinov2_swiglu_width(inner) if config.mlp == "swiglu" else inner):
             return ratio
-    raise ValueError(f"{target} has a hidden width that is a whole number of times {config.dim}"
-                     f"{', times two thirds' if config.mlp == 'swiglu' else ''}, but this model has {config.hidden}")
+    swiglu = "two thirds of " if config.mlp == "swiglu" else ""
+    raise ValueError(f"the inner width of the MLP in {target} is {swiglu}a multiple of {config.dim}, but this model "
+                     f"has {config.hidden}")
 
 
 def vit_config(config: Any) -> dict[str, Any]:
