@@ -32,7 +32,7 @@ from vit.data.quality.near_copies import (
 )
 from vit.data.source import Source
 from vit.data.threads import StageProgress
-from vit.messages import agree, number_of
+from vit.messages import number_of
 
 log = logging.getLogger("vit")
 
@@ -60,10 +60,9 @@ def near_copies_by_model(
     thumbnails = read_thumbnails(source, preprocessing, progress)
     large = np.flatnonzero(thumbnails.sides >= MIN_SIDE)
     if len(large) < FEWEST:
-        raise DataError(f"only {len(large)} of {number_of(len(thumbnails.sides), 'image')} can be decoded, "
-                        f"{agree(len(large), 'is', 'are')} not of one colour and {agree(len(large), 'has', 'have')} "
-                        f"sides of {MIN_SIDE} pixels or more; near copies by features, which are relative to the data "
-                        f"set, need {FEWEST} such images; leave the model out")
+        raise DataError(f"near copies by features, which are relative to the data set, need {FEWEST} images that can "
+                        f"be decoded, are not of one colour and have sides of {MIN_SIDE} pixels or more, but only "
+                        f"{len(large)} of {number_of(len(thumbnails.sides), 'image')} are such; leave the model out")
     features = featurize([thumbnails.positions[i] for i in large])
     found = {PIXELS: find_pairs(thumbnails.pixels, progress)}
     for way, pairs in find_feature_pairs(features, thumbnails.pixels[large], progress).items():
