@@ -13,7 +13,7 @@ from vit.evaluation.robustness import accuracy_under_corruptions
 from vit.evaluation.seq2seq import evaluate_seq2seq
 from vit.evaluation.text_classification import evaluate_texts
 
-BATCH = "batch_size=-1 must be at least 1"
+BATCH = "batch_size=-1 must be a whole number of at least 1"
 
 
 def test_a_severity_that_is_given_twice_counts_once():
