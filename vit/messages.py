@@ -11,7 +11,7 @@ NO_TEXTS = ("null", "true", "false", "inf", "nan", "yes", "no", "on", "off", "~"
 
 
 def quoted(value: object, limit: int = 60, format: Callable[[object], str] = repr) -> str:
-    """A value in Python's notation, such as a text in quotes, cut after `limit` characters."""
+    """A value in Python's notation, such as a text in quotes, truncated after `limit` characters."""
     text = format(value)
     return text if len(text) <= limit else f"{text[:limit]}…"
 
@@ -76,22 +76,22 @@ def in_hydra_quotes(text: str) -> str:
     return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
 
-def different_names(one: Iterable[str], other: Iterable[str], limit: int = 3) -> str:
-    """How a list of names differs from another: what it has more and fewer, else the first position of another order.
+def different_names(one: Iterable[str], other: Iterable[str]) -> str:
+    """How a list of names differs from another: the names that it has in addition and those that it lacks; if there are
+    none, the first position at which the order differs.
     """
     one, other = list(one), list(other)
     known, found = set(other), set(one)
     more, less = [name for name in one if name not in known], [name for name in other if name not in found]
     if not more and not less:
         i = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-        return (f"another order, from number {i + 1} on: {list_names(one[i:], limit)} instead of "
-                f"{list_names(other[i:], limit)}")
-    return f"more: {list_names(more, limit)}; fewer: {list_names(less, limit)}"
+        return f"another order, from number {i + 1} on: {list_names(one[i:], 3)} instead of {list_names(other[i:], 3)}"
+    return f"more: {list_names(more, 3)}; fewer: {list_names(less, 3)}"
 
 
 def check_several(name: str, values: object) -> None:
-    """Checks that an argument is a sequence of paths, names or texts, and not a single one, whose letters would be its
-    items.
+    """Checks that an argument is a sequence of paths, names or texts, and not a single str, which would be read as a
+    sequence of letters.
 
     Raises:
         TypeError: names the argument and the fix.
@@ -115,8 +115,9 @@ def one_line(error: BaseException, limit: int = 300) -> str:
 
 
 def with_cause(error: BaseException, limit: int = 300) -> str:
-    """An error's text on one line, or its type without a text, and in parentheses the first line of the error that
-    first caused it (`raise ... from`), unless the text has it: libraries often say only that something failed.
+    """An error's text on one line, or its type if it has no text. The first line of the error that first caused it
+    (`raise ... from`) follows in parentheses, unless the text contains it: libraries often report only that something
+    failed.
     """
     text = (" ".join(str(error).split()) or type(error).__name__)[:limit]
     cause = error
@@ -147,10 +148,10 @@ def error_message(error: BaseException) -> str:
 
 
 def nearest_names(name: object, choices: Iterable[object], n: int = 1, cutoff: float = 0.5) -> list[str]:
-    """Up to `n` choices that are spelled like `name`, the most similar first.
+    """Up to `n` choices that are similar to `name`, the most similar first.
 
     Args:
-        cutoff: similarity in [0, 1] from which on a choice is listed; 1 lists only an equal one.
+        cutoff: minimum similarity of a choice, in [0, 1]; 1 selects only an equal one.
     """
     return difflib.get_close_matches(str(name), list(map(str, choices)), n=n, cutoff=cutoff)
 

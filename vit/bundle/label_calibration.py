@@ -67,18 +67,17 @@ def scaled_logits(logits: Tensor, record: LabelCalibration | None) -> Tensor:
 def calibrated_thresholds(thresholds: Sequence[float], record: LabelCalibration | None) -> list[float]:
     """Thresholds (classes,) of uncalibrated probabilities -> thresholds of calibrated ones that select the same labels
     """
-    if record is None or not len(thresholds):
-        return list(thresholds)
-    return _scaled(thresholds, 1 / torch.tensor(record.temperatures, dtype=torch.float64))
+    return _scaled(thresholds, record, -1)
 
 
 def raw_thresholds(thresholds: Sequence[float], record: LabelCalibration | None) -> list[float]:
     """The inverse of `calibrated_thresholds`."""
+    return _scaled(thresholds, record, 1)
+
+
+def _scaled(thresholds: Sequence[float], record: LabelCalibration | None, power: int) -> list[float]:
+    """Thresholds (classes,) after their logits are multiplied by the temperatures to this power."""
     if record is None or not len(thresholds):
         return list(thresholds)
-    return _scaled(thresholds, torch.tensor(record.temperatures, dtype=torch.float64))
-
-
-def _scaled(thresholds: Sequence[float], factors: Tensor) -> list[float]:
-    """Thresholds (classes,) after their logits are multiplied by `factors` (classes,)."""
+    factors = torch.tensor(record.temperatures, dtype=torch.float64) ** power
     return (torch.tensor(thresholds, dtype=torch.float64).logit() * factors).sigmoid().tolist()

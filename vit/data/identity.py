@@ -24,8 +24,7 @@ def fingerprint(content: bytes | np.ndarray | Path | str) -> str:
     if isinstance(content, Path):
         return _of_file(content)
     if isinstance(content, np.ndarray):
-        shape = repr((content.shape, content.dtype.str)).encode()
-        return _digest(shape, np.ascontiguousarray(content).reshape(-1).view(np.uint8).data)
+        return _digest(*_array_bytes(content))
     if isinstance(content, str):
         return hashlib.blake2b(content.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     return _digest(b"", memoryview(content))
@@ -49,8 +48,7 @@ def pixel_fingerprint(content: bytes | np.ndarray | Path) -> str:
         except OSError:
             return ""
     if isinstance(content, np.ndarray):
-        shape = repr((content.shape, content.dtype.str)).encode()
-        return _of_all(shape, np.ascontiguousarray(content).reshape(-1).view(np.uint8).data, ())
+        return _of_all(*_array_bytes(content), ())
     return fingerprint(content) if content.startswith(JPEG_OR_PNG) else _of_all(b"", content, ())
 
 
@@ -71,6 +69,11 @@ def to_nfc(name: str) -> str:
 
 def _nfc_bytes(key: str) -> bytes:
     return to_nfc(key).encode("utf-8", "surrogateescape")
+
+
+def _array_bytes(array: np.ndarray) -> tuple[bytes, memoryview]:
+    """Shape and dtype of an array, and its values, as bytes."""
+    return repr((array.shape, array.dtype.str)).encode(), np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _of_file(path: Path) -> str:

@@ -17,26 +17,26 @@ def explain_limit(error: BaseException) -> str | None:
     """One sentence for an error caused by a system limit; None for any other."""
     text, code = str(error).lower(), getattr(error, "errno", None)
     if code in (errno.EMFILE, errno.ENFILE) or any(sign in text for sign in NO_FILES):
-        return (f"too many open files{_limit('RLIMIT_NOFILE', ', the limit is {:,}')}: raise it with ulimit -n 65536, "
-                "or lower data.workers")
+        return (f"too many open files{_limit('RLIMIT_NOFILE')}: raise it with ulimit -n 65536, or lower data.workers")
     if any(sign in text for sign in NO_SHARED):
         return (f"the loading processes need more shared memory than /dev/shm offers{_shared_memory()}: enlarge it "
                 "(docker run --shm-size=8g), lower data.workers, or load in the training process with data.workers=0")
     if code == errno.EAGAIN or any(sign in text for sign in NO_PROCESSES):
-        return (f"the system starts no more processes or threads{_limit('RLIMIT_NPROC', ', the limit is {:,}')}: raise "
-                "it with ulimit -u, or lower data.workers and OMP_NUM_THREADS")
+        return (f"the system starts no more processes or threads{_limit('RLIMIT_NPROC')}: raise it with ulimit -u, or "
+                "lower data.workers and OMP_NUM_THREADS")
     if code == errno.ENOMEM:
         return "the system has no memory for another process: lower data.workers, or recipe.batch_size"
     return None
 
 
-def _limit(name: str, text: str) -> str:
+def _limit(name: str) -> str:
+    """The limit of a resource, for a message; "" if there is none."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows
         return ""
     soft = resource.getrlimit(getattr(resource, name))[0]
-    return "" if soft == resource.RLIM_INFINITY else text.format(soft)
+    return "" if soft == resource.RLIM_INFINITY else f", the limit is {soft:,}"
 
 
 def _shared_memory() -> str:

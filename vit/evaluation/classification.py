@@ -274,26 +274,43 @@ def readable_samples(dataset: ImageDataset, batch_size: int, unreadable: list[Ba
                 yield sample
 
 
+class Scores(NamedTuple):
+    """Results of the samples of a batch (B,...) or of a split (N,...).
+
+    Args:
+        rows, labels: indices of the samples in the split, and their labels.
+        losses, highest: losses and highest probabilities before calibration.
+        calibrated_losses: losses after calibration; the same as `losses` for a model without a calibration.
+        set_sizes, covered: sizes of the prediction sets, and whether the sets contain the labels.
+        predictions, probabilities: (B,K), the most probable classes with their probabilities after calibration.
+    """
+
+    rows: Tensor
+    labels: Tensor
+    losses: Tensor
+    highest: Tensor
+    calibrated_losses: Tensor
+    set_sizes: Tensor
+    covered: Tensor
+    predictions: Tensor
+    probabilities: Tensor
+
+
 def score_batch(
     logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents, top_k: int,
     calibration: Calibration | None = None,
-) -> tuple[Tensor, ...]:
-    """logits (B,classes) -> the results of a batch, in the order that `collect` expects.
-
-    Returns:
-        rows, labels (B,), losses and highest probabilities (B,) before calibration, losses (B,) after calibration,
-        sizes of the prediction sets (B,), whether the sets contain the labels (B,), predictions and calibrated
-        probabilities (B,top_k).
-    """
+) -> Scores:
+    """logits (B,classes), labels and rows (B,) -> the results of a batch, with `top_k` predictions per sample"""
     truth = labels.to(logits.device)
-    plain = losses = nn.functional.cross_entropy(logits, truth, reduction="none")
+    losses = calibrated_losses = nn.functional.cross_entropy(logits, truth, reduction="none")
     highest = logits.softmax(-1).amax(-1)
     if calibration is not None:
-        losses = nn.functional.cross_entropy(logits / calibration.temperature, truth, reduction="none")
+        scaled = logits / calibration.temperature
+        calibrated_losses = nn.functional.cross_entropy(scaled, truth, reduction="none")
     calibrated = calibrated_probabilities(logits, calibration)
-    sizes, covered = sets_at_level(calibrated.cpu(), labels, contents, calibration)
+    set_sizes, covered = sets_at_level(calibrated.cpu(), labels, contents, calibration)
     probabilities, predictions = calibrated.topk(top_k)
-    return rows, labels, plain, highest, losses, sizes, covered, predictions, probabilities
+    return Scores(rows, labels, losses, highest, calibrated_losses, set_sizes, covered, predictions, probabilities)
 
 
 def sets_at_level(
@@ -315,19 +332,18 @@ def sets_at_level(
 def collect(
     classes: list[str], columns: list[Tensor], unreadable: list[BadImage], calibration: Calibration | None = None
 ) -> Evaluation:
-    """The evaluation from the results of `score_batch` for all samples."""
-    rows, labels, plain, highest, losses, sizes, covered, predictions, probabilities = (
-        column.numpy() for column in columns)
-    hits = predictions == labels[:, None]  # (N,K)
-    metrics = {"accuracy": float(hits[:, 0].mean()), "loss": float(plain.astype(np.float64).mean())}
+    """The evaluation from the columns of `Scores` of all samples."""
+    scores = Scores(*(column.numpy() for column in columns))
+    hits = scores.predictions == scores.labels[:, None]  # (N,K)
+    metrics = {"accuracy": float(hits[:, 0].mean()), "loss": float(scores.losses.astype(np.float64).mean())}
     if len(classes) > 5:
         metrics["top5"] = float(hits.any(axis=1).mean())
-    metrics["ece"] = calibration_error(highest.astype(np.float64), hits[:, 0])
+    metrics["ece"] = calibration_error(scores.highest.astype(np.float64), hits[:, 0])
     if calibration is not None:
-        metrics["calibrated_loss"] = float(losses.astype(np.float64).mean())
-        metrics["calibrated_ece"] = calibration_error(probabilities[:, 0].astype(np.float64), hits[:, 0])
-    if (sizes >= 0).all():
-        metrics |= {"set_coverage": float(covered.mean()), "set_size": float(sizes.mean())}
-    confusion = count_confusions(labels, predictions[:, 0], len(classes))
-    return Evaluation(classes, metrics, confusion, rows, labels, losses, predictions, probabilities, unreadable,
-                      highest, calibration is not None)
+        metrics["calibrated_loss"] = float(scores.calibrated_losses.astype(np.float64).mean())
+        metrics["calibrated_ece"] = calibration_error(scores.probabilities[:, 0].astype(np.float64), hits[:, 0])
+    if (scores.set_sizes >= 0).all():
+        metrics |= {"set_coverage": float(scores.covered.mean()), "set_size": float(scores.set_sizes.mean())}
+    confusion = count_confusions(scores.labels, scores.predictions[:, 0], len(classes))
+    return Evaluation(classes, metrics, confusion, scores.rows, scores.labels, scores.calibrated_losses,
+                      scores.predictions, scores.probabilities, unreadable, scores.highest, calibration is not None)

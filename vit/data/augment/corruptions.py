@@ -19,8 +19,9 @@ from PIL import Image
 from vit.counters import hash_to_int
 from vit.messages import number_of
 
-REFERENCE = 224  # pixels of the images that the constants are for
+REFERENCE = 224  # side, in pixels, of the images that the constants of the corruptions are for
 SEVERITIES = (1, 2, 3, 4, 5)
+FINE = 9  # points per pixel and axis at which the kernel of a disk is sampled
 CHUNK_VALUES = 1 << 18  # values of the images corrupted at once: 2 MiB, which fit in a processor's cache
 Randoms = Sequence[np.random.Generator]
 Corruption = Callable[[np.ndarray, int, Randoms], np.ndarray]  # (B,H,W,C) in [0,1], severity from 0, random numbers
@@ -249,12 +250,12 @@ def filtered(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     return np.stack([convolve(each, weights[..., None], mode="reflect") for each, weights in pairs])
 
 
-def disk(radius: float, fine: int = 9) -> np.ndarray:
+def disk(radius: float) -> np.ndarray:
     """A kernel whose weights are the share of each pixel that is within the radius; at least the pixel itself."""
     half = int(np.ceil(max(radius - 0.5, 0)))
-    points = (np.arange((2 * half + 1) * fine) + 0.5) / fine - half - 0.5
+    points = (np.arange((2 * half + 1) * FINE) + 0.5) / FINE - half - 0.5
     inside = points[:, None] ** 2 + points[None] ** 2 <= max(radius, 0.5) ** 2
-    cells = inside.reshape(2 * half + 1, fine, 2 * half + 1, fine).sum(axis=(1, 3)).astype(float)
+    cells = inside.reshape(2 * half + 1, FINE, 2 * half + 1, FINE).sum(axis=(1, 3)).astype(float)
     return cells / cells.sum()
 
 

@@ -19,18 +19,18 @@ def type_size(points: float, width: float) -> float:
     return points * min(max(width / SLIDE, 1.0), 2.0)
 
 
-def small_multiples(figure: SubFigure, layers: Mapping[str, int], first: str, points: float, colours: Theme
-                    ) -> dict[str, list[Axes]]:
+def small_multiples(
+    figure: SubFigure, layers: Mapping[str, int], points: float, colours: Theme
+) -> dict[str, list[Axes]]:
     """Axes by layer: the first one for the mean, then one per head; the rest of a row stays empty.
 
     Args:
         layers: name -> number of heads.
-        first: name of the first column.
     """
     heads = max(layers.values())
     cells = figure.subplots(len(layers), 1 + heads, squeeze=False)
     style = {"fontsize": points, "color": colours.ink, "family": FONT}
-    for column, name in enumerate([first, *(f"head {j}" for j in range(heads))]):
+    for column, name in enumerate(["mean", *(f"head {j}" for j in range(heads))]):
         cells[0, column].annotate(name, (0, 1), xycoords="axes fraction", xytext=(0, 2.2 * points),
                                   textcoords="offset points", fontweight="bold", **style)
     for row, (name, count) in zip(cells, layers.items(), strict=True):

@@ -100,7 +100,7 @@ def _draw_pooling(cells: Sequence[Axes], pooled: TokenMaps, points: float, named
 def _draw_grid(figure: SubFigure, maps: TokenMaps, width: float, named: bool, colours: Theme) -> None:
     points = type_size(9, width)
     counts = {name: len(weights) for name, weights in maps.layers.items()}
-    for row, (name, cells) in enumerate(small_multiples(figure, counts, "mean", type_size(12, width), colours).items()):
+    for row, (name, cells) in enumerate(small_multiples(figure, counts, type_size(12, width), colours).items()):
         weights = maps.layers[name]
         labels = [map_caption(weights.mean(0)), *(map_caption(*each) for each in zip(weights, head_entropy(weights),
                                                                                      strict=True))]

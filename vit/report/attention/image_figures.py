@@ -57,7 +57,7 @@ def image_picture(path: str | PathLike[str], maps: ImageMaps, shown: Sequence[st
     colour_scale(left, cells[1], HEAT_ON_GREY, SCALE, points, colours)
     grey = dimmed(maps.image, SMALL)
     counts, small = {name: len(heads) for name, heads in pooled.items()}, type_size(9, width)
-    for name, row in small_multiples(right, counts, "mean", type_size(12, width), colours).items():
+    for name, row in small_multiples(right, counts, type_size(12, width), colours).items():
         heads, bits = pooled[name], [None, *head_entropy(maps.layers[name])]
         for axes, weights, entropy in zip(row, [heads.mean(axis=0), *heads], bits, strict=True):
             _draw_heat(axes, grey, weights, "", small, colours, entropy)

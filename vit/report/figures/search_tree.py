@@ -17,7 +17,6 @@ from vit.report.figures.theme import Theme, theme
 
 FILE_TYPES = (".png", ".svg", ".pdf")
 COLUMN, ROW = 1.25, 0.42  # inches per step and per hypothesis
-TURN = 0.35  # part of a column that an edge needs
 LONGEST = 400  # inches, so that a figure of 150 dpi has fewer than 2**16 pixels
 
 

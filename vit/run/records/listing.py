@@ -23,7 +23,6 @@ from vit.training.monitoring.metric_direction import MODES, mode_of
 LOG, CURVES = "log.txt", "metrics.csv"
 FAILED = " DEBUG failed"  # how a run logs the error that ended it
 TAIL = 200  # lines at the end of a log among which that error is searched
-STATES = ("running", "stopped", "failed", "finished", "damaged")
 FILTER = re.compile(r"(\w+)\s*(<=|>=|!=|=|<|>)\s*(.*)")
 
 
