@@ -6,9 +6,10 @@ is the number of beams per row.
 """
 
 from vit.generation.generate import generate
+from vit.generation.hypotheses import Hypothesis
 from vit.generation.native import BuildError, Compiled, Unsupported
 from vit.generation.search_tree import SearchTree
-from vit.generation.settings import Generation, Hypothesis
+from vit.generation.settings import Generation
 from vit.generation.uncached import Uncached
 from vit.generation.utf8 import Utf8
 

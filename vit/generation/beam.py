@@ -10,9 +10,10 @@ from torch import Tensor
 from vit.generation.active_rows import ActiveRows
 from vit.generation.candidates import candidates
 from vit.generation.ensemble import Ensemble
+from vit.generation.hypotheses import Hypothesis, NBest
 from vit.generation.length_penalty import highest_score
 from vit.generation.search_tree import Outcome, SearchTree
-from vit.generation.settings import Generation, Hypothesis, NBest
+from vit.generation.settings import Generation
 
 COMPACT_EVERY = 16  # steps after which tokens of dropped beams are removed from the caches
 

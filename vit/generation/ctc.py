@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from vit.generation.settings import Generation, Hypothesis
+from vit.generation.hypotheses import Hypothesis
+from vit.generation.settings import Generation
 from vit.generation.suppressed_tokens import repeated_ngram_ends
 from vit.generation.utf8 import Utf8
 

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from vit.generation.beam import beam_search
 from vit.generation.ctc import rescore_with_ctc
 from vit.generation.ensemble import Ensemble
+from vit.generation.hypotheses import Hypothesis
 from vit.generation.sampling import sample
 from vit.generation.search_tree import SearchTree
-from vit.generation.settings import Generation, Hypothesis
+from vit.generation.settings import Generation
 from vit.generation.text_image_tta import augmented_images
 from vit.generation.uncached import Uncached, needs_uncached
 from vit.generation.utf8 import Utf8

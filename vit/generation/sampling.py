@@ -9,8 +9,9 @@ from vit.counters import hash_to_int
 from vit.generation.active_rows import ActiveRows
 from vit.generation.candidates import best, candidates
 from vit.generation.ensemble import Ensemble
+from vit.generation.hypotheses import Hypothesis
 from vit.generation.search_tree import Outcome, SearchTree
-from vit.generation.settings import Generation, Hypothesis
+from vit.generation.settings import Generation
 
 ALTERNATIVES = 5  # continuations per step of greedy search that a search tree shows
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from vit.generation.settings import Generation, Hypothesis
+from vit.generation.hypotheses import Hypothesis
+from vit.generation.settings import Generation
 
 
 class Outcome(StrEnum):

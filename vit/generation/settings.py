@@ -1,4 +1,4 @@
-"""Settings and results of generation."""
+"""Settings of generation."""
 
 import math
 import operator
@@ -155,28 +155,3 @@ def as_int(key: str, value: object) -> int:
     except TypeError:
         pass
     raise ValueError(f"{key} is {value!r}, but must be a whole number")
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A generated text: `ids` without bos and eos but with the prefix; `ended` is False if it was cut at max_len."""
-
-    ids: tuple[int, ...]
-    score: float
-    ended: bool = True
-
-
-class NBest:
-    """The best `count` hypotheses of one row; of equal scores the earlier comes first."""
-
-    def __init__(self, count: int) -> None:
-        self.count, self.found = count, []
-
-    def add(self, hypothesis: Hypothesis) -> None:
-        """Insert a hypothesis if it is among the best."""
-        self.found.append(hypothesis)
-        self.found = sorted(self.found, key=lambda each: -each.score)[: self.count]
-
-    def beats(self, score: float) -> bool:
-        """Whether a text of this score cannot enter any more."""
-        return len(self.found) == self.count and self.found[-1].score >= score
