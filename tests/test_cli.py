@@ -25,6 +25,7 @@ from vit.cli.data.data_sets import recorded_overrides
 from vit.data import Preprocessing, digits
 from vit.evaluation import evaluate
 from vit.report.tables import TABLES, open_table
+from vit.run.processes.separate_process import PARENT
 
 DIGITS = [str(i) for i in range(10)]
 
@@ -67,6 +68,19 @@ def test_an_interrupt_of_the_imports_has_no_traceback(script, module):
             "runpy.run_path(sys.argv[1], run_name='__main__')\n")
     done = subprocess.run([sys.executable, "-c", code, script, module], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
+@pytest.mark.parametrize("module", ["typer", "hydra"])  # before and after the command handles interrupts
+def test_a_run_that_has_not_begun_leaves_the_message_to_the_command_that_starts_it(module):
+    code = ("import runpy, sys\n"
+            "class Interrupting:\n"
+            "    def find_spec(self, name, path, target=None):\n"
+            f"        if name == {module!r}: raise KeyboardInterrupt\n"
+            "sys.meta_path.insert(0, Interrupting())\n"
+            f"runpy.run_path({commands.VIT!r}, run_name='__main__')\n")
+    environment = {**os.environ, PARENT: str(os.getpid())}
+    done = subprocess.run([sys.executable, "-c", code, "train"], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_commands_on_models_and_data_import_only_what_they_use(model, photos, tmp_path):

@@ -10,7 +10,10 @@ def main(argv: list[str] | None = None) -> int:
 
         return run(argv)
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
+        from vit.run.processes.separate_process import is_of_another_command
+
+        if not is_of_another_command():
+            print("error: interrupted", file=sys.stderr)
         return 130
 
 

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import shlex
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,11 @@ import vit
 from vit.data import Preprocessing
 from vit.report.figures.comparison import facts
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.config.overrides import parse
+from vit.run.config.overrides import override_text, parse
 from vit.run.multirun.compare import (
     PLAN,
     ComparisonError,
+    compare,
     compared_model,
     conclude,
     find_stopped,
@@ -27,6 +30,7 @@ from vit.run.multirun.compare import (
 )
 from vit.run.parts.networks import build_model
 from vit.training import Interrupted
+from vit.training.fault_tolerance.interrupts import Terminated
 
 SHORT = ["recipe.epochs=1", "data.image_size=16", "trainer.accelerator=cpu"]
 
@@ -160,6 +164,25 @@ def test_a_stopped_comparison_is_resumed_by_the_printed_command(three, tmp_path,
     assert command.endswith(f"train resume={tmp_path / 'three'}")
     started, (folder, _, done, failed) = three([0, 0], f"resume={tmp_path / 'three'}")
     assert (started, done, failed, folder) == (["resume b", "c"], ["a", "b", "c"], [], tmp_path / "three")
+
+
+@pytest.mark.parametrize(("stop", "by"), [
+    (KeyboardInterrupt(), "Stopped by SIGINT. "), (Terminated(signal.SIGTERM), "Stopped by SIGTERM. "),
+    (Interrupted(signal.SIGTERM, agreed=False), ""),  # of a run, or of this command, which have printed it
+])
+def test_a_stop_between_two_runs_prints_how_to_resume_all_of_them(comparison, capfd, monkeypatch, stop, by):
+    def stopped(*arguments, **options):
+        raise stop
+
+    monkeypatch.setattr("vit.run.multirun.compare.compared_model", stopped)  # when the table is made
+    signum, overrides = getattr(stop, "signal", signal.SIGINT), [override_text("resume", str(comparison.path))]
+    with pytest.raises(Interrupted) as raised:
+        compare(resolve(compose(overrides)), overrides)
+    assert raised.value.code == 128 + signum
+    printed = capfd.readouterr()
+    *_, line, command = printed.out.splitlines()
+    assert line == f"{by}Resume the whole comparison with:" and printed.err == ""
+    assert command.endswith(shlex.join(["train", *overrides]))
 
 
 def test_the_comparison_to_resume(tmp_path):

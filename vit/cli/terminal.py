@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vit.messages import did_you_mean, error_message, nearest_names, number_of
+from vit.run.processes.separate_process import is_of_another_command
 from vit.training.fault_tolerance.interrupts import Terminated
 
 if TYPE_CHECKING:
@@ -291,11 +292,13 @@ def print_error(text: str, code: int) -> int:
 
 
 def print_interrupt(interrupt: BaseException, note: str = "") -> int:
-    """Print that a command was interrupted, or by which other stop signal, and return its exit code."""
+    """Print that a command was interrupted, or by which other stop signal, and return its exit code. A run that has not
+    begun leaves the message to the comparison or sweep that starts it.
+    """
     cause = interrupt if isinstance(interrupt, KeyboardInterrupt) else interrupt.__cause__
-    if not isinstance(cause, Terminated):
-        return print_error(f"interrupted{note}", 130)
-    return print_error(f"stopped by {cause.signal.name}{note}", 128 + cause.signal)
+    text, code = ("interrupted", 130) if not isinstance(cause, Terminated) else (
+        f"stopped by {cause.signal.name}", 128 + cause.signal)
+    return code if is_of_another_command() else print_error(f"{text}{note}", code)
 
 
 def error_text(error: Exception) -> str:

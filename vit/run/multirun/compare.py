@@ -1,9 +1,12 @@
 """`compare:` several models under one recipe: an ordinary run for each, then a table and a figure."""
 
+import contextlib
 import csv
 import logging
 import pathlib
 import shlex
+import signal
+from collections.abc import Iterator
 
 import yaml
 
@@ -59,7 +62,8 @@ def compare(config: dict, overrides: list[str]) -> Run:
         Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
     """
     folder, plan, done, failed = train_all(config, overrides)
-    rows = conclude(folder, plan, done) if done else {}
+    with resume_printed(folder, overrides):
+        rows = conclude(folder, plan, done) if done else {}
     raise_failed(folder, failed)
     return Run(folder, rows)
 
@@ -82,24 +86,43 @@ def train_all(
     own = [*settings, *targets]
     log.info("comparison of %s: %s", ", ".join(plan["runs"]), folder)
     done, failed = [], []
-    for number, (name, recorded) in enumerate(plan["runs"].items(), 1):
-        run = folder / name
-        if (run / "metrics.json").exists():
-            done.append(name)
-            continue
-        print_line(f"\n[{number}/{len(plan['runs'])}] {shlex.join(masked(recorded))}")
-        begun = (run / "config.yaml").exists()
-        credentials = [each for each in recorded if masked_override(each) != each]
-        new = [*recorded, *settings, override_text("run_dir", str(run))]
-        code = train_in_new_process([override_text("resume", str(run)), *own, *credentials] if begun else new)
-        if code in STOPPED:
-            again = command(resumed_by, *own_configs(overrides, resumed_by), override_text("resume", str(folder)))
-            print_line(f"\nResume the whole comparison with:\n  {again}")
-            raise Interrupted(STOPPED[code], agreed=True)
-        (failed if code else done).append(name)
-        if not done:
-            break
+    with resume_printed(folder, overrides, resumed_by):
+        for number, (name, recorded) in enumerate(plan["runs"].items(), 1):
+            run = folder / name
+            if (run / "metrics.json").exists():
+                done.append(name)
+                continue
+            print_line(f"\n[{number}/{len(plan['runs'])}] {shlex.join(masked(recorded))}")
+            begun = (run / "config.yaml").exists()
+            credentials = [each for each in recorded if masked_override(each) != each]
+            new = [*recorded, *settings, override_text("run_dir", str(run))]
+            code = train_in_new_process([override_text("resume", str(run)), *own, *credentials] if begun else new)
+            if code in STOPPED:
+                raise Interrupted(STOPPED[code], agreed=True)
+            (failed if code else done).append(name)
+            if not done:
+                break
     return folder, plan, done, failed
+
+
+@contextlib.contextmanager
+def resume_printed(folder: pathlib.Path, overrides: list[str], resumed_by: str = "train") -> Iterator[None]:
+    """Context manager: a stop of the comparison prints how to resume it, also between two runs and after the last one.
+
+    Args:
+        resumed_by: the command that resumes it.
+
+    Raises:
+        Interrupted: Ctrl-C or another stop signal.
+    """
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt) as stop:
+        signum = getattr(stop, "signal", signal.SIGINT)
+        by = f"Stopped by {signum.name}. " if isinstance(stop, KeyboardInterrupt) else ""  # else it is printed already
+        again = command(resumed_by, *own_configs(overrides, resumed_by), override_text("resume", str(folder)))
+        print_line(f"\n{by}Resume the whole comparison with:\n  {again}")
+        raise Interrupted(signum, agreed=True) from None
 
 
 def raise_failed(folder: pathlib.Path, failed: list[str]) -> None:

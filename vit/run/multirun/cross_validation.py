@@ -12,7 +12,7 @@ from vit.report.cross_validation import print_cross_validation
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.overrides import key_of
 from vit.run.console import console
-from vit.run.multirun.compare import conclude, raise_failed, train_all
+from vit.run.multirun.compare import conclude, raise_failed, resume_printed, train_all
 from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweep_results import SweptRun, summary
@@ -24,6 +24,7 @@ from vit.run.result import Run
 
 log = logging.getLogger("vit")
 
+COMMAND = "cross-validate"  # the command of this module, which also resumes it
 FOLDS = 5
 OWN_KEYS = ("folds", "seeds")  # arguments of this command; all others are overrides of every run
 PREDICTIONS, RESULT, ENSEMBLE = "out_of_fold.csv", CROSS_VALIDATION, "ensemble"
@@ -48,10 +49,11 @@ def cross_validate(arguments: list[str], predictions: pathlib.Path | None = None
     check_overrides(overrides)
     config = resolve(compose(overrides))
     check_task(config)
-    folder, plan, done, failed = train_all({**config, "compare": fold_runs(own)}, overrides, "cross-validate")
+    folder, plan, done, failed = train_all({**config, "compare": fold_runs(own)}, overrides, COMMAND)
     raise_failed(folder, failed)
-    conclude(folder, plan, done)
-    return Run(folder, combine(folder, done, predictions))
+    with resume_printed(folder, overrides, COMMAND):
+        conclude(folder, plan, done)
+        return Run(folder, combine(folder, done, predictions))
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:

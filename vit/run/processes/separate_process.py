@@ -38,6 +38,13 @@ def train_in_new_process(overrides: list[str], requested: Callable[[], int | Non
     return 128 - code if code < 0 else code  # -15 of `subprocess` is 143 in a shell
 
 
+def is_of_another_command() -> bool:
+    """Whether this process is about to train a run of a comparison or sweep, whose command reports that it is stopped.
+    False once the run has begun, which says itself how to resume it.
+    """
+    return PARENT in os.environ
+
+
 def stop_with_parent(parent: int, grace: float | None = None) -> None:
     """Start a thread that stops this process with SIGTERM when the process `parent`, which started it, has ended. No
     effect on Windows, where the id of the parent does not change.
