@@ -58,7 +58,8 @@ def test_equals_full_attention_with_a_band(n: int, window: int, causal: bool, ra
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("n", "window", "dilation", "global_tokens"), [
-    (9, 1, 2, 1), (100, 3, 1, 1), (100, 3, 1, 5), (101, 3, 2, 0), (130, 2, 3, 0), (131, 2, 3, 4), (140, 40, 2, 2)])
+    (9, 1, 2, 1), (100, 3, 1, 1), (100, 3, 1, 5), (101, 3, 2, 0), (130, 2, 3, 0), (131, 2, 3, 4), (140, 40, 2, 2),
+    (50, 2, 1, 50), (50, 2, 1, 60)])
 @pytest.mark.parametrize("rank", [0, 2, 3, 4])
 def test_dilation_and_global_tokens_equal_full_attention_with_their_mask(
     n: int, window: int, dilation: int, global_tokens: int, causal: bool, rank: int

@@ -43,7 +43,7 @@ class Local(ScaledDotProduct):
     ) -> Tensor:
         """q (B,H,N,K), k (B,H,S,K), v (B,H,S,V), mask and causal as in `Attention.forward` -> heads (B,H,N,V)"""
         N, g = q.shape[2], self.global_tokens
-        if k.shape[2] != N or max(BLOCK, self.window) * self.dilation >= N:  # steps of generation, short sequences
+        if k.shape[2] != N or max(max(BLOCK, self.window) * self.dilation, g) >= N:  # generation, few tokens
             return super().attend(q, k, v, self.pattern(q, k, mask, causal), False, dropout)
         mask = attention_mask(mask, False, q, k)[0]  # (B or 1,H or 1,N or 1,N)
         heads = self.attend_in_windows(q, k, v, mask, causal, dropout)
