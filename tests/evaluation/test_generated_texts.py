@@ -1,5 +1,7 @@
 """Evaluation of a translator and of a text classifier, against a forward pass of each sample alone."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -13,11 +15,12 @@ from vit.evaluation.seq2seq import evaluate_seq2seq, padded_targets
 from vit.evaluation.text_classification import evaluate_texts
 
 
-def test_the_loss_of_a_translator_is_the_mean_over_all_tokens_of_the_references(tmp_path):
+def test_the_loss_of_a_translator_is_the_mean_over_all_tokens_of_the_references(tmp_path, caplog):
     predictor = vit.load(save_translator(tmp_path / "model"))
     sources, targets = ["one", "three", "two", "a", "seven"], ["1", "333", "22", "far too long a text", ""]
     seen = []
     found = evaluate_seq2seq(predictor, PairSplit(targets, list("abcde"), sources), 2, progress=seen.append)
+    assert "1 of 5 references is longer than the 9 tokens that the model can generate, such as 'far" in caplog.text
     losses, hits = [], []
     for source, target in zip(sources, targets, strict=True):
         ids = torch.tensor([[BOS, *BYTES.encode(target)[:8], EOS]])  # the model has 9 positions
@@ -28,6 +31,14 @@ def test_the_loss_of_a_translator_is_the_mean_over_all_tokens_of_the_references(
     assert found.metrics["loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-4)
     assert found.metrics["token_accuracy"] == pytest.approx(float(torch.cat(hits).double().mean()))
     assert found.rows == [0, 1, 2, 3, 4] and found.references == targets and sum(seen) == 5
+
+
+def test_sources_that_are_truncated_are_named(tmp_path, caplog):
+    predictor = vit.load(save_translator(tmp_path / "model"))
+    predictor.truncate = True
+    split = PairSplit(["1", "2"], ["a", "b"], ["one", "x" * 99])
+    evaluate_seq2seq(predictor, split)
+    assert re.search(r"1 of 2 sources is longer than the model's limit of \d+ tokens and was .* as b\n", caplog.text)
 
 
 def test_references_are_padded_and_cut_to_the_limit_of_the_model(tmp_path):

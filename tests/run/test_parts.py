@@ -14,6 +14,8 @@ from torch import nn
 
 from vit.data import Preprocessing, RandomCrop, RandomPatches, RandomResizedCrop
 from vit.data.decoding.bit_depth import FULL
+from vit.data.text.token_ids import target_tokens
+from vit.data.text.tokenizers import ByteTokenizer
 from vit.models import VisionTransformerConfig, create_model, model_from_config
 from vit.run.config.composing import ConfigError
 from vit.run.jobs import Job, masked_texts
@@ -303,10 +305,17 @@ def test_matrices_of_a_text_model_are_counted_twice():
 
 
 def test_texts_without_a_column_of_patches_for_each_token_are_counted(caplog):
-    """Lengths are those of patches, in two rows, and of tokens with eos."""
-    train = SimpleNamespace(lengths=np.array([[6, 4], [6, 5], [4, 4], [2, 9]]), rows=np.arange(3))
-    build_text_loss({"label_smoothing": 0.0, "ctc": 0.5}, SimpleNamespace(rows=2), train)
-    assert "2 of 3 texts have more tokens than their image has columns of patches" in caplog.text
+    """Lengths are those of patches, in two rows, and of tokens with eos. CTC has no loss for exactly these texts."""
+    targets = target_tokens(ByteTokenizer(), ["abc", "abcd", "abc", "aab", "aab", "long text"])
+    patches = np.array([6, 6, 4, 6, 8, 2])
+    train = SimpleNamespace(lengths=np.stack([patches, targets.lengths - 1], 1), rows=np.arange(5), targets=targets)
+    loss = build_text_loss({"label_smoothing": 0.0, "ctc": 0.5}, SimpleNamespace(rows=2), train)
+    assert "3 of 5 texts have more tokens than their image has columns of patches" in caplog.text
+    without = []
+    for row in train.rows:
+        text, count = torch.from_numpy(targets[row][1:]).long()[None], int(patches[row])
+        without.append(loss.ctc_loss(torch.randn(1, count, 261), torch.ones(1, count, dtype=torch.bool), text) == 0)
+    assert without == [False, True, True, True, False]
 
 
 @pytest.mark.parametrize(("batch_tokens", "samples"), [(None, 4), (60, 10)])

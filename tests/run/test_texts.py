@@ -245,6 +245,17 @@ def test_one_task_of_bert_alone(task, weights, tmp_path, capfdbinary):
     assert json.loads((tmp_path / "again.json").read_text())["test/loss"] == metrics["test/loss"]
 
 
+def test_long_sentences_and_another_ratio_of_masks_are_reported(tmp_path, capsys):
+    stories = write_stories(tmp_path)
+    run = vit.train([*STORIES, stories, "data.max_len=8", "data.mask_ratio=0.3", f"run_dir={tmp_path / 'run'}"])
+    log = (run.path / "log.txt").read_text()
+    assert re.search(r"\d+ sentences of train are longer than data.max_len=8 allows, and their ends are not used", log)
+    capsys.readouterr()
+    for overrides, reported in (([], False), (["data=corpus", stories], True)):
+        assert main(["evaluate", str(run.path), *overrides]) == 0
+        assert ("0.15 of the tokens are masked, but 0.3 were in the training" in capsys.readouterr().err) is reported
+
+
 @pytest.mark.parametrize(("root", "table"), [(None, []), ("stories", ["data.path=TABLE"])])
 def test_the_next_command_after_pre_training_on_another_corpus_has_a_table_of_labelled_texts(root, table):
     job = SimpleNamespace(config={"data": {"root": root}})

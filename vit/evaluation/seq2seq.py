@@ -1,5 +1,6 @@
 """Evaluation of a sequence-to-sequence model: metrics of the generated texts, and the loss of the references."""
 
+import logging
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,9 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.text_metrics import bleu_signature, text_metrics
 from vit.inference import GeneratedText, Seq2SeqPredictor
 from vit.inference.image_inputs import check_batch_size
+from vit.messages import agree, number_of, quoted
+
+log = logging.getLogger("vit")
 
 WINDOW = 1024  # pairs whose sources are sorted by length together
 
@@ -59,9 +63,12 @@ def evaluate_seq2seq(
         raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
     predictions: dict[int, GeneratedText] = {}
     unreadable: list[BadImage] = []
+    truncated: list[str] = []
+    long_references: list[str] = []
     loss = correct = tokens = 0.0
     for start in range(0, len(split), WINDOW):
-        encoded = encode_sources(predictor, split, range(start, min(start + WINDOW, len(split))), unreadable)
+        window = range(start, min(start + WINDOW, len(split)))
+        encoded = encode_sources(predictor, split, window, unreadable, truncated)
         if unreadable and on_bad_sample == "error":
             raise unreadable[0]
         window_rows = list(encoded)
@@ -69,7 +76,7 @@ def evaluate_seq2seq(
             rows = [window_rows[index] for index in batch]
             for row, hypotheses in zip(rows, predictor.generate(source, mask, rows=rows), strict=True):
                 predictions[row] = predictor.decode(split.names[row], hypotheses)
-            target = padded_targets(predictor, [split.targets[row] for row in rows])
+            target = padded_targets(predictor, [split.targets[row] for row in rows], long_references)
             losses, hits = predictor.score_targets(source, mask, target)  # (B,T-1)
             real = target[:, 1:] != PAD
             loss, correct = loss + float(losses[real].double().sum()), correct + int(hits[real].sum())
@@ -79,6 +86,7 @@ def evaluate_seq2seq(
     if not predictions:
         raise unreadable[0] if unreadable else DataError("the split has 0 pairs; choose another split")
     rows = sorted(predictions)
+    log_truncated(predictor, len(rows), truncated, long_references)
     generated, references = [predictions[row] for row in rows], [split.targets[row] for row in rows]
     metrics = text_metrics([each.text for each in generated], references)
     metrics |= {"loss": loss / tokens, "token_accuracy": correct / tokens}
@@ -86,9 +94,10 @@ def evaluate_seq2seq(
 
 
 def encode_sources(
-    predictor: Seq2SeqPredictor, split: PairSplit, rows: range, unreadable: list[BadImage]
+    predictor: Seq2SeqPredictor, split: PairSplit, rows: range, unreadable: list[BadImage], truncated: list[str]
 ) -> dict[int, torch.Tensor]:
-    """row -> token ids (S,) or pixels (C,H,W). `unreadable` is extended by the images that cannot be read.
+    """row -> token ids (S,) or pixels (C,H,W). `unreadable` is extended by the images that cannot be read, `truncated`
+    by the names of truncated texts.
 
     Raises:
         BadText: a text is longer than the model's limit.
@@ -97,14 +106,34 @@ def encode_sources(
     for row in rows:
         try:
             source = split.image(row) if split.read else split.sources[row]
-            encoded[row] = predictor.encode(source, split.names[row])
+            encoded[row] = predictor.encode(source, split.names[row], truncated)
         except BadImage as error:
             unreadable.append(error)
     return encoded
 
 
-def padded_targets(predictor: Seq2SeqPredictor, texts: list[str]) -> torch.Tensor:
-    """B texts -> BOS, tokens, EOS, padding (B,T), truncated to the model's maximum length."""
-    max_len = predictor.model.config.max_len
-    rows = [torch.tensor([BOS, *predictor.tokenizer.encode(text)[: max_len - 1], EOS]) for text in texts]
+def padded_targets(
+    predictor: Seq2SeqPredictor, texts: list[str], truncated: list[str] | None = None
+) -> torch.Tensor:
+    """B texts -> BOS, tokens, EOS, padding (B,T), truncated to the model's maximum length.
+
+    `truncated` is extended by the texts that are.
+    """
+    longest = predictor.model.config.max_len - 1
+    ids = predictor.tokenizer.encode_batch(texts)
+    if truncated is not None:
+        truncated += [text for text, each in zip(texts, ids, strict=True) if len(each) > longest]
+    rows = [torch.tensor([BOS, *each[:longest], EOS]) for each in ids]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD).to(predictor.device)
+
+
+def log_truncated(predictor: Seq2SeqPredictor, count: int, sources: list[str], references: list[str]) -> None:
+    """Logs the truncated texts of `count` pairs: names of sources, and references."""
+    if sources:
+        log.warning("%d of %s %s longer than the model's limit of %d tokens and %s truncated, such as %s",
+                    len(sources), number_of(count, "source"), agree(len(sources), "is", "are"),
+                    predictor.max_source_len, agree(len(sources), "was", "were"), sources[0])
+    if references:
+        log.warning("%d of %s %s longer than the %d tokens that the model can generate, such as %s: loss and "
+                    "token_accuracy are those of the first ones", len(references), number_of(count, "reference"),
+                    agree(len(references), "is", "are"), predictor.model.config.max_len, quoted(references[0]))

@@ -290,7 +290,11 @@ def measure_masked_words(predictor: "MaskedTextPredictor", task: Measurement) ->
     from vit.evaluation.masked_tokens import evaluate_masked_tokens
 
     seed, max_len = seed_of_masks(predictor.bundle), predictor.model.config.max_len
-    dataset = MaskedDataset(task.samples(), predictor.tokenizer, max_len, task.data["mask_ratio"], seed)
+    ratio, trained = task.data["mask_ratio"], predictor.bundle.extra.get("mask_ratio")
+    if trained not in (None, ratio):
+        print_without_effect(f"{ratio:g} of the tokens are masked, but {trained:g} were in the training of "
+                             f"{predictor.bundle.path}; for the same, add data.mask_ratio={trained:g}")
+    dataset = MaskedDataset(task.samples(), predictor.tokenizer, max_len, ratio, seed)
     with counted("evaluate", len(dataset)) as progress:
         metrics = evaluate_masked_tokens(predictor.model, dataset, task.batch_size, task.precision, progress=progress,
                                          device=predictor.device,

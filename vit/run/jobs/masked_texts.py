@@ -1,5 +1,6 @@
 """Pre-training on running text: masked tokens and sentence pairs (BERT, arXiv 1810.04805)."""
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.data import CorpusSplit, MaskedDataset, MaskedTrainBatches
 from vit.evaluation.masked_tokens import evaluate_masked_tokens
 from vit.evaluation.progress import Progress
+from vit.messages import agree, number_of
 from vit.models.masked import MaskedTextConfig
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import override_text
@@ -24,6 +26,8 @@ from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, MaskedTokens
 from vit.weights import KeyReport
+
+log = logging.getLogger("vit")
 
 LOSS_WEIGHTS = ("token_loss", "pair_loss")  # keys of the task
 
@@ -63,6 +67,11 @@ class MaskedTextJob(TextJob):
             key: MaskedDataset(split, self.tokenizer, data["max_len"], data["mask_ratio"], seed)
             for key, split in self.source.splits.items()
         }
+        for key, dataset in self.datasets.items():
+            if dataset.cut:
+                log.warning("%s of %s %s longer than data.max_len=%d allows, and their ends are not used; raise it, or "
+                            "write one sentence per line", number_of(dataset.cut, "sentence"), key,
+                            agree(dataset.cut, "is", "are"), data["max_len"])
 
     def resolve_config(self, loaded: KeyReport | None) -> dict:
         task = {**self.config["task"], **dict(zip(LOSS_WEIGHTS, loss_weights(self.config), strict=True))}
@@ -107,7 +116,8 @@ class MaskedTextJob(TextJob):
         )
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        extra = extra | {"seed": self.config["seed"], "loss_weights": loss_weights(self.config)}  # of the evaluation
+        extra = extra | {"seed": self.config["seed"], "loss_weights": loss_weights(self.config),  # of the evaluation
+                         "mask_ratio": self.config["data"]["mask_ratio"]}
         save_bundle(path, self.model, (), None, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:

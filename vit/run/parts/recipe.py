@@ -16,11 +16,13 @@ import logging
 import math
 from functools import partial
 
+import numpy as np
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vit.data import LinePreprocessing, PairDataset, Source
+from vit.data.text.token_ids import Tokens
 from vit.messages import agree, number_of
 from vit.models import VisionTransformer
 from vit.nn import PatchDropout
@@ -122,13 +124,20 @@ def build_text_loss(loss: dict, preprocessing: LinePreprocessing | None, train: 
     rows = preprocessing.rows if preprocessing else 1
     made = checked("recipe.loss", TextLoss, {**loss, "rows": rows}, unpack=True)
     if made.ctc:
-        patches, tokens = train.lengths[train.rows].T
-        longer = int((patches // rows < tokens - 1).sum())
+        columns = train.lengths[train.rows, 0] // rows
+        tokens = train.lengths[train.rows, 1] - 1 + equal_neighbours(train.targets)[train.rows]  # without eos
+        longer = int((columns < tokens).sum())
         if longer:
-            log.warning("%d of %s %s more tokens than their image has columns of patches; the CTC loss ignores "
-                        "them, and narrower patches (data.patch_size) avoid that", longer,
-                        number_of(len(tokens), "text"), agree(longer, "has", "have"))
+            log.warning("%d of %s %s more tokens than their image has columns of patches, where equal neighbours need "
+                        "a column between them; the CTC loss ignores them, and narrower patches (data.patch_size) "
+                        "avoid that", longer, number_of(len(tokens), "text"), agree(longer, "has", "have"))
     return made
+
+
+def equal_neighbours(tokens: Tokens) -> np.ndarray:
+    """(N,) the number of tokens of each row that equal the one before them, between which CTC needs a blank."""
+    equal = np.concatenate([[0, 0], np.cumsum(tokens.ids[1:] == tokens.ids[:-1])])  # up to each id
+    return equal[tokens.offsets[1:]] - equal[tokens.offsets[:-1] + 1]
 
 
 def build_optimization(recipe: dict, model: nn.Module, steps: int) -> Optimization:
