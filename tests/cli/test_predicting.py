@@ -1,6 +1,7 @@
 """`vit predict`: readable inputs are predicted, the others are listed by file and line; modes of computation."""
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -304,6 +305,14 @@ def test_options_without_effect_on_a_search_are_named(models, typed, tmp_path, c
     typed(b"ab\n")
     assert main([*command, "--sample", "--seed", "1", "-k", "2"]) == 0
     assert "nothing" not in capfd.readouterr().err
+
+
+def test_a_table_that_is_read_as_lines_is_named(models, tmp_path, capfd):
+    for name, named in (("a.csv", True), ("a.jsonl.gz", True), ("a.txt", False), ("a.tsv", False)):
+        content = b"text\nab\n"
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        assert main(["predict", str(models / "translator"), str(tmp_path / name)]) == 0
+        assert (f"{tmp_path / name} is read as lines, each of which is one text" in capfd.readouterr().err) is named
 
 
 def test_a_folder_is_no_file_of_texts(models, tmp_path, capfd):

@@ -163,6 +163,15 @@ def print_without_effect(text: str) -> None:
     stderr().print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
+def print_table_as_lines(path: str | Path) -> None:
+    """Print that a table is read line by line, where a file of texts is expected; the two texts of a pair in a line of
+    TSV are meant so.
+    """
+    if str(path).lower().removesuffix(".gz").endswith((".csv", ".jsonl", ".ndjson", ".json")):
+        print_without_effect(f"{path} is read as lines, each of which is one text with all its columns, the header "
+                             "too; write the column of texts to a file of its own, one text per line")
+
+
 def check_not_an_input(output: Path | None, inputs: Iterable[str | Path], option: str = "--output") -> None:
     """Check that the output would not overwrite an input: a file, or the value of an override, which may be relative to
     that of data.root.

@@ -14,6 +14,7 @@ from vit.cli.terminal import (
     check_new_folder,
     counted,
     print_left_out,
+    print_table_as_lines,
     print_unreadable,
     print_written,
 )
@@ -84,6 +85,7 @@ def listed(predictor: "Predictor | TextPredictor", inputs: Path, left_out: "list
     if isinstance(predictor, TextPredictor):
         if inputs.is_dir():
             raise ValueError(f"{inputs} is a folder, but the model reads texts; pass a file with one text per line")
+        print_table_as_lines(inputs)
         texts = [line.text for line in iterate_lines(inputs)]
         return [tuple(text.split("\t")) if predictor.columns == 2 else text for text in texts if text.strip()]
     if not inputs.is_dir():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from vit.cli.prediction.options import ONE_CELL, STDIN, Format, Request
-from vit.cli.terminal import check_not_an_input, print_without_effect
+from vit.cli.terminal import check_not_an_input, print_table_as_lines, print_without_effect
 
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
@@ -288,5 +288,6 @@ def read_lines(request: Request) -> Iterator["Line"]:
         if text != STDIN and not os.path.exists(text) and not Path(text).suffix:
             raise FileNotFoundError(f"the file {text} does not exist; a text itself comes from standard input: echo "
                                     f"{shlex.quote(text)} | vit predict MODEL")
+        print_table_as_lines(text)
     return chain.from_iterable([number_lines(sys.stdin.buffer) if each == STDIN else iterate_lines(Path(each))
                                 for each in request.inputs])
