@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -20,12 +21,13 @@ import vit
 from tests.run.conftest import run, table, write_questions, write_stories
 from vit.bundle import load_bundle
 from vit.cli import main
-from vit.data import DataError
+from vit.data import DataError, PairSplit, TextSplit
 from vit.generation import Generation
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.jobs import build_job
 from vit.run.jobs.masked_texts import MaskedTextJob
-from vit.run.jobs.seq2seq import train_loader, val_loader
+from vit.run.jobs.seq2seq import Seq2SeqJob, train_loader, val_loader
+from vit.run.jobs.texts import TextClassificationJob
 from vit.run.parts.devices import find_devices
 from vit.run.records.reading import read_config
 from vit.tasks import Seq2Seq
@@ -243,6 +245,16 @@ def test_one_task_of_bert_alone(task, weights, tmp_path, capfdbinary):
     assert float(row["val/loss"]) == pytest.approx(metrics["test/loss"], rel=0.3) and float(row["val/loss"]) > 0
     assert main(["evaluate", str(run.path), "--json", str(tmp_path / "again.json")]) == 0
     assert json.loads((tmp_path / "again.json").read_text())["test/loss"] == metrics["test/loss"]
+
+
+def test_a_text_with_line_breaks_is_one_line_of_the_samples(tmp_path):
+    splits = {"test": TextSplit(np.zeros(2, np.int64), ["a", "b"], (["a\r\nb", "c\td"], ["e", "f"]))}
+    job, folder = SimpleNamespace(source=SimpleNamespace(splits=splits), split="test"), SimpleNamespace(path=tmp_path)
+    assert TextClassificationJob.save_samples(job, folder).read_bytes() == b"a  b\te\nc d\tf\n"
+    splits["test"] = PairSplit(["x", "y"], ["a", "b"], ["a\nb", "c\td"])
+    (tmp_path / "samples" / "lines.txt").unlink()
+    (tmp_path / "samples").rmdir()
+    assert Seq2SeqJob.save_samples(job, folder).read_bytes() == b"a b\nc\td\n"
 
 
 def test_long_sentences_and_another_ratio_of_masks_are_reported(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Sequence to sequence: texts to texts (translation) and images of text to texts (OCR)."""
 
 import logging
+import re
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
@@ -218,12 +219,13 @@ class Seq2SeqJob(Job):
         return Tested(metrics, evaluation.unreadable, predictor, evaluation)
 
     def save_samples(self, folder: RunFolder) -> Path:
-        """A few evenly spaced sources of the split: image files, or lines of one file."""
+        """A few evenly spaced sources of the split: image files, or lines of one file, with spaces for line breaks."""
         split, target = self.source.splits[self.split], folder.path / "samples"
         target.mkdir(exist_ok=True)
         rows = evenly_spaced(len(split), SAMPLES)
         if split.read is None:
-            (target / "lines.txt").write_text("".join(f"{split.sources[i]}\n" for i in rows), encoding="utf-8")
+            lines = [re.sub(r"[\r\n]", " ", split.sources[i]) for i in rows]
+            (target / "lines.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             return target / "lines.txt"
         for i in rows:
             with suppress(BadImage):

@@ -1,6 +1,7 @@
 """Jobs on texts: what those on single texts share, and the classification of texts and of pairs of texts."""
 
 import logging
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -182,11 +183,13 @@ class TextClassificationJob(TextJob):
         return Tested(evaluation.metrics, (), predictor, evaluation)
 
     def save_samples(self, folder: RunFolder) -> Path:
-        """A few evenly spaced texts of the split, a line each, with a tab between the texts of a pair."""
+        """A few evenly spaced texts of the split, a line each, with a tab between the texts of a pair. Line breaks and
+        tabs in a text are spaces there.
+        """
         samples, file = self.source.splits[self.split], folder.path / "samples" / "lines.txt"
         file.parent.mkdir(exist_ok=True)
         rows = evenly_spaced(len(samples), SAMPLES)
-        lines = ["\t".join(column[i] for column in samples.texts) for i in rows]
+        lines = ["\t".join(re.sub(r"[\t\r\n]", " ", column[i]) for column in samples.texts) for i in rows]
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return file
 
