@@ -397,8 +397,10 @@ def test_the_calibration_of_a_bundle_remains_with_options_that_change_nothing(se
     same = load_bundle(tmp_path / "same")
     assert (same.calibration, same.thresholds, same.metrics) == (record, thresholds, {"val/loss": 0.5})
     raw = [1 / (1 + ((1 - each) / each) ** 2) for each in thresholds]  # of probabilities without a temperature
-    for name, options in (("larger", {"image_size": 48}), ("timm", {"to": "timm"})):
-        convert(saved, tmp_path / name, **options)
+    for name, options, fix in (("larger", {"image_size": 48}, "vit calibrate"),
+                               ("timm", {"to": "timm"}, "--to bundle")):
+        with pytest.warns(UserWarning, match=f"{name} has no calibration: its probabilities are .*; {fix}"):
+            convert(saved, tmp_path / name, **options)
         found = load_bundle(tmp_path / name)
         assert found.calibration is None and found.thresholds == pytest.approx(raw)
 

@@ -105,6 +105,10 @@ def convert(
     EXPORTERS[to](dest, export)
     if text := preprocessing_difference(dest, to, export):
         warnings.warn(text, stacklevel=2)
+    if checkpoint.calibration is not None and num_classes is None:  # a new head never had one
+        fix = "vit calibrate calibrates it anew" if to == "bundle" else "--to bundle, onnx and torch_export keep it"
+        warnings.warn(f"{dest} has no calibration: its probabilities are those of the model before it was calibrated; "
+                      f"{fix}", stacklevel=2)
     if to == "bundle" and hasattr(model.config, "vocab_size") and not checkpoint.tokenizers:
         warnings.warn(f"{dest} has no tokenizer, since the source has none or one of another library, which is not "
                       "read: it computes from token ids, and vit predict cannot read texts with it", stacklevel=2)
