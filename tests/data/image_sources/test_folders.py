@@ -223,6 +223,17 @@ def test_folders_of_the_same_classes_beside_train_are_reported(class_folders, ca
     assert "beside train" not in caplog.text
 
 
+def test_an_archive_of_a_split_that_has_no_folder_is_reported(class_folders, caplog):
+    root = class_folders({"train/cat": 4, "train/dog": 4, "test": 2})  # test images without labels
+    for name in ("train.zip", "test.zip", "photos.zip"):
+        (root / name).write_bytes(b"")
+    assert folder(root).left_out
+    assert "not read" not in caplog.text
+    (root / "Val.zip").write_bytes(b"")
+    assert len(folder(root).splits["val"]) == 1
+    assert "Val.zip beside train is not read; extract it to use this split" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["train_32x32.mat", "train.h5", "mnist-train.tfrecord-00000-of-00001"])
 def test_files_of_many_images_are_named(tmp_path, name):
     (tmp_path / name).write_bytes(bytes(9))

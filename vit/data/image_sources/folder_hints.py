@@ -13,6 +13,7 @@ from vit.data.formats.split_tables import split_in_name, split_tables
 from vit.data.formats.zip_archives import Archive
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import ImageFiles, is_image_name
+from vit.data.splits.names import split_of
 from vit.messages import agree, list_names, number_of, override_for_shell
 
 KINDS = (".csv", ".tsv", ".json", ".jsonl")  # of tables of splits
@@ -133,6 +134,16 @@ def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> 
     each = "each with the same" if len({frozenset(found) for found in inside.values()}) == 1 else "with the"
     return (f"the classes are the folders {list_names(map(printable, classes), 5)}, {each} folders "
             f"{list_names(map(printable, inner), 5)}; if those are the classes, set data.class_depth=2")
+
+
+def archived_splits(splits: Container[str], left_out: Sequence[tuple[str, str]]) -> str:
+    """A warning about archives that are named after another split than the folders of `splits`; "" without any."""
+    found = sorted(name for name, _ in left_out if os.sep not in name and ARCHIVE.search(name)
+                   and (key := split_of(ARCHIVE.sub("", name))) is not None and key not in splits)
+    if not found:
+        return ""
+    return (f"{list_names(map(printable, found), 5)} beside train {agree(len(found), 'is', 'are')} not read; extract "
+            f"{agree(len(found), 'it', 'them')} to use {agree(len(found), 'this split', 'these splits')}")
 
 
 def other_splits(classes: Sequence[str], left_out: Sequence[tuple[str, str]]) -> str:

@@ -16,6 +16,7 @@ from vit.data.identity import to_nfc
 from vit.data.image_sources.annotation_folders import check_no_annotations
 from vit.data.image_sources.files import ImageFiles, image_files, summary
 from vit.data.image_sources.folder_hints import (
+    archived_splits,
     classes_in_names,
     deeper_classes,
     inner_classes,
@@ -27,7 +28,7 @@ from vit.data.image_sources.folder_hints import (
 from vit.data.image_sources.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
-from vit.data.splits.names import is_split_name, match_splits, similar_splits
+from vit.data.splits.names import is_split_name, match_splits, similar_splits, split_of
 from vit.data.splits.split import Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.messages import agree, number_of, override_for_shell
@@ -64,8 +65,10 @@ def folder(
         directories = {key: name for key, name in directories.items() if name not in (stated.val, stated.unlabelled)}
     files = files_and_rest(root, [*directories.values(), *([stated.val] if stated is not None else [])])
     classes, splits = _read_splits(root, directories, files, class_depth)
-    if message := other_splits(classes, files.left_out):
-        log.warning("%s: %s", root, message)
+    present = {split_of(entry.name) for entry in root.iterdir() if entry.is_dir()}  # also without class folders
+    for message in (other_splits(classes, files.left_out), archived_splits(present, files.left_out)):
+        if message:
+            log.warning("%s: %s", root, message)
     if stated is not None:
         names, labels, left_out = stated.select(files.below(stated.folder), classes)
         splits["val"] = file_samples(root, names, labels)
