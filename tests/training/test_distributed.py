@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import ModelParallelStrategy
 
 from tests.forking import forks
 from tests.training.tiny_run import Data, Task, trainer
-from vit.training import build_strategy, newest_valid
+from vit.training import build_optimizer, build_strategy, newest_valid
 from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 
 PROGRAM = Path(__file__).with_name("tiny_run.py")
@@ -103,6 +104,34 @@ def test_shards_stop_together_resume_and_learn_like_one_process(tmp_path, alone)
     assert 0 < len(got) < 24 and (EPOCHS - 1, 5) in got
     assert_like_one_process(got, alone[0])
     check_checkpoint(tmp_path, alone[1])
+
+
+class SavesAtTheStart(pl.Callback):
+    """As `Checkpoints` does with the initial model of a run with `init_from`."""
+
+    def on_train_start(self, trainer, module):
+        trainer.save_checkpoint(Path(trainer.default_root_dir, "start.ckpt"))
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("strategy", ["fsdp", "auto"])
+def test_a_checkpoint_before_the_first_step_changes_no_later_one(tmp_path, own_processes, name, strategy):
+    class Chosen(Task):
+        def configure_optimizers(self):
+            options = {"momentum": 0.9, "dampening": 0.5, "fused": False} if name == "sgd" else {}
+            return build_optimizer(self.model, name, lr=1e-2, options=options)
+
+    found, start = [], tmp_path / "start.ckpt"
+    for callbacks, resumed, kind in (([], None, strategy), ([SavesAtTheStart()], None, strategy), ([], start, "fsdp")):
+        task, run = Chosen(), trainer(tmp_path, callbacks, kind, epochs=1)
+        run.fit(task, datamodule=Data(), ckpt_path=resumed)
+        saved = AtomicCheckpointIO().load_checkpoint(tmp_path / "last.ckpt")
+        found.append((saved["state_dict"], saved["optimizer_states"][0]["state"]))
+    assert not AtomicCheckpointIO().load_checkpoint(start)["optimizer_states"][0]["state"]
+    for weights, _ in found[1:]:
+        torch.testing.assert_close(weights, found[0][0])
+    if name != "sgd":
+        assert [{float(each["step"]) for each in states.values()} for _, states in found] == 3 * [{6.0}]
 
 
 def test_strategies_by_name():

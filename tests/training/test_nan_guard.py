@@ -1,7 +1,6 @@
 """The guard against numbers that are not finite: the state after a skipped update, and when the host checks."""
 
 import math
-import os
 from types import SimpleNamespace
 
 import pytest
@@ -135,17 +134,6 @@ def test_a_running_statistic_that_is_not_finite_is_not_saved(tmp_path):
 
     with pytest.raises(NonFiniteError, match="after optimizer step 6.*nothing was saved"):
         trainer(tmp_path).fit(Normed(), datamodule=Data())
-
-
-@pytest.fixture
-def own_processes():
-    """Undoes what a distributed strategy leaves in this process: its group and its environment variables."""
-    before = dict(os.environ)
-    yield
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-    os.environ.clear()
-    os.environ.update(before)
 
 
 @pytest.mark.parametrize(("dtype", "strategy"), [(torch.float64, "auto"), (torch.float32, "fsdp")])

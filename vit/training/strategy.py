@@ -114,7 +114,7 @@ def arrange_buckets(replicas: nn.parallel.DistributedDataParallel) -> None:
 
 
 class FSDP2Strategy(ModelParallelStrategy):
-    """FSDP2 that resumes from the checkpoints of all strategies.
+    """FSDP2 that resumes from the checkpoints of all strategies, and can be saved before the first step.
 
     Lightning numbers the optimizer's parameters in the order of the model, but checkpoints of one process or of ddp
     number them in the order of the groups. The positions within the groups are the same in both.
@@ -128,6 +128,19 @@ class FSDP2Strategy(ModelParallelStrategy):
         super().__init__(**options)
         self.shard_options = dict(shard_options)
 
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """The full state in process 0, an empty dict in the others.
+
+        Where there is no state yet, as before the first step, torch makes one by a step with zero gradients, which
+        would count in the bias corrections of Adam; it is undone.
+        """
+        before = optimizer.state_dict()
+        saved = super().optimizer_state(optimizer)
+        if before["state"]:
+            return saved
+        optimizer.load_state_dict(before)
+        return saved and saved | {"state": {}}
+
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = True) -> dict[str, Any]:
         from torch.distributed.checkpoint import state_dict
 
@@ -136,9 +149,10 @@ class FSDP2Strategy(ModelParallelStrategy):
         options = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
         state_dict.set_model_state_dict(self.model, checkpoint["state_dict"], options=options)
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            state_dict.set_optimizer_state_dict(
-                self.model, optimizer, named(saved, optimizer, self.model), options=options
-            )
+            if saved["state"]:  # none before the first step, of any strategy
+                state_dict.set_optimizer_state_dict(
+                    self.model, optimizer, named(saved, optimizer, self.model), options=options
+                )
         return checkpoint
 
 
