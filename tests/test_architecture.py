@@ -21,7 +21,7 @@ LAYERS = (  # the layers of README.md, from below: package -> the packages of it
      "report": ["bundle", "exchange", "inference", "evaluation"],
      "benchmarking": ["training", "bundle", "exchange", "inference"]},
     {"tasks": []},
-    {"run": [], "cli": ["run"], "__main__": ["cli"]},
+    {"run": [], "cli": ["run"], "__main__": ["cli", "run"]},
 )
 LAYER = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 MAY_IMPORT = {  # every package -> all it may import: what lies below, and its neighbours

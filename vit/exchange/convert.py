@@ -106,7 +106,8 @@ def convert(
     if text := preprocessing_difference(dest, to, export):
         warnings.warn(text, stacklevel=2)
     if checkpoint.calibration is not None and num_classes is None:  # a new head never had one
-        fix = "vit calibrate calibrates it anew" if to == "bundle" else "--to bundle, onnx and torch_export keep it"
+        fix = "vit calibrate calibrates the changed model, as a bundle" if to in AS_SAVED else (
+            f"--to {', '.join(AS_SAVED)} keeps it")
         warnings.warn(f"{dest} has no calibration: its probabilities are those of the model before it was calibrated; "
                       f"{fix}", stacklevel=2)
     if to == "bundle" and hasattr(model.config, "vocab_size") and not checkpoint.tokenizers:

@@ -177,7 +177,7 @@ def copy_full_tensors(tensors: dict[str, torch.Tensor], state: dict[str, torch.T
 
 
 def precise(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in float32 if it has a lower precision; otherwise unchanged."""
+    """any shape -> the same, in float32 if it has a lower precision; otherwise the tensor itself"""
     is_lower = tensor.is_floating_point() and tensor.dtype.itemsize < torch.float32.itemsize
     return tensor.float() if is_lower else tensor
 
