@@ -34,8 +34,8 @@ LINES = 20  # lines at the end of the output of a failed run that its error quot
 def bench_training_run(
     overrides: list[str], settings: Settings, cases: list[Case], progress: Callable[[str], None] = print
 ) -> None:
-    """Run `vit train OVERRIDES` in each round, and `STEPS` bare steps after it. The ratio is the rate of the run over
-    that of the bare step. The run uses one device, that of the settings, and does not accumulate gradients.
+    """In each round, run `vit train OVERRIDES` and then `STEPS` bare training steps. The ratio is the rate of the run
+    divided by the rate of the bare steps. The run uses the device of the settings and does not accumulate gradients.
 
     Raises:
         RuntimeError: the run fails; with the end of its output.

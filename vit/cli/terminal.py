@@ -200,8 +200,8 @@ def _is_same_file(path: str | Path, output: Path) -> bool:
 
 
 def files_of_model(model: Path) -> list[Path]:
-    """The paths that the files of a saved model and of its run have, in its folder or in that of the run, and the model
-    itself, which may be a file of weights; an output replaces none.
+    """The paths that no output may replace: the model itself, which may be a file of weights, and the files of a saved
+    model and its run, whether `model` is the folder of the model or of the run.
     """
     return [model, *(folder / name for folder in (model, model / "model") for name in (*MODEL_FILES, *RUN_FILES))]
 

@@ -117,8 +117,8 @@ def convert(
 
 
 def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str) -> ExportedModel:
-    """The model with what the source states beside its weights, except for a calibration: it is that of another model,
-    or of one that another library opens.
+    """The model with the class names, preprocessing, tokenizers and thresholds that the source states. A calibration is
+    dropped: it does not hold for a changed model, and other libraries do not apply it.
     """
     prepared, classes = checkpoint.stated_preprocessing, checkpoint.class_names
     if model.config.kind in ("vit", "timm") and to != "torchvision":  # torchvision files hold tensors only

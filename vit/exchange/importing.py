@@ -158,8 +158,8 @@ def check_complete(checkpoint: Checkpoint, report: KeyReport, head: bool) -> Non
 
 
 def at_stated_size(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with positions for the size that its preprocessing states, where transformers resamples them; any
-    other checkpoint as it is. A warning names both sizes.
+    """The checkpoint with its positions resampled to the image size of its preprocessing, for models whose positions
+    transformers resamples, with a warning that names both sizes; any other checkpoint unchanged.
 
     The preprocessor_config.json of DINOv2 may state another size of images (224) than config.json (518). transformers
     resamples the positions in each forward pass; here they are resampled once, in the same way.

@@ -25,8 +25,8 @@ PROJECTIONS = ("visual_projection.weight", "visual.proj", "proj", "visual.head.p
 
 
 def open_model(source: WeightSource, hints: Hints | None = None, *, features_only: bool = False) -> Bundle:
-    """A bundle of this project as it is; anything else by `open_foreign`. A warning names a hint about a network of
-    timm, which has these values by its name.
+    """Open a bundle of this project with `load_bundle`, any other source with `open_foreign`. Warns about hints for a
+    network of timm, whose name already determines these values.
 
     Raises:
         SourceError, BundleError, FileNotFoundError: as `load_bundle` and `open_foreign`; or a hint contradicts the
@@ -147,9 +147,11 @@ def resolve_preprocessing(checkpoint: Checkpoint, config: Any) -> Preprocessing:
 def resolve_thresholds(
     checkpoint: Checkpoint, count: int
 ) -> tuple[tuple[float, ...], Calibration | LabelCalibration | None]:
-    """The thresholds and the calibration of a model with `count` labels per image; where the source has thresholds of
-    another number of labels, those of one half without a calibration, with a warning. The only output of a model from
-    elsewhere is that of a label which is assigned or not, as in transformers, with a warning.
+    """The thresholds and the calibration of a model with `count` labels per image.
+
+    If the source has thresholds for another number of labels, all thresholds are one half and there is no calibration.
+    If a model of another library has a single output, it is the logit of one label with the threshold one half, as in
+    transformers. Both cases are warned about.
 
     Raises:
         SourceError: the outputs are numbers of a regression.

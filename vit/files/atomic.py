@@ -112,8 +112,8 @@ def write_output(path: Path, content: bytes | Callable[[Any], Any]) -> None:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
-    """A file that a user named, opened for rows that are written one by one. They go to `streamed_file(path)`, which
-    replaces `path` at the end of the context; after an error or Ctrl-C it remains, and `path` is unchanged.
+    """Context manager: opens an output file to which rows are written one by one. The rows go to `streamed_file(path)`,
+    which replaces `path` at the end of the context. After an error or Ctrl-C it is left there, and `path` is unchanged.
 
     Raises:
         CheckpointError: as `check_replaceable`, or another process is writing the same file.

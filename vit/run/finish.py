@@ -73,8 +73,8 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[st
 
 
 def batch_of_test(job: Job) -> int | None:
-    """Batch size of the test, which runs on one device: that of a micro-batch on one device, which fits into its
-    memory. None if `recipe.batch_size` is None.
+    """Batch size of the test, which runs on one device: the size of the micro-batch of one device in training, which
+    fits into its memory. None if `recipe.batch_size` is None.
     """
     recipe = job.config["recipe"]
     size = recipe["batch_size"]

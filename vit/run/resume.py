@@ -154,8 +154,8 @@ def overrides_of_ranks(plan: Plan, overrides: list[str]) -> list[str]:
 
 
 def find_resumable(config: dict, given: list[str] | None = None) -> pathlib.Path | None:
-    """The run folder or checkpoint to resume. For `resume=auto` it is `run_dir`, if it is set and contains a run, else
-    the newest unfinished run with the same overrides, whatever its loggers; None without one.
+    """The run folder or checkpoint to resume. `resume=auto` selects `run_dir`, if it is set and contains a run;
+    otherwise the newest unfinished run with the same overrides, except those of loggers; None if there is no such run.
 
     Args:
         given: the overrides of the command, as runs recorded them before they recorded the data of a primary config.

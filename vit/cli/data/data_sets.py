@@ -168,8 +168,8 @@ def evaluation_split(data: dict, bundle: "Bundle", split: str | None) -> "tuple[
 
 
 def calibration_split(source: "Source | PairSource", split: str, data: dict, bundle: "Bundle") -> str | None:
-    """The split on which the probabilities of the model were calibrated, if it is the evaluated one, or one of those
-    that are evaluated together with --split all; else None.
+    """The split on which the model was calibrated, if it is the evaluated split, or if `--split all` evaluates it along
+    with the others; otherwise None.
     """
     if bundle.calibration is None:
         return None

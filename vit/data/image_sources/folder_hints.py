@@ -119,8 +119,8 @@ def _folders_of_images(files: ImageFiles, directory: str) -> tuple[str, set[str]
 
 
 def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> str:
-    """A warning, if no class folder has images of its own, and one or more have several folders with images, which may
-    be the classes; else "".
+    """The warning that the subfolders of class folders may be the classes, if no class folder contains images directly
+    and at least one has several subfolders with images; otherwise "".
     """
     depth = len(Path(directory).parts)
     inside: dict[str, set[str]] = {name: set() for name in classes}

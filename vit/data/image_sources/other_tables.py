@@ -16,8 +16,8 @@ DELIMITED = (".csv", ".tsv", ".txt")
 
 
 def warn_about_other_tables(path: Path, labels: Sequence[Column]) -> None:
-    """A warning if a table is that of train, by its own name or that of its folder, and those of val or test are beside
-    it: train.csv and test.csv, or train/_classes.csv and test/_classes.csv.
+    """Warn if a table is the training table, judged by its name or the name of its folder, and a table for val or test
+    is beside it: train.csv and test.csv, or train/_classes.csv and test/_classes.csv.
 
     Args:
         labels: the columns of labels; a delimited table without them is not reported.

@@ -105,7 +105,7 @@ def _select_splits(
 
 
 def _find_image_column(name: str, rows: Any, requested: str | None) -> str:
-    """The column of images: the requested one, else the only one, else one with a conventional name."""
+    """The column of images: the requested column; otherwise the only one; otherwise one with a conventional name."""
     kinds = {column: type(feature).__name__ for column, feature in rows.features.items()}
     encoded = [column for column, feature in rows.features.items() if kinds[column] == "Image" or _is_binary(feature)]
     if requested is not None:
@@ -125,8 +125,8 @@ def _is_binary(feature: Any) -> bool:
 
 
 def _find_label_column(name: str, rows: Any, requested: str | None) -> str:
-    """The column of labels: the requested one, else the only one of ClassLabel, else one with a conventional name. A
-    dot selects a key of objects, as in "json.label" of a WebDataset.
+    """The column of labels: the requested column; otherwise the only one of the type ClassLabel; otherwise one with a
+    conventional name. A dot selects a key of objects, as in "json.label" of a WebDataset.
     """
     if requested is not None:
         if isinstance(feature := _feature_of(rows, requested), dict):

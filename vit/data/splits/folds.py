@@ -146,8 +146,8 @@ class _Balance:
         return np.minimum(away, 1 - away)
 
     def _move(self, unit: int, fold: int, class_index: int) -> None:
-        """Moves a unit to correct the count of one class, unless another class of the unit would fall below its lower
-        bound or rise above its upper one. The total is corrected last, so it does not prevent a move for a class.
+        """Move a unit to another fold to correct the count of one class, unless the count of another class would then
+        be outside its bounds. The total is corrected last, so it does not prevent a move for a class.
         """
         entries = slice(self.starts[unit], self.starts[unit + 1])
         indices, number, origin = self.entry_class[entries], self.entry_count[entries], self.fold[unit]

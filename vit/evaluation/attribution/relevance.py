@@ -12,8 +12,8 @@ POOLS = (ClassToken, Mean, ClassMean, AttentionPool)  # Mean includes the sum
 
 
 class RecordedScore(nn.Module):
-    """A score that adds zero to its attention weights: the gradient of the zeros is that of the weights, also where a
-    fused kernel computes them.
+    """A score that adds zeros to its attention weights. The gradient of the zeros equals the gradient of the weights,
+    which is thus available even if a fused kernel computes the attention.
     """
 
     def __init__(self, score: nn.Module) -> None:

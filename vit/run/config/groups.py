@@ -117,9 +117,11 @@ def _check_option(group: str, chosen: str, known: list[str], search: tuple[str, 
 
 
 def options_with(key: str, known: dict, search: tuple[str, ...]) -> tuple[str, list[str]]:
-    """(The name of a key in its group, the options of the group whose files have it), such as `root` and `folder, ...`
-    for `data.root`. For a name of another library, such as `data.dir`, it is the one that `RUN` translates it to. There
-    are no options if `RUN` translates it to a key that is known.
+    """The name of a key in its group, and the options of the group whose files have this key: `root` and `folder, ...`
+    for `data.root`.
+
+    `RUN` translates names of other libraries, such as `data.dir`. If the translated key is already known, the list of
+    options is empty.
     """
     group, _, name = key.partition(".")
     if not name or not is_group(group, search) or RUN.get(name) in known:

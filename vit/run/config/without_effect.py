@@ -25,14 +25,15 @@ class Rule:
 
     Args:
         keys: dotted keys; * matches any name.
-        other: the key that makes them ineffective.
-        when: values of `other` with which they have no effect; or a function of the value and of the value of `other`.
-        fix: what to change to give them an effect; empty where nothing does.
+        other: the key whose value decides whether `keys` have an effect.
+        when: values of `other` with which `keys` have no effect; or a function of both values that returns whether
+            there is none.
+        fix: what to change so that `keys` have an effect; empty if nothing can be changed.
         where: further keys, and the values of each for which the rule holds.
         values: values of `keys` for which the rule holds; empty for all.
         off: values of `keys` that turn the feature off, so that there is nothing to warn about.
         why: reason in the message, instead of the value of `other`.
-        effect: what the message says they do not have.
+        effect: the word for what is missing in the message, "has no EFFECT".
     """
 
     keys: tuple[str, ...]
@@ -230,7 +231,7 @@ RULES = (  # the first one that applies to a key is reported
 
 
 def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
-    """A sentence for each override that another value makes ineffective.
+    """A sentence for each override that has no effect because of another value.
 
     Args:
         config: config of the run, with all interpolations resolved.

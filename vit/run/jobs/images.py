@@ -114,8 +114,8 @@ class ImageJob(Job):
             self.source, self.datasets = self.source.without(bad), {}  # whose data sets have other rows
 
     def unfilled_datasets(self) -> dict[str, ImageDataset]:
-        """The data sets whose images the audit decodes, so that none is decoded twice; {} where the images are not held
-        in memory, where their size depends on the model, or where a split is empty.
+        """The data sets that the audit fills with decoded images, so that no image is decoded twice. {} if images are
+        not cached in memory, if their size depends on the model, or if a split is empty.
         """
         data, splits = self.config["data"], self.source.splits
         if data.get("pack") or data.get("cache", "auto") not in ("auto", "device"):

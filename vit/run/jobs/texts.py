@@ -73,8 +73,8 @@ class TextClassificationJob(TextJob):
         self.tokenizers = build_tokenizers(self.config, {"source": texts}, initial, self.checkpoint)
 
     def build_model(self, initial: Initial | None) -> nn.Module:
-        """The network of `model`, with the sizes of a pretrained one, for these tokens and classes. The longest text is
-        that of the pretrained one, unless an override states it.
+        """The network of `model`, with the sizes of a pretrained one if there is one, for these tokens and classes. The
+        maximum length is that of the pretrained network unless an override sets it.
         """
         max_len = self.config["data"]["max_len"]
         if initial is not None and "max_len" not in stated(self.config["overrides"], "data"):

@@ -94,8 +94,8 @@ def run_one_of_sweep(sweep: Sweep) -> float:
 
 
 def wait_until_unused(path: Path, together: StopTogether | None = None) -> None:
-    """Wait until no other process trains in the folder of a run, such as a run that saves its state because its sweep
-    was killed. It has the same overrides, so that this sweep continues it or takes its result.
+    """Wait until no other process trains in the folder of a run, such as a run that is saving its state because its
+    sweep was killed. That run has the same overrides, so this sweep then continues it or uses its result.
 
     Raises:
         SystemExit: this sweep is being stopped.
@@ -112,8 +112,8 @@ def wait_until_unused(path: Path, together: StopTogether | None = None) -> None:
 
 
 def folder_of_run(sweep: Sweep, name: str, config: dict, overrides: list[str]) -> Path:
-    """The folder of a run that the command does not name: that of an earlier run with these overrides where the sweep
-    continues, else a new one.
+    """The folder of a run for which the command names none: if the sweep is continued, the folder of an earlier run
+    with these overrides; otherwise a new folder.
     """
     from vit.run.records.folder import new_path
 

@@ -27,10 +27,11 @@ PROCESS = "vit_process"  # user attribute of a trial: HOST:PID of the search tha
 
 @contextlib.contextmanager
 def repeated_if_stopped(sweeper: DictConfig, continued: pathlib.Path | None = None) -> Iterator[None]:
-    """Context manager of a search: it repeats the trials of stopped ones, and leaves its own to the next one.
+    """Context manager of a search: it repeats the unfinished trials of earlier searches in the same study, and marks
+    its own for the next search if it is stopped.
 
     Args:
-        continued: folder with runs of an earlier search, which the study must know too.
+        continued: folder with runs of an earlier search, whose trials the study must contain.
     """
     if not str(sweeper.get("_target_")).startswith("hydra_plugins.hydra_optuna") or not sweeper.get("storage"):
         yield

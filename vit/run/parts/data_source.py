@@ -43,7 +43,7 @@ def build_source(data: dict, record: DataRecord | None = None, overrides: list[s
 
     Args:
         record: the recorded splits of a resumed run, which are used again.
-        overrides: overrides of a new run; those that the data makes ineffective are reported.
+        overrides: overrides of a new run; those that have no effect on this data are reported.
 
     Raises:
         ConfigError: there is no such function, a key is not a parameter of it, or a credential is missing.

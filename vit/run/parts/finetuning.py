@@ -29,12 +29,12 @@ def read_finetune(config: dict) -> Finetune:
 def start_finetuning(
     config: dict, model: nn.Module, loaded: KeyReport | None, fit_head: Callable[[], object | None]
 ) -> dict:
-    """Freeze weights of a model that has loaded its pretrained ones; returns the `finetune` node that the run records,
-    which also names the parameters that are trained because `init_from` has none for them.
+    """Freeze weights of a model after its pretrained weights were loaded. Returns the `finetune` node that the run
+    records; it also names the parameters that are trained because `init_from` does not have them.
 
     Args:
         loaded: the report on the weights of `init_from`; None in a resumed run and without `init_from`.
-        fit_head: initializes a new head; returns None where that is not possible.
+        fit_head: initializes a new head; returns None if that is not possible.
 
     Raises:
         ConfigError: options that contradict each other, the model or the epochs; random weights that would be frozen.

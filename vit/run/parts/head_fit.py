@@ -27,8 +27,8 @@ IMAGES, IMAGES_PER_CLASS = 5000, 10  # images that are fitted: at most 5,000, or
 def start_head(
     model: nn.Module, source: Source, preprocessing: Preprocessing, devices: Devices, on_bad_sample: str
 ) -> LinearFit | None:
-    """Fit the head in place. None, and an unchanged head, where it is not one linear layer on the features of the
-    model, or where images have several labels.
+    """Fit the head in place by logistic regression on the features of the model. If the head is not a single linear
+    layer, or if images have several labels, it remains unchanged and the result is None.
     """
     layer = head_layer(model)
     if layer is None or source.multi_label:

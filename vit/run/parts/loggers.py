@@ -87,11 +87,11 @@ def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
 
 
 def logger_defaults(target: str, settings: dict, folder: RunFolder) -> dict[str, str]:
-    """Arguments of a logger that its node leaves out. MLflow's store is the one that it uses itself, of
-    MLFLOW_TRACKING_URI or a database in the working directory: Lightning's default is a folder, which MLflow 3 refuses.
+    """Arguments of a logger that its node omits.
 
-    A new run of MLflow or W&B is named after the run folder. MLflow draws a name by Python's random numbers, so that
-    all runs of one seed would have the same.
+    For MLflow the store is MLflow's own default, that of MLFLOW_TRACKING_URI or a database in the working directory,
+    because Lightning's default is a folder, which MLflow 3 refuses. A new run of MLflow or W&B is named after the run
+    folder: MLflow would draw its name with Python's random numbers, so that all runs of one seed had the same name.
     """
     if "TensorBoard" in target:
         return {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
@@ -117,9 +117,9 @@ def mlflow_store() -> str | None:
 
 @contextlib.contextmanager
 def alone_in_store(settings: dict) -> Iterator[None]:
-    """Context manager: one process of this machine at a time is inside, of those that start a run in the same local
-    store of MLflow. Two that create its tables or its experiment at the same time fail. Without effect for other
-    loggers and for servers, which create them once.
+    """Context manager: only one process of this machine at a time starts a run in a local store of MLflow, because
+    processes that create its tables or its experiment at the same time fail. It has no effect for other loggers and for
+    MLflow servers.
     """
     folder = None
     if settings["_target_"].endswith(".MLFlowLogger"):
@@ -201,8 +201,8 @@ def reported_silence(key: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_tracebacks_of_trackers() -> Iterator[None]:
-    """Within this context an error in the thread with which TensorBoard writes its file, and one of MLflow's database,
-    print no traceback, because they are raised as well, by the next call of the logger or by the same one.
+    """Within this context, errors in TensorBoard's writer thread and of MLflow's database print no traceback, because
+    the logger also raises them, in the same or in its next call.
     """
     earlier, database = threading.excepthook, logging.getLogger(MLFLOW_DATABASE)
 

@@ -113,9 +113,8 @@ def listed(values: Mapping[str, tuple]) -> str:
 
 
 def text_model(config: dict, required: dict, cls: type, initial: Initial | None) -> nn.Module:
-    """A network on texts. Its values are, in this order of precedence, those that the data requires, those of
-    overrides, those of `init_from` and those of the config. With sin-cos positions embeddings are scaled by sqrt(dim)
-    unless the config sets `scale_embed`.
+    """A network on texts. Its values come from, in this order of precedence, the data, overrides, `init_from` and the
+    config. With sin-cos positions, embeddings are scaled by sqrt(dim) unless the config sets `scale_embed`.
 
     Raises:
         ConfigError: a value that the model rejects, or that differs from what the data requires.

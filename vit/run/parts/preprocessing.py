@@ -29,8 +29,8 @@ DEFAULT_SIZE = 224  # pixels
 
 
 def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> Preprocessing:
-    """The preprocessing of images of one size, or in a resumed run with `data.pack` the recorded one; mean, std and
-    range are measured on the training split where neither the config nor `init_from` has them.
+    """The preprocessing of images of one size; in a resumed run with `data.pack`, the recorded one. Mean, std and range
+    are measured on the training split if neither the config nor `init_from` has them.
 
     Raises:
         ConfigError: names the key of `data.preprocessing`; or `init_from` is not a model of images.
@@ -57,8 +57,8 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
 
 
 def build_line_preprocessing(data: dict, source: PairSource, initial: Initial | None) -> LinePreprocessing:
-    """The preprocessing of line images; mean, std and range are those of `init_from`, where it has the same colour
-    mode, else measured on the training split, as is `max_width` where it is null.
+    """The preprocessing of line images. Mean, std and range are taken from `init_from` if it has the same colour mode;
+    otherwise they are measured on the training split. A `max_width` of null is measured there, too.
 
     Raises:
         ConfigError: names the key of `data.preprocessing`.

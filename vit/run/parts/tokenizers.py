@@ -25,8 +25,8 @@ CHECKED = 1000  # validation texts that are tokenized and decoded before trainin
 def build_tokenizers(
     config: dict, texts: Mapping[str, Iterable[str]], initial: Initial | None, checkpoint: Path | None
 ) -> dict[str, Tokenizer]:
-    """A tokenizer per side (`source`, `target`): that of the resumed checkpoint, that of `init_from`, else one trained
-    on the texts as `data.tokenizer` describes, for both sides with `shared`.
+    """A tokenizer per side (`source`, `target`): the one of the resumed checkpoint or of `init_from`; otherwise one is
+    trained on the texts as `data.tokenizer` describes, with `shared` one for both sides.
 
     Args:
         texts: the training texts of each side.

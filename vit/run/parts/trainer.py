@@ -104,8 +104,8 @@ def build_trainer(
 
 
 def cluster_plugins() -> list[SLURMEnvironment]:
-    """In a job of SLURM Lightning's environment for it, without the handler of SIGUSR1, which would resubmit the job;
-    none under torchrun, whose ranks are not those of SLURM.
+    """Lightning's SLURM environment in a SLURM job, without its handler of SIGUSR1, which would resubmit the job. An
+    empty list outside SLURM, and under torchrun, whose ranks are not those of SLURM.
     """
     is_slurm = SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
     return [SLURMEnvironment(auto_requeue=False)] if is_slurm else []

@@ -85,8 +85,8 @@ class Failure:
 
 
 def is_launched() -> bool:
-    """Whether this process is a rank that some launcher started. The only task of a SLURM job is not one: it may use
-    several devices of its machine, for which it starts the ranks itself.
+    """Whether this process is a rank that a launcher started. The single task of a SLURM job is not such a rank: it
+    starts the ranks for the devices of its machine itself.
     """
     from lightning_fabric.plugins.environments import LSFEnvironment, MPIEnvironment, SLURMEnvironment
 

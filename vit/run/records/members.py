@@ -24,7 +24,7 @@ CHOOSING = "val"  # the split that selects the best epoch of each member
 
 
 class Origin(NamedTuple):
-    """A trained model without its weights: its path, what it records about its use, and the kind of its model."""
+    """A trained model without its weights: its path, the further values of its bundle, and the kind of its model."""
 
     path: Path
     extra: Mapping[str, Any]
@@ -51,14 +51,14 @@ def members_record(bundle: Bundle | Origin) -> DataRecord | None:
 
 
 def check_unseen(bundle: Bundle, source: Source, data: dict, split: str, recorded_location: bool) -> None:
-    """Checks that no member of a combined model was trained on a sample of a split, or chose its best epoch by it. The
-    validation split may be the one by which all members chose.
+    """Checks that no member of a combined model was trained on a sample of a split, and that none selected its best
+    epoch with it, unless the split is the validation split of all members.
 
     Args:
         recorded_location: whether the bundle records the location of this data.
 
     Raises:
-        ConfigError: samples of the split, which is not train, are such samples.
+        ConfigError: the split, unless it is train, has such samples.
         BundleError: the record of the members is damaged.
     """
     if split == "train" or split not in source.splits:

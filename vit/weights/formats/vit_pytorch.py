@@ -77,7 +77,7 @@ def from_vit_pytorch(state: State) -> RenamedState:
 
 
 def rename_rules(state: State) -> RenameRules:
-    """The rules of the release that saved the state: those of its blocks, of its patch embedding and of its head."""
+    """The rename rules for blocks, patch embedding and head of the release of vit-pytorch that saved the state."""
     normed = "to_patch_embedding.2.weight" in state
     patches = NORMED_PATCHES if normed else [(r"(?:to_patch_embedding\.1|patch_to_embedding)\.", "embed.proj.")]
     norm = state.get("mlp_head.0.weight", state.get("linear_head.0.weight"))
