@@ -12,8 +12,9 @@ from vit.bundle import LabelCalibration
 from vit.bundle.label_calibration import label_probabilities, scaled_logits
 from vit.data import BadImage, DataError, Preprocessing, Split
 from vit.evaluation.calibration.reliability import calibration_error
-from vit.evaluation.classification import Contents, RunOptions, ratio, run_over_split
+from vit.evaluation.classification import RunOptions, ratio, run_over_split
 from vit.evaluation.progress import Progress
+from vit.evaluation.sample_scores import Contents
 from vit.messages import check_several, number_of
 
 

@@ -14,8 +14,9 @@ from vit.bundle.calibration import calibrated_probabilities
 from vit.bundle.label_calibration import label_probabilities
 from vit.data import DataError, Split, TextSplit
 from vit.data.source import separator_of
-from vit.evaluation.classification import Contents, RunOptions, check_labels, run_over_split
+from vit.evaluation.classification import RunOptions, check_labels, run_over_split
 from vit.evaluation.columns import Columns
+from vit.evaluation.sample_scores import Contents
 from vit.evaluation.text_classification import run_over_texts
 from vit.files.atomic import write_output
 from vit.inference.text_classification import TextPredictor

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from vit.data import TextSplit
-from vit.evaluation.classification import TOP_K, Evaluation, check_labels, collect, score_batch
+from vit.evaluation.classification import TOP_K, Evaluation, check_labels, collect
 from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
+from vit.evaluation.sample_scores import score_batch
 from vit.inference import TextPredictor
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.text_classification import text_contents

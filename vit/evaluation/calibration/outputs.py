@@ -9,9 +9,10 @@ from vit.bundle.label_calibration import label_probabilities
 from vit.data import Preprocessing, Split, TextSplit
 from vit.data.identity import hash_positions
 from vit.evaluation.calibration.fitting import Outputs
-from vit.evaluation.classification import Contents, RunOptions, check_labels, run_over_split
+from vit.evaluation.classification import RunOptions, check_labels, run_over_split
 from vit.evaluation.columns import Columns
 from vit.evaluation.multi_label import check_multi_label
+from vit.evaluation.sample_scores import Contents
 from vit.evaluation.text_classification import run_over_texts, texts_of
 from vit.inference import TextPredictor
 from vit.inference.calibrated import captured_features
