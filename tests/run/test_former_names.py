@@ -222,8 +222,11 @@ def without_keys(config, keys):
 def test_scores_that_are_comparable_are_kept_on_resuming(bert, tmp_path):
     run = shutil.copytree(bert, tmp_path / "run")
     change_records(run, lambda config: {**config, "task": {**config["task"], "token_loss": 1.0, "pair_loss": 1.0}})
+    other = shutil.copytree(run, tmp_path / "other")
     assert vit.train([f"resume={run}"]).metrics["best_epoch"] == 1
     assert "not comparable" not in (run / "log.txt").read_text()
+    vit.train([f"resume={other}", "callbacks.monitor=val/token_accuracy", "allow_change=callbacks.monitor"])
+    assert "not comparable with that of the next ones (callbacks.monitor from" in (other / "log.txt").read_text()
 
 
 def test_scores_of_another_definition_are_kept_where_no_epoch_follows(bert, tmp_path):
