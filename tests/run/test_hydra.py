@@ -24,7 +24,7 @@ from vit.cli import main as vit_command
 from vit.run import ConfigError, main
 from vit.run.config.composing import compose, data_of_primary, resolve
 from vit.run.config.hydra_interface import config_folder, hydra_over
-from vit.run.config.overrides import parse
+from vit.run.config.overrides import parse, sweep
 from vit.run.parts.trainer import own_callbacks
 from vit.run.records.folder import RunFolder
 from vit.run.training_run import how_to_resume
@@ -376,6 +376,25 @@ def test_a_sweep_over_a_glob(own, apart, capsys):
     assert all("data=digits" in overrides for overrides in apart)
     assert main([*sweep, "model=glob(x*)"]) == 2
     assert "model=glob(x*) matches no option (model may be base, bert" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "chosen"), [
+    (["init_from=timm:x,null", "data=folder", "data.root=photos"], [["model=pretrained", "recipe=finetune"], []]),
+    (["init_from=null,timm:x", "data=folder", "data.root=photos"], [[], []]),
+    (["data=folder,mnist", "data.root=photos", "init_from=timm:x"],
+     [["model=pretrained", "recipe=finetune"], ["model=pretrained"]]),
+    (["recipe=scratch,three_augment", "recipe.crop.scale=[0.3,1]"], [["recipe=scratch"], ["recipe=three_augment"]]),
+    (["model=tiny,timm", "++model.name=resnet18"], [["model=tiny"], ["model=timm"]]),
+    (["data=folder", "data.root=my photos (1)", "seed=0,1"], [[], []]),
+    (["data=folder", r"data.root=C:\photos\mine", "seed=0,1"], [[], []]),
+    (["data=folder", "data.root=${name}/photos", "seed=0,1"], [[], []]),
+])
+def test_a_run_of_a_sweep_has_the_overrides_that_it_has_alone(command, chosen, own, apart):
+    """Also those that `init_from` selects, and those of keys that only the swept options of a group have."""
+    assert main(["-m", *command, "hydra.sweep.dir=out"]) == 0
+    for job, found, options in zip(sweep(command), apart, chosen, strict=True):
+        assert [each for each in found if each.startswith(("model=", "recipe="))] == options
+        assert resolve(compose(found)) | {"run_dir": None} == resolve(compose(job))
 
 
 @pytest.mark.parametrize(("settings", "names"), [

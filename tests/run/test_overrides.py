@@ -75,6 +75,10 @@ def test_hydras_own_values_of_paths():
         ("data.root=choice('a (1)', b)", ["a (1)", "b"]),
         ("data.root='a,b'", ["a,b"]),
         ("init_from=2023,2024", ["2023", "2024"]),
+        ("init_from=a,null", ["a", None]),
+        ('init_from="a,1",b', ["a,1", "b"]),
+        ("data.root=${name}/a,'${name}/b,1',c", ["folder/a", "folder/b,1", "c"]),
+        (r"data.root=\${name}/a,b", ["${name}/a", "b"]),
     ],
 )
 def test_sweeps_of_paths(override, roots):

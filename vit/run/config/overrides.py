@@ -23,6 +23,7 @@ from vit.exchange.private_paths import PATH_KEYS
 from vit.messages import in_hydra_quotes, override_for_shell
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
+_QUOTED = re.compile(r"""(^|,)\s*['"]""")  # one of several values in quotes
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx", ".npz")
 LISTS = ("allow_change",)  # keys whose value is a list, which may be given without brackets
@@ -72,7 +73,7 @@ def sweep(overrides: list[str]) -> list[list[str]]:
         elif override.is_interval_sweep():  # an interval of an optimizing sweeper
             choices.append([f"{override.get_key_element()}={override.value().start}"])
         elif override.key_or_group in PATH_KEYS:
-            choices.append([override_text(override.get_key_element(), _text(v)) for v in override.sweep_iterator()])
+            choices.append([path_override(override.get_key_element(), each) for each in override.sweep_iterator()])
         else:
             choices.append([f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()])
     return [list(overrides) for overrides in itertools.product(*choices)]
@@ -179,8 +180,18 @@ def _literal(override: str, multirun: bool) -> str:
         return override
     if _HYDRA_SYNTAX.fullmatch(value) and _parses_to(override, None):
         return override
-    values = value.split(",") if multirun else [value]
-    return f"{key}={','.join(in_hydra_quotes(os.path.expanduser(each)) for each in values)}"
+    if not multirun:
+        return f"{key}={in_hydra_quotes(os.path.expanduser(value))}"
+    if _QUOTED.search(value) and _parses_to(override, None):
+        return override
+    return f"{key}={','.join(map(_literal_path, value.split(',')))}"
+
+
+def _literal_path(path: str) -> str:
+    """One of several paths in quotes, unless it is null or has an interpolation."""
+    if path == "null" or "${" in path and _parses_to(f"key={path}", path):
+        return path
+    return in_hydra_quotes(os.path.expanduser(path))
 
 
 def _parses_to(override: str, value: str | None) -> bool:
@@ -192,8 +203,13 @@ def _parses_to(override: str, value: str | None) -> bool:
     return value is None or isinstance(found, str) and found == value
 
 
-def _text(value: object) -> str:
-    return value.text if isinstance(value, QuotedString) else str(value)
+def path_override(key: str, value: object) -> str:
+    """The override of one of several values of a path, as Hydra has parsed it."""
+    if isinstance(value, QuotedString):
+        return f"{key}={value.with_quotes()}" if "${" in value.text else override_text(key, value.text)
+    if value is None or "${" in str(value):
+        return f"{key}={yaml_text(value)}"
+    return override_text(key, str(value))
 
 
 def checked(key: str, build: Callable, values: Any, unpack: bool = False, names: Iterable[str] = ()) -> Any:

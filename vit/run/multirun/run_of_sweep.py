@@ -3,15 +3,18 @@
 import math
 import shlex
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hydra.conf import JobConf
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from vit.exchange.private_paths import PATH_KEYS
 from vit.files.credentials import masked
-from vit.run.config.composing import compose, paths_of_origin, resolve
-from vit.run.config.overrides import override_text
+from vit.run.config.composing import compose, paths_of_origin, prepare_overrides, resolve
+from vit.run.config.overrides import key_of, override_text, parse, path_override
 from vit.run.console import print_line
 from vit.run.multirun.continued_search import run_with
 from vit.run.multirun.searching import check_direction
@@ -34,6 +37,8 @@ class Sweep:
         searching: whether a sweeper searches by the metric.
         together: the stop of all runs, if the launcher starts several at the same time.
         begin: number of the first new folder of a search that continues an earlier one; 0 for other sweeps.
+        defaults: overrides that Hydra has for all runs, because the first one has them beside those of the command.
+        forced: keys that Hydra has with `++`, and a run without.
     """
 
     folder: Path
@@ -43,6 +48,8 @@ class Sweep:
     searching: bool = False
     together: StopTogether | None = None
     begin: int = 0
+    defaults: Sequence[str] = ()
+    forced: Collection[str] = ()
 
     def name_of(self, job: JobConf, subdir: str) -> str:
         """The name of the run folder, within that of the sweep."""
@@ -62,7 +69,7 @@ def run_one_of_sweep(sweep: Sweep) -> float:
 
     hydra = HydraConfig.get()
     origin, here = Path(hydra.runtime.cwd), Path.cwd()  # they differ with hydra.job.chdir
-    overrides, number = [*hydra.overrides.task, *sweep.carried], int(hydra.job.num)
+    overrides, number = own_overrides([*hydra.overrides.task, *sweep.carried], sweep), int(hydra.job.num)
     print_line(f"\n[{number + 1}{f'/{sweep.total}' if sweep.total else ''}] {shlex.join(masked(overrides))}")
     if here != origin:
         overrides += paths_of_origin(compose(overrides), str(origin))
@@ -91,6 +98,26 @@ def run_one_of_sweep(sweep: Sweep) -> float:
     if sweep.searching and monitor not in metrics:
         raise FailedRun(f"run {number + 1} " + (f"failed with exit code {code}" if code else f"has no {monitor}"))
     return metrics.get(monitor, math.nan)
+
+
+def own_overrides(overrides: list[str], sweep: Sweep) -> list[str]:
+    """The overrides of a run as it has them alone: without `++`, with literal paths, and without the defaults of the
+    first run that do not apply to it, such as `model=pretrained` where `init_from` is null.
+    """
+    overrides = [each.removeprefix("++") if key_of(each) in sweep.forced else each for each in overrides]
+    overrides = [with_literal_path(each) for each in overrides]
+    if not sweep.defaults:
+        return overrides
+    own = prepare_overrides(parse([each for each in overrides if each not in sweep.defaults])).overrides
+    return [each for each in overrides if each not in sweep.defaults or each in own]
+
+
+def with_literal_path(override: str) -> str:
+    """An override of a sweeper, which escapes colons, spaces and backslashes; they are characters of a path."""
+    key, _, value = override.partition("=")
+    if key.lstrip("+") not in PATH_KEYS or "\\" not in value or value.startswith(("'", '"')):
+        return override
+    return path_override(key, OverridesParser.create().parse_override(override).value())
 
 
 def wait_until_unused(path: Path, together: StopTogether | None = None) -> None:

@@ -2,16 +2,23 @@
 
 import contextlib
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from vit.files.credentials import masked
 from vit.messages import number_of, override_for_shell
-from vit.run.config.composing import MODE, ConfigError, compose, prepare_overrides, resolve
-from vit.run.config.groups import with_names_of_globs
-from vit.run.config.hydra_interface import CONFIG_ERRORS, PRIMARY, SEARCH_PATH, compose_with, explained
+from vit.run.config.composing import MODE, ConfigError, compose, groups_of, prepare_overrides, resolve
+from vit.run.config.groups import is_group, with_names_of_globs
+from vit.run.config.hydra_interface import (
+    CONFIG_ERRORS,
+    PRIMARY,
+    SEARCH_PATH,
+    compose_with,
+    explained,
+    is_hydra_key,
+)
 from vit.run.config.overrides import checked, override_text, parse, sweep
 from vit.run.console import print_line
 from vit.run.multirun.continued_search import earlier_records, next_number
@@ -60,7 +67,8 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
 
     continued = searching and inside and config["resume"] == "auto" and is_numbered(hydra)
     begin, earlier = (next_number(folder), earlier_records(folder, jobs[0])) if continued else (0, [])
-    shared = Sweep(folder, inside, carried, total, searching, together, begin)
+    defaults, forced = defaults_of_first(first.overrides, parsed), keys_of_swept_groups(parsed, first.name)
+    shared = Sweep(folder, inside, carried, total, searching, together, begin, defaults, forced)
 
     def run_one(_: DictConfig) -> float:
         return run_one_of_sweep(shared)
@@ -71,7 +79,8 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     try:
         with (gathered(folder, improved, further, earlier, swept_keys(hydra, parsed)) as codes, stop,
               repeated_if_stopped(hydra.sweeper, folder if begin else None), saved_without_credentials()):
-            with_hydra(run_one, ["--multirun"], [*overrides_of_sweep(first.overrides, parsed), *settings], first.name)
+            with_hydra(run_one, ["--multirun"],
+                       [*defaults, *overrides_of_sweep(first.overrides, parsed, forced), *settings], first.name)
     except SystemExit:  # by a stop signal
         print_line(how_to_continue(folder, inside))
         raise
@@ -165,19 +174,46 @@ def check_folders(configs: list[dict]) -> None:
                           "each run has its own folder")
 
 
-def overrides_of_sweep(prepared: list[str], parsed: list[Override]) -> list[str]:
-    """The overrides of the sweep for Hydra, with `++` for options of a model as in a single run.
+def defaults_of_first(prepared: list[str], parsed: list[Override]) -> list[str]:
+    """The overrides that the first run has beside those of the command, such as `model=pretrained` for `init_from`.
 
     Args:
-        prepared: those of its first run, as `prepare_overrides` returns them.
+        prepared: those of the first run, as `prepare_overrides` returns them.
         parsed: those of the command.
     """
-    first = parse(prepared)
-    added = {override.key_or_group for override in first if override.input_line.startswith("++")}
     keys = {override.key_or_group for override in parsed}
-    swept = (f"++{o.input_line.lstrip('+')}" if o.key_or_group in added else o.input_line
-             for o in parsed if o.key_or_group != PRIMARY)
-    return [*(o.input_line for o in first if o.key_or_group not in keys), *swept]
+    return [override.input_line for override in parse(prepared) if override.key_or_group not in keys]
+
+
+def keys_of_swept_groups(parsed: list[Override], name: str) -> set[str]:
+    """The keys with one value that only options of the swept groups have, such as `data.root` of `data=folder,mnist`.
+
+    Hydra composes the config also without the swept overrides, and would not find these keys.
+
+    Args:
+        parsed: overrides of the command.
+        name: name of the primary config.
+    """
+    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
+    groups = [override for override in parsed if is_group(override.key_or_group, search)]
+    fixed = [override.input_line for override in groups if not override.is_sweep_override()]
+    if len(fixed) == len(groups):
+        return set()
+    known = groups_of([*search, *fixed], name).keys
+    return {override.key_or_group for override in parsed if override not in groups
+            and not (override.is_sweep_override() or is_hydra_key(override.key_or_group))} - known.keys()
+
+
+def overrides_of_sweep(prepared: list[str], parsed: list[Override], forced: Collection[str] = ()) -> list[str]:
+    """The overrides of the command for Hydra, with `++` for options of a model as in a single run.
+
+    Args:
+        prepared, parsed: as for `defaults_of_first`.
+        forced: further keys with `++`.
+    """
+    added = {*forced, *(override.key_or_group for override in parse(prepared) if override.input_line[:2] == "++")}
+    return [f"++{o.input_line.lstrip('+')}" if o.key_or_group in added else o.input_line
+            for o in parsed if o.key_or_group != PRIMARY]
 
 
 def folder_of_sweep(hydra: DictConfig, config: dict) -> tuple[pathlib.Path, bool]:
