@@ -95,13 +95,13 @@ def groups(names: list[str]) -> dict[str, set[str]]:
 
 def cut(make, case: str, folder: Path) -> None:
     """No tensor may be missing in a folder, except unused ones."""
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load, save_file
 
     from vit.exchange import import_weights
 
     make(case, folder)
     file = next(folder.glob("*.safetensors"))
-    state = load_file(file)
+    state = load(file.read_bytes())  # not mapped: safetensors before 0.8 overwrites a file in place
     report = import_weights(folder)[1]
     apart = {name for row in report.rows if row.status == "excluded" for name in row.sources}
     accepted = []
