@@ -118,7 +118,7 @@ class SavesAtTheStart(pl.Callback):
 def test_a_checkpoint_before_the_first_step_changes_no_later_one(tmp_path, own_processes, name, strategy):
     class Chosen(Task):
         def configure_optimizers(self):
-            options = {"momentum": 0.9, "dampening": 0.5, "fused": False} if name == "sgd" else {}
+            options = {"momentum": 0.9, "dampening": 0.5} if name == "sgd" else {}
             return build_optimizer(self.model, name, lr=1e-2, options=options)
 
     found, start = [], tmp_path / "start.ckpt"

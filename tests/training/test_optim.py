@@ -448,5 +448,5 @@ def test_rate_and_decay_are_no_options_of_an_optimizer():
 
 def test_a_fused_kernel_needs_floating_point_and_a_device_that_has_one():
     weight, number, meta = torch.zeros(2), torch.zeros(2, dtype=torch.int64), torch.zeros(2, device="meta")
-    assert fusable([weight, weight.half()])
-    assert not fusable([weight, number]) and not fusable([meta, weight])
+    assert fusable([weight, weight.half()], torch.optim.SGD)
+    assert not fusable([weight, number], torch.optim.SGD) and not fusable([meta, weight], torch.optim.AdamW)

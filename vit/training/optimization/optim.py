@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -23,6 +23,7 @@ UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 UNSUPPORTED_OF_TIMM = ["apex*", "bnb*", "fused*", "adahessian"]
 # optimizers of timm with an update of their own for matrices
 ORTHOGONALIZING = {"muon", "nmuon", "adamuon", "nadamuon"}
+FUSED_FOR_SHARDS = (torch.optim.Adam, torch.optim.AdamW)  # whose fused kernels torch applies to the shards of FSDP2
 PROJECTIONS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # not norms, whatever a subclass is called
 LATER_CONVOLUTION = re.compile(r"(^|\.)embed\.proj\.(later\.\d|[1-9])")  # later convolutions of a stem
 
@@ -134,7 +135,8 @@ def build_optimizer(
         check_options(name, options, accepted)
     fused: dict[str, bool] = {}
     others = options.get("foreach") or options.get("differentiable")  # implementations that exclude the fused one
-    if "fused" in accepted and not others and fusable(each for group in groups for each in group["params"]):
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    if "fused" in accepted and not others and fusable(parameters, optimizer_class):
         fused = {"fused": True}
     try:
         return optimizer_class(groups, lr=lr, **(fused | options))
@@ -212,9 +214,13 @@ def check_options(name: str, options: dict, accepted: Mapping[str, inspect.Param
         check_option(f"options.{key}", options[key], accepted[key], f"optimizer {name!r}")
 
 
-def fusable(parameters: Iterable[torch.Tensor]) -> bool:
-    """Whether a fused kernel can update all of them: floating point, on a device that has such a kernel."""
+def fusable(parameters: Sequence[torch.Tensor], optimizer_class: type[torch.optim.Optimizer]) -> bool:
+    """Whether a fused kernel of the optimizer can update all of them: floating point, on a device that has such a
+    kernel, and sharded only where torch can apply it to shards.
+    """
     devices = {"cpu", "cuda", "xpu", "mps"}
+    if optimizer_class not in FUSED_FOR_SHARDS and any(hasattr(each, "to_local") for each in parameters):
+        return False
     return all(parameter.device.type in devices and parameter.is_floating_point() for parameter in parameters)
 
 
