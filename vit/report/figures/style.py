@@ -63,7 +63,8 @@ def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
     path = Path(path)
     picture, form = BytesIO(), path.suffix[1:].lower()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # characters without a glyph are drawn as boxes
+        for message in ("Glyph .* missing", "Matplotlib currently does not support"):  # drawn as boxes, or unjoined
+            warnings.filterwarnings("ignore", message=message)
         if form == "png" and isinstance(figure.canvas, FigureCanvasAgg):
             figure.canvas.print_png(picture)  # draws once, savefig twice
         else:
