@@ -755,7 +755,7 @@ def test_the_sweeper_that_a_config_selects_searches(own, apart, capfd):
 
 def test_shell_completion_and_info(own, tmp_path):
     train = Path(vit.__file__).parents[1] / "train.py"
-    environment = {**os.environ, "COMP_LINE": f"python {train} data=di", "COMP_POINT": "80"}
+    environment = {**os.environ, "COMP_LINE": "python train.py data=di", "COMP_POINT": "80"}
     done = subprocess.run([sys.executable, train, "--shell-completion", "query=bash"], env=environment,
                           capture_output=True, text=True)
     assert {"data=digits", "data=digit_strips"} <= set(done.stdout.split()), done.stderr

@@ -96,12 +96,13 @@ def test_a_stop_while_the_start_is_validated(source, spoilt, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("rate", "margin", "best"), [("1e-30", 0, 0), ("0.001", 0, 2), ("0.001", None, 0)]
+    ("rate", "margin", "best"), [("1e-30", 0, 0), ("0.001", 0, 2), ("0.001", 3, 0)]
 )
 def test_only_a_clearly_better_epoch_replaces_the_start(source, tmp_path, rate, margin, best):
-    """By default by more than a standard error of the difference on the same samples, with a margin of 0 by any."""
+    """By more than this number of standard errors of the difference on the same samples, with a margin of 0 by any."""
+    assert compose(DIGITS)["callbacks"]["start_margin"] == 1
     overrides = [*DIGITS, f"recipe.optimizer.lr={rate}", "recipe.epochs=2", f"init_from={source}"]
-    overrides += [] if margin is None else [f"callbacks.start_margin={margin}"]
+    overrides += [f"callbacks.start_margin={margin}"]
     run = vit.train([*overrides, f"run_dir={tmp_path}"])
     scores = [float(row["val/accuracy"]) for row in table(run.path / "metrics.csv")]
     assert run.metrics["best_epoch"] == best and run.metrics["val/accuracy"] == scores[best]

@@ -139,8 +139,9 @@ def test_modes():
     assert torch.equal(one.image(gray)[0], torch.from_numpy(gray)) and one.channels == 1
     colour = Image.fromarray(noise(8, 8))
     assert np.array_equal(one.image(colour)[0].numpy(), np.array(colour.convert("L")))
-    for mode, kind in (("CMYK", "JPEG"), ("1", "PNG"), ("P", "GIF"), ("YCbCr", "TIFF")):
+    for mode, kind in (("CMYK", "JPEG"), ("1", "PNG"), ("P", "GIF")):
         assert P8.image(encoded(colour.convert(mode), kind)).shape == (3, 8, 8)
+    assert P8.image(colour.convert("YCbCr")).shape == (3, 8, 8)  # Pillow 12 cannot read its own TIFF files of this mode
 
 
 def test_tensors_as_images():
