@@ -1,5 +1,6 @@
 """The command `vit`, also as `python -m vit`."""
 
+import os
 import sys
 
 
@@ -10,9 +11,7 @@ def main(argv: list[str] | None = None) -> int:
 
         return run(argv)
     except KeyboardInterrupt:
-        from vit.run.processes.separate_process import is_of_another_command
-
-        if not is_of_another_command():
+        if "VIT_PARENT" not in os.environ:  # a comparison or sweep reports it itself, see vit.run.processes
             print("error: interrupted", file=sys.stderr)
         return 130
 

@@ -148,12 +148,18 @@ def error_message(error: BaseException) -> str:
 
 
 def nearest_names(name: object, choices: Iterable[object], n: int = 1, cutoff: float = 0.5) -> list[str]:
-    """Up to `n` choices that are similar to `name`, the most similar first.
+    """Up to `n` choices that are similar to `name`, the most similar first. Upper and lower case are distinguished only if
+    choices of the same case are similar.
 
     Args:
         cutoff: minimum similarity of a choice, in [0, 1]; 1 selects only an equal one.
     """
-    return difflib.get_close_matches(str(name), list(map(str, choices)), n=n, cutoff=cutoff)
+    known = list(map(str, choices))
+    lower = {each.lower(): each for each in reversed(known)}
+    if str(name) not in known and (same := lower.get(str(name).lower())):
+        return [same]
+    near = difflib.get_close_matches(str(name), known, n=n, cutoff=cutoff)
+    return near or [lower[each] for each in difflib.get_close_matches(str(name).lower(), lower, n=n, cutoff=cutoff)]
 
 
 def did_you_mean(names: Iterable[str]) -> str:

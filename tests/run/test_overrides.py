@@ -95,6 +95,43 @@ def test_other_values_are_hydras():
         parse(["seed=0", "name=a=b"])
 
 
+@pytest.mark.parametrize(("overrides", "hint"), [
+    (["data=CIFAR10"], "no such data; did you mean cifar10?"),
+    (["strategy=DDP"], "no such strategy; did you mean ddp?"),
+    (["precision=16"], "did you mean 16-mixed?"),
+    (["precision=fp16"], "did you mean 16-mixed?"),
+    (["precision=bf16"], "did you mean bf16-mixed or bf16-residual?"),
+    (["precision=BF16-mixed"], "did you mean bf16-mixed?"),
+    (["recipe.optimizer.betas=[0.9,0.95]"], "did you mean +recipe.optimizer.options.betas?"),
+    (["+recipe.optimizer.foo=3"], "unknown key recipe.optimizer.foo (see all"),  # not the nearest key of its node
+    (["++recipe.foo=3"], "unknown key recipe.foo (see all"),
+    (["seed", "=", "3"], "seed =: leave out the spaces around =, as in seed=VALUE"),
+    (["seed", "=3"], "leave out the spaces around ="),
+    (["seed =3"], "leave out the space before =: seed=3"),
+    (["seed=1,"], "leave out the space after the comma"),
+    (["name=äöü"], """must be quoted: "name='äöü'\""""),
+    (["experiment=null"], "leave it out for the default, or write experiment=[] for none"),
+    (["recipe@_global_.recipe=scratch"], "write recipe=OPTION in a command"),
+    (["hydra/launcher=jobib"], "no hydra/launcher/jobib; did you mean joblib?"),
+    (["hydra.mode=multirun"], "hydra.mode=multirun: Invalid value 'multirun', expected one of [RUN, MULTIRUN]"),
+])
+def test_a_mistake_has_a_hint(overrides, hint):
+    with pytest.raises(ConfigError) as caught:
+        resolve(compose(overrides))
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize(("option", "hint"), [
+    ("--epochs", "; did you mean recipe.epochs? Overrides are key=value, without dashes"),
+    ("--batch-size=3", "; did you mean recipe.batch_size?"),
+    ("-lr", "; did you mean recipe.optimizer.lr?"),
+    ("--foo", "; --help lists the options"),
+])
+def test_a_key_that_is_typed_as_an_option(option, hint, capsys):
+    assert main(["train", option, "3"]) == 2
+    assert f"error: unknown option {option}{hint}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--config-dir", "--config-name=own", "-m"])
 def test_an_option_of_the_command_is_no_override(option):
     with pytest.raises(ConfigError, match=r"is an option of the command.* write hydra.searchpath=\[FOLDER\]"):

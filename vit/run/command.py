@@ -25,6 +25,7 @@ from vit.run.config.composing import (
     RUN_FOLDER,
     ConfigError,
     compose,
+    groups_of,
     paths_of_origin,
     prepare_overrides,
     resolve,
@@ -41,6 +42,7 @@ from vit.run.config.hydra_interface import (
     value_of,
     with_config_dir,
 )
+from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import as_list, first_of_sweep, key_of, parse
 from vit.run.deferred_modules import quick_imports, skip_in_collections
 from vit.run.processes.separate_process import PARENT, stop_with_parent
@@ -117,7 +119,10 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     found, others = parser.parse_known_args(with_default_cfg(argv) if {"--cfg", "-c"} & {*argv} else argv)
     for other in others:
         if other.startswith("-"):
-            raise ConfigError(f"unknown option {other}; --help lists the options, other arguments are key=value")
+            hint = nearest(other.partition("=")[0].lstrip("-").replace("-", "_"), list(groups_of([], "train").keys))
+            fix = f"{hint} Overrides are key=value, without dashes" if hint else (
+                "; --help lists the options, other arguments are key=value")
+            raise ConfigError(f"unknown option {other}{fix}")
     overrides = [*found.overrides, *others]
     if found.multirun and (found.cfg or found.info or found.run or found.resolve):
         raise ConfigError("-m starts runs; leave it out to print a config, with the values of one of the runs")

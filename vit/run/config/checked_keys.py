@@ -63,6 +63,8 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
         if "." not in key and (hint := _hint_of_data(override, known, search)):
             raise ConfigError(f"unknown key {key}; {hint}")
         near = nearest(key, [*OPTIONAL_GROUPS, *known])
+        if not near and valid_values(option := f"{node}.options.{name}"):
+            near = f"; did you mean +{option}?"
         if not added and key.startswith(tuple(f"{each}." for each in EXTENSIBLE)):
             near += f"; write +{override.input_line} for a new key of {node}" if node in known else ""
         raise ConfigError(f"unknown key {key}{near} (see all of them with: --cfg job)")

@@ -93,7 +93,9 @@ def check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
         if override.is_delete() or chosen == [] and group in OPTIONAL_GROUPS:
             continue
         if not chosen or not isinstance(chosen, str | list | dict):
-            raise ConfigError(f"{override.input_line}: must be one of {', '.join(known)}; leave it out for the default")
+            none = f", or write {group}=[] for none" if group in OPTIONAL_GROUPS else ""
+            raise ConfigError(f"{override.input_line}: must be one of {', '.join(known)}; leave it out for the "
+                              f"default{none}")
         if not isinstance(chosen, dict):
             for each in chosen if isinstance(chosen, list) else [chosen]:
                 _check_option(group, str(each), known, search, listed=isinstance(chosen, list))

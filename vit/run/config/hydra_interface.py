@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from vit.messages import in_hydra_quotes, one_line
+from vit.messages import did_you_mean, first_line, in_hydra_quotes, nearest_names, one_line
 from vit.run.config.overrides import ConfigError, key_of, parse
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ FIXES = {  # part of an error of Hydra -> the same with its fix
         r"\1 is chosen already; write \2=\3 without + in a command, or override \2: \3 in a file",
     r"(Could not override '\w+/(\w+)@\w+')\. No match in the defaults list\.":
         r"\1; write override /\2 with a slash for a group of another folder",
+    r"Could not override '(\w+)@(?:_global_\.)?\1'\. Did you mean to override \1\? To append to your default list use \+.*":
+        r"a package is for files; write \1=OPTION in a command",
     r"(Could not override '(\w+)@\w+\.\2')\. Did you mean to override \2\?":
         r"\1; begin the file with the line # @package _global_",
 }
@@ -316,6 +318,13 @@ def explained(error: Exception) -> str:
                 "--config-dir FOLDER adds a folder")
     if "INTERVAL_SWEEP" in text:
         return "interval(...) needs a sweeper that searches, such as hydra/sweeper=optuna; others take KEY=0.1,0.2"
+    if found := re.search(r"Could not find '(.*)/(.*?)' Available options in '.*?':(.*?) Config search path:",
+                          " ".join(str(error).split())):
+        group, option, known = found[1], found[2], found[3].split()
+        hint = did_you_mean(nearest_names(option, known))
+        return f"{text.partition(' Could not find')[0]} no {group}/{option}{hint} ({group} may be {', '.join(known)})"
     for pattern, fix in FIXES.items():
         text = re.sub(pattern, fix, text)
+    if text.startswith("Error merging override") and error.__cause__ is not None:
+        return f"{text.removeprefix('Error merging override ')}: {first_line(error.__cause__)}"
     return text

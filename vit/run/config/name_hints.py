@@ -20,11 +20,19 @@ def nearest(key: str, among: list[str], cutoff: float = 0.7) -> str:
         [name for name in among if name.endswith(f".{key}")]
         or [name for name in among if name.rpartition(".")[2] == leaf]
         or elsewhere[:1]
-        or nearest_names(key, among, cutoff=cutoff)
+        or [name for name in nearest_names(key, among, n=3, cutoff=cutoff) if is_near(key, name)][:1]
         or [last_parts[name] for name in nearest_names(leaf, last_parts, cutoff=max(cutoff, 0.75))]
     )
     near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
     return did_you_mean(near)
+
+
+def is_near(key: str, other: str) -> bool:
+    """Whether two keys are similar not only by their node: `recipe.foo` is not similar to `recipe.loss` or `recipe`."""
+    if key.startswith(f"{other}."):
+        return False
+    (node, _, leaf), (node_of_other, _, other_leaf) = key.rpartition("."), other.rpartition(".")
+    return node != node_of_other or not node or bool(nearest_names(leaf, [other_leaf], cutoff=0.5))
 
 
 def without_key(key: str) -> str | None:

@@ -54,7 +54,11 @@ def parse(overrides: list[str], multirun: bool = False) -> list[Override]:
     Raises:
         ConfigError: an override without `=`, or with invalid syntax.
     """
-    return [_parse_override(override, multirun) for override in as_list(overrides)]
+    overrides = as_list(overrides)
+    for key, value in itertools.pairwise(overrides):
+        if value.startswith("=") and "=" not in key and not key.startswith("-"):
+            raise ConfigError(f"{key} {value}: leave out the spaces around =, as in {key}=VALUE")
+    return [_parse_override(override, multirun) for override in overrides]
 
 
 def as_list(overrides: list[str] | None) -> list[str]:
@@ -137,10 +141,18 @@ def _parse_override(override: str, multirun: bool) -> Override:
     try:
         return OverridesParser.create().parse_override(_literal(override, multirun))
     except HydraException as error:
-        reason = " ".join(str(error).split()).partition(" See https")[0][:300]
-        raise ConfigError(
-            f"{override}: {reason} (a value with special characters must be quoted: 'key=\"a=b\"')"
-        ) from None
+        reason = " ".join(str(error).split()).partition(" See https")[0].partition(" expecting {")[0][:300]
+        raise ConfigError(f"{override}: {reason} ({_fix_of_syntax(key, value)})") from None
+
+
+def _fix_of_syntax(key: str, value: str) -> str:
+    """What to write for an override that Hydra cannot parse."""
+    if key != key.strip():
+        return f"leave out the space before =: {key.strip()}={value}"
+    if value.endswith(","):
+        return f"leave out the space after the comma, or quote all of it: '{key}={value} ...'"
+    shown = f"'{key}=\"a=b\"'" if set(value) & set("{[(,'\"") else override_for_shell(key, value)
+    return f"a value with special characters must be quoted: {shown}"
 
 
 def with_current_key(override: str) -> str:

@@ -3,6 +3,7 @@
 They are checked before heavy imports and before the data is read.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import yaml
 from hydra.core.override_parser.types import Override
 
+from vit.exchange.private_paths import PATH_KEYS
+from vit.messages import did_you_mean
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, dotted_items, yaml_text
-from vit.run.config.value_kinds import INT64, Boolean, Choice, Node, Number, Text
+from vit.run.config.value_kinds import INT64, Boolean, Choice, Duration, Node, NotEmpty, Number, Text
 from vit.training.monitoring.metric_direction import MODES
 
 AUTO = ("auto",)
@@ -41,8 +44,9 @@ def or_list(number: Number) -> Number:
 SIZE = or_list(or_null(COUNT))  # size of images and patches: one number, or height and width
 SKIPPING = Choice(("error", "skip"))
 SAMPLES = or_list(replace(or_null(AT_LEAST_0), names=None))  # a number, a fraction, or the name of a file
-Kind = Boolean | Choice | Node | Number | Text
+Kind = Boolean | Choice | Duration | Node | NotEmpty | Number | Text
 VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
+    **dict.fromkeys(PATH_KEYS, NotEmpty()),
     "compile": Boolean(names=AUTO),
     "compile_mode": Choice(("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")),
     "calibrate": Choice(("full", "temperature", "none"), null=True, any_case=True),
@@ -238,6 +242,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "trainer.deterministic": Boolean(),
     "trainer.devices": replace(Number(-1, whole=True), names=("auto",)),  # -1: all devices
     "trainer.log_every_n_steps": COUNT,
+    "trainer.max_time": Duration(),
     "trainer.num_nodes": COUNT,
     "trainer.timeout": or_null(POSITIVE),
 }
@@ -259,11 +264,17 @@ def invalid_value(config: dict) -> str | None:
         if isinstance(valid, Choice) and key.partition(".")[0] in foreign:
             continue
         if valid is not None and not valid.accepts(value):
-            hint = nearest(str(value), list(valid.names)) if isinstance(valid, Choice) else ""
+            hint = nearest_choice(str(value), valid.names) if isinstance(valid, Choice) else ""
             if isinstance(valid, Number | Boolean) and isinstance(value, str) and not isinstance(as_yaml(value), str):
                 hint = f"; '{value}' is a string; ${{oc.decode:...}} converts it to a value"
             return f"{key}={yaml_text(value)}: must be {valid}{hint}"
     return None
+
+
+def nearest_choice(value: str, names: Sequence[str]) -> str:
+    """The hint at the nearest of several names, or at those of which the value is the first part: `bf16`, `fp16`."""
+    start = value.lower().removeprefix("fp")
+    return did_you_mean(name for name in names if name.startswith(f"{start}-")) or nearest(value, list(names))
 
 
 def foreign_nodes(config: dict) -> list[str]:
@@ -315,7 +326,10 @@ def check_type(override: Override, default: object) -> None:
         expected = None if valid else "true, false or auto" if auto else "true or false"
     else:
         wrong = isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto"
-        expected = "a number" if wrong else None
+        known = valid_values(override.key_or_group)
+        expected = (str(known) if isinstance(known, Number) else "a number") if wrong else None
     if expected:
         key, example = override.key_or_group, yaml_text(default)
-        raise ConfigError(f"{key}={yaml_text(value)}: must be {expected}, such as {example}")
+        is_quoted = override.input_line.partition("=")[2][:1] in ("'", '"') and not isinstance(as_yaml(value), str)
+        hint = f"; '{value}' is a string, leave out its quotes" if is_quoted else ""
+        raise ConfigError(f"{key}={yaml_text(value)}: must be {expected}, such as {example}{hint}")

@@ -4,10 +4,15 @@ or a node.
 `accepts(value)` checks a value; `str()` describes the valid ones in an error message.
 """
 
+import datetime
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
+UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+SHORT = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+)s)?", re.IGNORECASE)
+LONG = re.compile(r"(?P<d>\d+):(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)")
 INT64 = -(2**63), 2**63 - 1
 
 
@@ -105,13 +110,24 @@ class Choice:
 
 @dataclass(frozen=True)
 class Text:
-    """Any string."""
+    """Any string but an empty one."""
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, str)
+        return isinstance(value, str) and value != ""
 
     def __str__(self) -> str:
-        return "a string"
+        return "a string that is not empty"
+
+
+@dataclass(frozen=True)
+class NotEmpty:
+    """Any value but an empty string, which a shell makes of a variable that is not set."""
+
+    def accepts(self, value: Any) -> bool:
+        return value != ""
+
+    def __str__(self) -> str:
+        return "a path or name, not empty; is a variable of the shell not set?"
 
 
 @dataclass(frozen=True)
@@ -129,3 +145,22 @@ class Node:
 
     def __str__(self) -> str:
         return f"a node with keys{', or null' if self.null else ''}"
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A time above zero, or null."""
+
+    def accepts(self, value: Any) -> bool:
+        return value is None or bool(duration(value))
+
+    def __str__(self) -> str:
+        return "a time such as 7m, 1h30m, 90s, 2d or 00:01:30:00 (days:hours:minutes:seconds)"
+
+
+def duration(value: object) -> datetime.timedelta:
+    """`7m`, `1h30m`, `90s`, `2d` or DD:HH:MM:SS; zero for another format."""
+    text = str(value).strip()
+    found = LONG.fullmatch(text) or SHORT.fullmatch(text)
+    parts = {UNITS[key]: int(number) for key, number in (found.groupdict() if found else {}).items() if number}
+    return datetime.timedelta(**parts)

@@ -2,7 +2,6 @@
 
 import datetime
 import logging
-import re
 from functools import partial
 
 from hydra.utils import instantiate
@@ -15,6 +14,7 @@ from vit.nn.transformer import set_autocast_residual
 from vit.run.config.composing import ConfigError
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import check_kind, checked, yaml_text
+from vit.run.config.value_kinds import Duration, duration
 from vit.run.console import console
 from vit.run.jobs import Job
 from vit.run.parts.devices import Devices, choose_precision
@@ -48,9 +48,6 @@ from vit.training.precision import BF16_RESIDUAL
 
 log = logging.getLogger("vit")
 
-UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-SHORT = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+)s)?", re.IGNORECASE)
-LONG = re.compile(r"(?P<d>\d+):(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)")
 REFUSED = {  # callback of Lightning -> why it does not fit, and the key that does the same
     GradientAccumulationScheduler: "an optimizer step has a fixed number of micro-batches, so that this callback would "
                                    "sum their gradients; use recipe.accumulate",
@@ -216,13 +213,9 @@ def max_time(value: object) -> datetime.timedelta | None:
     """
     if value is None:
         return None
-    found = LONG.fullmatch(str(value).strip()) or SHORT.fullmatch(str(value).strip())
-    parts = {UNITS[key]: int(number) for key, number in (found.groupdict() if found else {}).items() if number}
-    duration = datetime.timedelta(**parts)
-    if not duration:
-        raise ConfigError(f"trainer.max_time={value}: must be a time such as 7m, 1h30m, 90s, 2d or 00:01:30:00 "
-                          "(days:hours:minutes:seconds)")
-    return duration
+    if not (found := duration(value)):
+        raise ConfigError(f"trainer.max_time={value}: must be {Duration()}")
+    return found
 
 
 def unfreezing(job: Job, finetune: Finetune) -> Unfreezing:
