@@ -22,6 +22,7 @@ from tests.run.test_targets import forge_manifest
 from tests.slow_values import quick_and_slow
 from vit.cli import main as vit_command
 from vit.run import ConfigError, main
+from vit.run.changes_on_resuming import changed_files
 from vit.run.config.composing import compose, data_of_primary, resolve
 from vit.run.config.hydra_interface import config_folder, hydra_over
 from vit.run.config.overrides import parse, sweep
@@ -497,6 +498,24 @@ def test_the_mode_of_the_command_or_a_config_is_that_of_m(own, apart, capsys):
         assert [settings for settings, *_ in swept(Path(folder))] == [{"seed": "0"}, {"seed": "1"}]
     assert main(["seed=0,1"]) == main(["hydra.mode=RUN", "seed=0,1"]) == 2
     assert "seed=0,1 names several values: add -m" in capsys.readouterr().err
+
+
+def test_a_file_that_was_changed_since_a_run_began_is_reported_on_resuming(own):
+    file = own / "experiment" / "mine.yaml"
+    file.parent.mkdir()
+    written = ("# @package _global_\nseed: {}\ndata: {{image_size: 8}}\n"
+               "recipe: {{epochs: {}, batch_size: auto, clip: 2}}\n")
+    file.write_text(written.format(1, 4))
+    overrides = [f"hydra.searchpath=['{own}']", "experiment=mine"]
+    stored = resolve(compose(overrides))
+    stored["recipe"]["batch_size"] = 64  # what auto is for the data of the run
+    assert list(changed_files(stored, resolve(compose(overrides)), overrides)) == []
+    file.write_text(written.format(2, 5))
+    seed, epochs = changed_files(stored, resolve(compose(overrides)), overrides)
+    assert seed == f"{file}: seed=2 has no effect on this resumed run, which keeps 1; start a new run for it"
+    assert epochs.endswith("resumed run, which keeps 4; add recipe.epochs=5 to the command")
+    given = [*overrides, "recipe.epochs=6", "seed=1"]
+    assert list(changed_files(stored, resolve(compose(given)), given)) == []
 
 
 def test_a_sweep_is_continued(own, capfd):

@@ -1,13 +1,15 @@
 """Which keys of its config a resumed run may change, and the stored config with these changes."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from hydra.core.override_parser.types import Override
 
 from vit.exchange.private_paths import PATH_KEYS
 from vit.files.credentials import is_masked, masked, masked_override
+from vit.messages import override_for_shell
+from vit.run.config.composing import keys_of_own_files
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.overrides import REMOVED_KEYS, ConfigError, dotted_items, key_of, parse, yaml_text
 from vit.run.config.targets import TARGET
@@ -92,6 +94,29 @@ def change_loggers(config: dict, overrides: list[str], composed: Mapping[str, An
                if key.count(".") > 1 and isinstance(stored.get(key.split(".")[1]), dict)}
     after = names_of_loggers(config)
     return {**({} if after == before else {"logger": (before, after)}), **changes}
+
+
+def changed_files(stored: dict, composed: dict, overrides: list[str]) -> Iterator[str]:
+    """A sentence for each value of a file of the user that was changed since the run began, which has no effect on it.
+
+    Args:
+        stored: the config of the resumed run, whose values it keeps.
+        composed: the config of this command.
+        overrides: those of the run and of this command.
+    """
+    values, now = dict(dotted_items(stored)), dict(dotted_items(composed))
+    given = {override.key_or_group for override in parse(overrides)}
+    for key, file in ({} if stored.get("debug") else keys_of_own_files(overrides)).items():
+        old, new = values.get(key), now.get(key)
+        if key in given or key in PATH_KEYS or old == new or new == "auto" or not is_plain(old, new):
+            continue
+        fix = f"add {override_for_shell(key, new)} to the command" if is_free(key) else "start a new run for it"
+        yield f"{file}: {key}={yaml_text(new)} has no effect on this resumed run, which keeps {yaml_text(old)}; {fix}"
+
+
+def is_plain(old: object, new: object) -> bool:
+    """Whether both values are numbers, or both strings or booleans: a run stores the resolved value of others."""
+    return all(isinstance(each, int | float) for each in (old, new)) or (isinstance(old, str) and isinstance(new, str))
 
 
 def is_of_loggers(override: str) -> bool:

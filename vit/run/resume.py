@@ -14,6 +14,7 @@ from vit.run.changes_on_resuming import (
     CONTROL,
     adjusted,
     change_loggers,
+    changed_files,
     from_to,
     is_of_loggers,
     keeps_splits,
@@ -65,7 +66,10 @@ def read_overrides(config: dict, overrides: list[str]) -> Plan:
     if not overrides or RUN_DIR in os.environ:
         return plan
     own = {key: config[key] for key in CONTROL if key in config}
-    return replace(plan, warnings=without_effect({**plan.config, **own}, overrides))
+    warnings = without_effect({**plan.config, **own}, overrides)
+    if plan.config["resumed"]:
+        warnings = (*warnings, *changed_files(plan.config, config, with_recorded(overrides)))
+    return replace(plan, warnings=warnings)
 
 
 def find_run(config: dict, overrides: list[str]) -> Plan:

@@ -3,6 +3,7 @@ that names the nearest valid one. Overrides of Hydra's own settings are passed o
 """
 
 import os
+import pathlib
 import re
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_fo
 from vit.run.config.hydra_interface import (
     SEARCH_PATH,
     compose_with,
+    config_folder,
     detach_hydra,
     search_folders,
     separate_primary,
@@ -174,8 +176,7 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
             log_former_name(group, option)
     if folders := search_folders(parsed):
         texts = [*found.texts, *(override.input_line for override in parsed)]
-        chosen = [f"{group}/{each}" for group, option in found.choices.items() for each in OPTION.findall(str(option))]
-        check_own_keys(found.keys, OwnFiles(folders, [*chosen, name]), FREE, texts,
+        check_own_keys(found.keys, OwnFiles(folders, [*chosen_files(found.choices), name]), FREE, texts,
                        strict and not value_of(parsed, "resume"))
     check_keys(parsed, found.keys, found.choices, search)
     if any(override.package for override in parsed):
@@ -188,6 +189,20 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
     mode = value_of(parsed, MODE) or found.mode
     return Prepared([*defaults, *(_added(override, found.keys) for override in parsed)], name,
                     mode in (RunMode.MULTIRUN, RunMode.MULTIRUN.name), found.choices)
+
+
+def chosen_files(choices: dict[str, str]) -> list[str]:
+    """The files of the options that are chosen, such as `experiment/mine`, below a folder of groups."""
+    return [f"{group}/{each}" for group, option in choices.items() for each in OPTION.findall(str(option))]
+
+
+def keys_of_own_files(overrides: list[str]) -> dict[str, pathlib.Path]:
+    """The dotted keys that the chosen files in the user's own folders, and the experiment, set -> the file."""
+    parsed = parse(overrides)
+    prepared = prepare_overrides(parsed, strict=False)
+    chosen = chosen_files(prepared.choices)
+    experiments = OwnFiles([config_folder()], [each for each in chosen if each.startswith("experiment/")])
+    return experiments.keys() | OwnFiles(search_folders(parsed), [prepared.name, *chosen]).keys()
 
 
 def groups_of(overrides: list[str], name: str) -> Groups:

@@ -54,7 +54,7 @@ FIXES = {  # part of an error of Hydra -> the same with its fix
         r"\1 is chosen already; write \2=\3 without + in a command, or override \2: \3 in a file",
     r"(Could not override '\w+/(\w+)@\w+')\. No match in the defaults list\.":
         r"\1; write override /\2 with a slash for a group of another folder",
-    r"Could not override '(\w+)@(?:_global_\.)?\1'\. Did you mean to override \1\? To append to your default list use \+.*":
+    r"Could not override '(\w+)@(?:_global_\.)?\1'\. Did you mean to override \1\? To append to your default list .*":
         r"a package is for files; write \1=OPTION in a command",
     r"(Could not override '(\w+)@\w+\.\2')\. Did you mean to override \2\?":
         r"\1; begin the file with the line # @package _global_",
