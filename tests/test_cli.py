@@ -58,6 +58,17 @@ def test_help_is_printed_without_torch():
         assert command in done.stdout
 
 
+def test_an_invalid_override_is_reported_without_torch():
+    code = ("import sys; from vit.cli import main\n"
+            "for command in (['audit'], ['evaluate', 'model'], ['cross-validate'], ['compare-finetuning']):\n"
+            "    assert [main([*command, override]) for override in ('data=Digits', 'photos')] == [2, 2]\n"
+            "assert 'torch' not in sys.modules\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("data=Digits: no such data; did you mean digits?") == 4
+    assert done.stderr.count("'photos' is not of the form key=value") == 4
+
+
 @pytest.mark.parametrize(("script", "module"), [(commands.VIT, "typer"), (commands.TRAIN, "hydra")])
 def test_an_interrupt_of_the_imports_has_no_traceback(script, module):
     code = ("import runpy, sys\n"

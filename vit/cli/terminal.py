@@ -35,12 +35,32 @@ class Precision(StrEnum):
     fp16 = "16-mixed"
 
 
+def check_overrides(context: typer.Context, overrides: list[str] | None) -> list[str] | None:
+    """The overrides, whose syntax and options of groups are checked before torch is loaded; with folders of the user's
+    own groups only their syntax.
+
+    Raises:
+        ConfigError: names the override.
+    """
+    if overrides:
+        from vit.run.config.groups import check_groups
+        from vit.run.config.hydra_interface import SEARCH_PATH
+        from vit.run.config.overrides import parse
+
+        single = [override for override in parse(overrides) if not override.is_sweep_override()]
+        arguments = (context.find_root().obj or {}).get("arguments", [])
+        if not any(each.startswith(("--config-dir", "-cd", SEARCH_PATH)) for each in arguments):
+            check_groups(single, ())
+    return overrides
+
+
 Model = Annotated[Path, typer.Argument(
     help="A run folder, a model folder, weights that vit convert reads, timm:NAME or hub:OWNER/NAME.",
     show_default=False)]
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of a saved model or of a run.", show_default=False)]
 Overrides = Annotated[list[str] | None, typer.Argument(
-    metavar="[KEY=VALUE]...", help="Config overrides, such as data=folder data.root=photos.", show_default=False)]
+    metavar="[KEY=VALUE]...", help="Config overrides, such as data=folder data.root=photos.", show_default=False,
+    callback=check_overrides)]
 ConfigDir = Annotated[str | None, typer.Option(
     "--config-dir", "-cd", help="Additional folder with your own config groups.", show_default=False)]
 Device = Annotated[str | None, typer.Option(
