@@ -148,8 +148,8 @@ def error_message(error: BaseException) -> str:
 
 
 def nearest_names(name: object, choices: Iterable[object], n: int = 1, cutoff: float = 0.5) -> list[str]:
-    """Up to `n` choices that are similar to `name`, the most similar first. If none is similar, upper and lower case are
-    not distinguished.
+    """Up to `n` choices that are similar to `name`, the most similar first. If there are none, upper and lower case
+    are not distinguished.
 
     Args:
         cutoff: minimum similarity of a choice, in [0, 1]; 1 selects only an equal one.
