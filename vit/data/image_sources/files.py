@@ -2,8 +2,9 @@
 
 Images are files with an image suffix, regardless of case. Names that begin with a dot are hidden, and so are folders
 that operating systems create, such as @eaDir and __MACOSX. Symbolic links to files and folders are followed. Every
-folder is read once, by its real path, and under that path if it is below the root, so that links can neither form a
-loop nor list a file twice. All other entries are left out, with the reason.
+folder is read once, even if several links lead to it, so that links can neither form a loop nor list a file twice; a
+folder below the root is listed under its real path, not under that of a link. All other entries are left out, with the
+reason.
 """
 
 import os
@@ -26,7 +27,7 @@ class ImageFiles:
     """The entries below a folder, as paths relative to it.
 
     Attributes:
-        images: the files of each folder by name, then those of its subfolders.
+        images: sorted; the files of a folder come before those of its subfolders.
         folders: the folders that were read, "" for the root itself.
         left_out: all other entries, with the reason.
     """
@@ -34,6 +35,11 @@ class ImageFiles:
     images: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
+
+    def sort(self) -> None:
+        self.images.sort(key=_folder_order)
+        self.folders.sort(key=_folder_order)
+        self.left_out.sort()
 
     def below(self, folder: str) -> list[str]:
         """The images below one of the folders."""
@@ -44,7 +50,7 @@ def image_files(root: str | Path | Archive, tops: Sequence[str] = (), unused: bo
     """The image files below `root`, or only those below its folders `tops`.
 
     Args:
-        unused: whether the files are only counted, so that a folder that cannot be read is left out.
+        unused: whether the files are only counted, so that an unreadable folder is left out instead of an error.
 
     Raises:
         DataError: a folder cannot be read.
@@ -56,9 +62,7 @@ def image_files(root: str | Path | Archive, tops: Sequence[str] = (), unused: bo
         _read_folder(os.fspath(root), (top, ()), found, read, links, unused)
     while links:
         _read_folder(os.fspath(root), links.popleft(), found, read, links, unused)
-    found.images.sort(key=_folder_order)
-    found.folders.sort(key=_folder_order)
-    found.left_out.sort()
+    found.sort()
     return found
 
 
@@ -81,9 +85,7 @@ def _archived_files(root: Archive, tops: Sequence[str]) -> ImageFiles:
             found.left_out.append((name, _not_an_image(name)))
         else:
             found.images.append(name)
-    found.images.sort(key=_folder_order)
-    found.folders.sort(key=_folder_order)
-    found.left_out.sort()
+    found.sort()
     return found
 
 
@@ -144,7 +146,7 @@ def _reason_to_skip(real: str, above: tuple[str, ...], read: set[str]) -> str | 
 
 
 def _reason(entry: os.DirEntry) -> str | None:
-    """Why an entry is left out, else None; a dangling link with an image suffix is an unreadable image."""
+    """Why an entry is left out, or None. A dangling link with an image suffix is listed, as an unreadable image."""
     if is_hidden(entry.name):
         return "hidden"
     if _is(entry.is_dir):

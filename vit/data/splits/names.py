@@ -12,17 +12,17 @@ log = logging.getLogger("vit")
 SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"),
                "test": ("test", "testing")}
 
-
-MARK = re.compile(r"is[_ ]?([a-z]+)")
-WORDS, MOST = re.compile(r"[A-Za-z]+([ _-]?[A-Za-z]+)?"), 6  # names that may be those of splits, and how many of them
+MARK = re.compile(r"is[_ ]?([a-z]+)")  # a column of booleans, such as is_valid
+WORDS = re.compile(r"[A-Za-z]+([ _-]?[A-Za-z]+)?")  # values that may name a split
+MOST = 6  # most different names in a column of splits
 TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
 
 
 def split_of(value: object, column: object = None) -> str | None:
     """The split that a cell denotes, without regard to case; None for any other text.
 
-    In a column such as `is_valid`, as fastai writes it, true and 1 denote this split, false and 0 train, and in a
-    column `is_train` test.
+    In a column such as fastai's `is_valid`, true and 1 denote the split in its name, false and 0 denote train. In a
+    column `is_train`, false and 0 denote test.
     """
     name = str(value).strip().lower()
     marked = MARK.fullmatch(str(column).strip().lower())
@@ -38,18 +38,18 @@ def _conventional(name: str) -> str | None:
 
 def is_split_name(name: str) -> bool:
     """Whether a name denotes a split, without regard to case."""
-    return any(name.lower() in conventional for conventional in SPLIT_NAMES.values())
+    return _conventional(name.lower()) is not None
 
 
 def match_splits(where: object, names: Iterable[str]) -> dict[str, str]:
-    """Split → the one of `names` that denotes it, without regard to case; only the splits that are present.
+    """The name that denotes each split, without regard to case, for the splits that `names` contain.
 
     Raises:
         DataError: two names denote the same split.
     """
     matched: dict[str, str] = {}
     for name in names:
-        key = next((key for key, conventional in SPLIT_NAMES.items() if name.lower() in conventional), None)
+        key = _conventional(name.lower())
         if key in matched:
             raise DataError(f"{where}: both {matched[key]} and {name} exist; keep one of them for {key}")
         if key is not None:
@@ -64,7 +64,7 @@ def warn_without_effect(options: Mapping[str, object], reason: str) -> None:
 
 
 def similar_splits(names: Iterable[str]) -> dict[str, str]:
-    """Split → the first of `names` that contains one of its names as a word: seg_train, testset, TrainImages."""
+    """For each split, the first of `names` that contains a name of it as a word: seg_train, testset, TrainImages."""
     similar: dict[str, str] = {}
     for name in names:
         parts = [part.lower().removesuffix("set") for part in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)]
@@ -75,8 +75,8 @@ def similar_splits(names: Iterable[str]) -> dict[str, str]:
 
 
 class UnusedSplits:
-    """Columns that are not used as the column of splits, although they hold nothing but the names of splits, or a few
-    names with such a word in them, such as PublicTest.
+    """Columns that are not used as the column of splits, but look like one: all their values are names of splits, or
+    they are a few names that contain one, such as PublicTest.
     """
 
     def __init__(self, columns: Iterable[object]) -> None:
