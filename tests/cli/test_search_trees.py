@@ -53,7 +53,7 @@ def test_lines_of_files_and_images_have_trees(models, line, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(("arguments", "code", "message"), [
-    (["{classifier}", "{image}", "--explain"], 2, "this model generates none; vit attention shows what it reads"),
+    (["{classifier}", "{image}", "--explain"], 2, "generates no text; vit attention shows what it attends to"),
     (["{translator}", "ab", "--explain", "--sample"], 2, "--sample draws tokens"),
     (["{translator}", "ab", "--explain", "--format", "csv"], 2, "--format is for tables"),
     (["{translator}", "ab", "cd", "--explain", "-o", "{folder}/a.png"], 2, "of one source, but there are 2"),

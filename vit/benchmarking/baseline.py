@@ -1,4 +1,4 @@
-"""Comparison of measured ratios with those of an earlier report: a guard against regressions of speed."""
+"""Comparison of measured speed ratios with those of an earlier report, which finds regressions."""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from vit.benchmarking.results import FORMAT
 
-TOLERANCE = 0.1  # a ratio may be this share lower than that of the baseline
+TOLERANCE = 0.1  # a ratio may be lower than that of the baseline by this fraction of it
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,12 @@ class Comparison:
     """The ratios of a report and of its baseline.
 
     Args:
-        fallen: ratio -> (baseline, measured) of the ratios that are lower by more than the tolerance.
-        compared: number of ratios that both have.
+        fallen: (baseline, measured) of each ratio that is lower by more than the tolerance, by the name of the ratio.
+        compared: number of ratios that both reports have.
         missing: ratios of the baseline that were not measured.
         new: measured ratios that the baseline lacks.
+        tolerance: decrease that is not a regression, as a fraction of the baseline.
+        other_machine: a sentence that names both machines; None if they are equal.
     """
 
     fallen: dict[str, tuple[float, float]]
@@ -29,7 +31,7 @@ class Comparison:
     other_machine: str | None
 
     def lines(self) -> list[str]:
-        """The result for people."""
+        """The lines that `vit bench` prints."""
         lines = [f"{name}: {now:.2f}, below the baseline's {before:.2f} by more than {self.tolerance:.0%}"
                  for name, (before, now) in self.fallen.items()]
         lines.append(f"{self.compared - len(self.fallen)} of {self.compared} ratios are within {self.tolerance:.0%} of "
@@ -54,22 +56,22 @@ def read_baseline(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a report of vit bench --json (format {FORMAT})")
     values = report["ratios"].values()
     if not values or not all(isinstance(value, int | float) and value > 0 for value in values):
-        raise ValueError(f"{path} has no ratios; write one with vit bench --against PEER --json {path}")
+        raise ValueError(f"{path} has no ratios; measure some with vit bench --against PEER --json {path}")
     return report
 
 
 def compare_with_baseline(
     report: dict[str, Any], baseline: dict[str, Any], tolerance: float = TOLERANCE
 ) -> Comparison:
-    """Which ratios have fallen. Ratios are compared, not rates, because they depend less on the machine.
+    """Find the ratios that have fallen. Ratios are compared, not rates, because they depend less on the machine.
 
     Raises:
-        ValueError: no ratio is in both reports, or another clock.
+        ValueError: no ratio is in both reports, or the reports use different clocks.
     """
     now, before = report["ratios"], baseline["ratios"]
     if report["clock"] != baseline.get("clock"):
         raise ValueError(f"the baseline was measured with --clock {baseline.get('clock')}, this report with --clock "
-                         f"{report['clock']}; use the same")
+                         f"{report['clock']}; use the same clock")
     common = [name for name in before if name in now]
     if not common:
         raise ValueError(f"no ratio of the baseline was measured; it has {', '.join(list(before)[:3])}, this report "

@@ -12,7 +12,7 @@ Fitted = tuple[str, Tensor | None, str]  # status, tensor and details of a `KeyR
 
 
 def fit_unchanged(tensor: Tensor | None, own: Tensor) -> Fitted:
-    """The source's tensor if it has the shape of the model's `own` one, else none."""
+    """The source's tensor if it has the shape of the model's `own` tensor, otherwise None."""
     return ("loaded", tensor, "") if tensor is not None and tensor.shape == own.shape else ("new", None, "")
 
 
@@ -21,17 +21,17 @@ def fit_grid_positions(
 ) -> Fitted:
     """A position table (1,P+rows*columns,D) of grid `old`, resampled to grid `new` of the model's own table.
 
-    Rows of class token and registers that only one side has keep the values of the model's table.
+    Rows for class token and registers that the source does not have keep the values of the model's table.
 
     Raises:
-        ValueError: `old` is None and the table has no square grid; the message has the number of its rows.
+        ValueError: `old` is None and the table has no square grid.
     """
     same = table.shape == own.shape and old in (None, new)
     if same or new is None or table.ndim != 3 or table.shape[2] != own.shape[2]:
         return fit_unchanged(table, own)
     old = old or next(iter(square_grids(table.shape[1], prefix)), None)
     if old is None:
-        raise ValueError(f"a position table of {table.shape[1]} rows has no square grid; give source_grid=(rows, "
+        raise ValueError(f"a position table of {table.shape[1]} rows has no square grid; pass source_grid=(rows, "
                          "columns)")
     resampled = resample(table, old, new)  # (1,P+N,D)
     source_prefix, own_prefix = table.shape[1] - math.prod(old), own.shape[1] - math.prod(new)
@@ -76,9 +76,9 @@ def resize_patches(weight: Tensor, size: tuple[int, int]) -> Tensor:
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     """(D,C,ph,pw) -> (D,channels,ph,pw), as in timm.
 
-    A single channel gets the sum of all, so that a grey image gives the same token as its RGB version. For any other
-    number the channels are repeated or truncated, and scaled by C / channels: the token of a grey image is the same for
-    a multiple of C channels, and of about the same size otherwise.
+    The weight of a single channel is the sum of all, so that a grey image gives the same token as its RGB version. For
+    any other number the channels are repeated or truncated, and scaled by C / channels: the token of a grey image is
+    then unchanged if the number is a multiple of C, and of about the same size otherwise.
     """
     old = weight.shape[1]
     if old == channels:

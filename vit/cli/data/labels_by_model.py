@@ -25,8 +25,9 @@ def audit_labels_by_model(
         files: the corrections file and the page; by default in the current folder.
 
     Raises:
-        DataError: a class has too few samples, the file to edit exists, or cleanlab is not installed.
-        ValueError: the samples do not have one class each, the model reads another kind, or was trained on them.
+        DataError: a class has too few samples, the corrections file exists, or cleanlab is not installed.
+        ValueError: the samples do not have one class each, or the model reads another kind of input or was trained on
+            these samples.
         SourceError, BundleError, FileNotFoundError: the model cannot be opened.
     """
     from vit.evaluation.labelling.feature_folds import held_out_by_features
@@ -62,7 +63,7 @@ def check_untrained(model: Path, data: dict, source: "Source") -> None:
     record = record_beside(model)
     if record is not None and record.is_of(data, source):
         raise ValueError(f"{model} was trained on these labels, so its features repeat their errors; run vit audit "
-                         f"--labels {record.path}, which looks at its validation and test samples, or choose another "
+                         f"--labels {record.path}, which checks its validation and test samples, or choose another "
                          "model")
 
 

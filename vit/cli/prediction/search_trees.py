@@ -19,15 +19,15 @@ def show_searches(
     predictor: "Predictor | TextPredictor | MaskedTextPredictor | Seq2SeqPredictor", request: Request,
     options: dict, dark: bool,
 ) -> None:
-    """Print the search of each source as a tree, and draw that of one source into the output. Inputs are files with one
-    text per line, and texts; of image-to-text models images and folders.
+    """Print the search of each source as a tree. With `--output`, also draw the tree of a single source. The sources
+    are texts and files with one text per line; for image-to-text models, images and folders of images.
 
     Args:
         options: settings of generation that differ from the saved ones.
 
     Raises:
-        BadParameter: the model does not generate text, an option excludes a tree, or a figure is asked for but there
-            are several sources.
+        BadParameter: the model does not generate text, an option cannot be used with a tree, or there are several
+            sources for one figure.
         BadImage, BadText: a source cannot be read.
     """
     from rich.console import Console
@@ -36,8 +36,8 @@ def show_searches(
     from vit.report.figures.search_tree import check_file, search_lines, write_search
 
     if not isinstance(predictor, Seq2SeqPredictor):
-        raise typer.BadParameter("--explain shows how a text is generated, but this model generates none; vit "
-                                 "attention shows what it reads")
+        raise typer.BadParameter("--explain shows how a text is generated, but this model generates no text; "
+                                 "vit attention shows what it attends to")
     if request.format is not None or options.get("sample"):
         option = "--sample draws tokens" if options.get("sample") else "--format is for tables"
         raise typer.BadParameter(f"{option}, but --explain shows the tree of a search; leave one of them out")

@@ -3,9 +3,9 @@
 Images that are not cached are prepared on request, with the same pixels: a full disk, a limit or a deleted file costs
 time, but changes no result. A file of the disk cache holds consecutive samples of a split. Its name is a hash of their
 fingerprints and of everything that determines the pixels, so a replaced image or another preprocessing leads to another
-file. The fingerprint is that of vit.data.identity.pixel_fingerprint: of arrays and most files all bytes are read, of
-JPEG and PNG files two short parts. A file is written under another name and renamed when it is complete; with a
-lock one process writes it, while others do not wait.
+file. The fingerprints are those of `vit.data.identity.pixel_fingerprint`, which reads two short parts of a JPEG or PNG
+file, and all bytes of other files and of arrays. A file is written under another name and renamed when it is complete.
+A lock lets one process write it, while other processes write other files.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ log = logging.getLogger("vit")
 MAGIC = b"VITIMAG1"
 SUFFIX = ".images"
 ROWS = 256  # fewest samples of a file
-FILES = 256  # most files of a split: each is open while it is used
+FILES = 256  # most files of a split, because all of them are open while it is used
 IN_USE = 24 * 3600  # a file is not deleted to make room within so many seconds of its last use
 SAMPLED = 8  # images from which the size is estimated
 
@@ -193,7 +193,7 @@ def store(file: Any, images: Iterator[np.ndarray | None]) -> None:
 
 
 def is_usable(path: Path) -> bool:
-    """Whether a complete file exists, which is then marked as used now; an incomplete one is deleted."""
+    """Whether a complete file exists. It is marked as used now; an incomplete file is deleted."""
     usable = StoredImages.open(path) is not None
     with suppress(OSError):  # a file of another user, or one that another process has just deleted
         os.utime(path) if usable else path.unlink(missing_ok=True)
@@ -201,7 +201,7 @@ def is_usable(path: Path) -> bool:
 
 
 def file_names(prepared: Prepared, rows: int) -> list[str]:
-    """The names of the files of `rows` samples each: hashes of the samples and of what determines their pixels."""
+    """The names of files of `rows` samples each: hashes of the samples and of what determines their pixels."""
     identity = json_text(prepared.identity()).encode()
     count, names = len(prepared), []
     contents = map_in_threads(lambda i: content_of(prepared.split, i, pixel_fingerprint), range(count))
@@ -242,12 +242,12 @@ def announce(location: str, prepared: Prepared, limit: int) -> float:
 
 
 def warn_about_limit(cached: int, count: int, limit: int) -> None:
-    log.warning("cache: the limit of %.2f GB is reached after %d of %d images; the others are decoded in every epoch "
-                "(data.cache_limit)", limit / 1e9, cached, count)
+    log.warning("cache: the limit of %.2f GB is reached after %d of %d images; the others are decoded in every epoch; "
+                "raise data.cache_limit to cache them", limit / 1e9, cached, count)
 
 
 def default_folder() -> Path:
-    """$VIT_CACHE/images, else vit/images in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    """$VIT_CACHE/images if it is set, otherwise vit/images in the user's cache folder, $XDG_CACHE_HOME or ~/.cache."""
     if os.environ.get("VIT_CACHE"):
         return Path(os.environ["VIT_CACHE"]).expanduser() / "images"
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vit" / "images"

@@ -25,10 +25,10 @@ from vit.report.seq2seq import marked_differences
 
 BUCKETS = 5
 LISTED = 30  # worst texts, and pairs of characters
-BOOTSTRAPPED = 5000  # pairs; of more, the intervals are those of so many evenly spaced ones
+BOOTSTRAPPED = 5000  # most pairs of the intervals; of more pairs, so many evenly spaced ones are used
 WIDE = 480  # pixels of the picture of a text line
 NAMES = {"exact_match": "exact match", "cer": "character error rate", "bleu": "BLEU", "chrf": "chrF"}
-MISSING, ADDED = "(missing)", "(none)"  # in place of a generated character, and of one of the reference
+MISSING, ADDED = "(missing)", "(none)"  # for a character that was not generated, and for one that the reference lacks
 
 
 def texts(subject: Subject) -> Section:
@@ -71,13 +71,13 @@ def lengths(subject: Subject) -> Section:
               f"{row['cer']:.2%}", f"{row['exact_match']:.2%}", f"{row['length_ratio']:.2f}") for row in rows]
     html = table((f"{unit} of the reference", "pairs", "BLEU", "character error rate", "exact match", "length ratio"),
                  shown, "By length of the reference", range(1, 6))
-    html += paragraph("The length ratio is that of generated to reference characters; far below 1, the model stops "
-                      "too early.", muted=True)
+    html += paragraph("The length ratio is the number of generated characters divided by that of the references; "
+                      "a value far below 1 means that the model stops too early.", muted=True)
     return Section("lengths", "Length", html, {"unit": unit, "buckets": rows})
 
 
 def measured_lengths(subject: Subject) -> tuple[np.ndarray, str]:
-    """The lengths of the references (N,), and their unit: characters for images of text, else words."""
+    """The lengths of the references (N,), and their unit: characters for images of text, otherwise words."""
     references = subject.evaluation.references
     if subject.predictor.is_image_to_text:
         return np.array([len(text) for text in references]), "characters"
@@ -85,7 +85,9 @@ def measured_lengths(subject: Subject) -> tuple[np.ndarray, str]:
 
 
 def buckets(measured: np.ndarray) -> list[np.ndarray]:
-    """Indices of about equally many texts of similar length, shortest first; equal lengths share a bucket."""
+    """The indices of the texts in each of up to `BUCKETS` buckets of similar length, about equally many in each,
+    shortest first; texts of equal length share a bucket.
+    """
     edges = np.unique(np.quantile(measured, np.linspace(0, 1, BUCKETS + 1)[1:-1], method="higher"))
     numbers = np.searchsorted(edges, measured, side="right")
     return [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
@@ -120,7 +122,7 @@ def confused_characters(generated: Sequence[str], references: Sequence[str]) -> 
 
 
 def visible(character: str) -> str:
-    """A character for a table, with a name where it would not be seen."""
+    """A character for a table; invisible ones by name."""
     return {" ": "(space)", "\t": "(tab)", "\n": "(line break)"}.get(character, character)
 
 
@@ -166,7 +168,7 @@ def picture_cards(subject: Subject, chosen: Sequence[int]) -> str:
 
 
 def source_attention(subject: Subject) -> Section:
-    """The cross-attention of evenly spaced texts in the order of their errors, from the fewest to the most."""
+    """The cross-attention of a few texts, from the one with the fewest errors to the one with the most."""
     key, title, model = "attention", "Attention", subject.predictor.model
     if not any(isinstance(layer, Attention) and layer.cross for layer in model.modules()):
         return missing(key, title, "no layer of the decoder has attention to the source")
@@ -215,7 +217,7 @@ def matrix_picture(path: str, maps: TokenMaps, heading: str) -> str:
 
 
 def pairs_data(subject: Subject) -> Section:
-    """The numbers of pairs of the splits, and what was left out."""
+    """The number of pairs in each split, and what was left out."""
     source = subject.source
     rows = [(name, f"{len(split):,}") for name, split in source.splits.items()]
     html = table(("split", subject.unit), rows, "Samples of each split", (1,))

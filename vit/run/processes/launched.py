@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 # variables by which vit and Lightning recognize a rank; LOCAL_WORLD_SIZE, which divides the cores, is not removed
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS")
-SAME_ERROR = 2.0  # seconds between two ranks that find the same error before they join
+SAME_ERROR = 2.0  # seconds within which all ranks find an error that occurs before they join
 
 
 def started_by() -> tuple[str, int]:
-    """The launcher of this process, and the number of processes that it started; ("", 1) without one."""
+    """The launcher of this process, and the number of processes that it started; ("", 1) without a launcher."""
     if "RANK" in os.environ and LAUNCHER not in os.environ:
         return "torchrun", int(os.environ.get("WORLD_SIZE", 1))
     if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
@@ -45,9 +45,9 @@ def own_run(config: dict) -> Iterator[tuple[str, ...]]:
     hidden = {name: os.environ.pop(name) for name in VARIABLES if name in os.environ}
     before, rank_zero_only.rank = rank_zero_only.rank, 0
     try:
-        yield (f"{launcher} started {number} processes: with strategy=single each of them is a run of its "
-               "own; strategy=ddp trainer.devices=N, their number per machine, makes them one "
-               "run",) * (number > 1 and first)
+        warning = (f"{launcher} started {number} processes: with strategy=single each of them is a run of its own; to "
+                   "make them one run, set strategy=ddp and trainer.devices to the number of processes per machine")
+        yield (warning,) if number > 1 and first else ()
     finally:
         os.environ.update(hidden)
         rank_zero_only.rank = before
@@ -59,28 +59,30 @@ def is_single(config: dict) -> bool:
 
 
 def check_number(devices: "Devices") -> None:
-    """Checks that torchrun or srun started a process for each device. The only task of srun starts them itself.
+    """Checks that torchrun or srun started a process for each device. A single task of srun starts them itself.
 
     Raises:
-        ConfigError: another number of them, or SLURM's total, which Lightning refuses.
+        ConfigError: the number of processes differs, or SLURM has only their total number, which Lightning refuses.
     """
     launcher, number = started_by()
     if (launcher, number) == ("srun", 1):
         return
     if launcher and number != devices.world:
         raise ConfigError(f"trainer.devices={devices.number} on {number_of(devices.nodes, 'machine')} means "
-                          f"{number_of(devices.world, 'process')}, but {launcher} started {number}; trainer.devices is "
-                          "their number per machine, trainer.num_nodes the number of machines")
+                          f"{number_of(devices.world, 'process')}, but {launcher} started {number}; set "
+                          "trainer.devices to the number of processes per machine, and trainer.num_nodes to the number "
+                          "of machines")
     if launcher == "srun" and is_launched() and "SLURM_NTASKS_PER_NODE" not in os.environ:
-        raise ConfigError(f"--ntasks={number} of SLURM does not state the processes of a machine: use "
+        raise ConfigError(f"SLURM's --ntasks={number} does not set the number of processes per machine; use "
                           f"--nodes={devices.nodes} --ntasks-per-node={devices.number}")
 
 
 def leave_error_to_first_rank() -> None:
-    """Wait a moment in a process of torchrun that is not the first of its machine, before an error is printed: if the
-    first has failed too, as all do at a wrong override, torchrun ends this one, and the error is printed once.
+    """Wait a moment before an error is printed, in a process of torchrun that is not the first of its machine. All
+    processes fail at an error such as a wrong override; then torchrun ends the waiting ones, and the error is printed
+    once.
 
-    An error of a rank that has joined the others may be its own, and the cause of theirs: no wait.
+    A rank that has joined the others does not wait, because its error may be the cause of theirs.
     """
     distributed = sys.modules.get("torch.distributed")
     joined = distributed is not None and distributed.is_available() and distributed.is_initialized()

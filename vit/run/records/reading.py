@@ -21,7 +21,7 @@ def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
     """The config in a run folder, which may come from a third party.
 
     Args:
-        overrides: those of this command; the targets that they name are trusted in the config too.
+        overrides: the overrides of this command; targets that they name are also trusted in the config.
 
     Raises:
         ConfigError: the folder has no run, or has links that lead out of it, or its config names a target that neither
@@ -52,14 +52,14 @@ def check_unchanged(path: pathlib.Path) -> None:
 
 
 def stored_config(file: pathlib.Path) -> dict:
-    """The `config.yaml` of a run, unchecked; where it is missing or incomplete, the copy in the newest checkpoint.
+    """The `config.yaml` of a run, unchecked; if it is missing or incomplete, the copy in the newest checkpoint.
 
     Raises:
-        ConfigError: there is neither of them.
+        ConfigError: there is neither a config nor a copy.
     """
     try:
         if not file.exists():
-            raise ConfigError(f"resume={file.parent}: no {CONFIG} there, so no run to resume")
+            raise ConfigError(f"resume={file.parent}: there is no {CONFIG}, so there is no run to resume")
         config = read_stored(file)
         if absent := [node for node in NODES if node not in config]:
             raise ConfigError(f"{file} is incomplete: it has no {absent[0]}")
@@ -73,7 +73,7 @@ def stored_config(file: pathlib.Path) -> dict:
 
 
 def embedded_config(checkpoint: pathlib.Path) -> dict | None:
-    """The config in a checkpoint of a run; None in other files."""
+    """The config in a checkpoint of a run; None if the file has none."""
     config = without_weights(checkpoint).get("config")
     config = in_current_names(config) if isinstance(config, dict) else {}
     return config if all(node in config for node in NODES) else None
