@@ -19,7 +19,7 @@ class PackedImages:
     """B images of different sizes as P patches.
 
     Args:
-        patches: (P,C,ph,pw), those of all images one after another, each image row by row.
+        patches: (P,C,ph,pw), the patches of all images, one image after another, each image row by row.
         grids: (rows, columns) of each image in patches.
     """
 
@@ -28,7 +28,7 @@ class PackedImages:
 
     @classmethod
     def of(cls, images: Sequence[Tensor], patch_size: tuple[int, int]) -> Self:
-        """Images (C,H,W) of sizes that are divisible by the patch size; one or more."""
+        """Pack one or more images (C,H,W), whose sizes are divisible by the patch size."""
         grids = tuple((image.shape[1] // patch_size[0], image.shape[2] // patch_size[1]) for image in images)
         return cls(torch.cat([to_patches(image, patch_size) for image in images]), grids)
 

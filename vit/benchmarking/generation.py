@@ -1,8 +1,8 @@
 """Beam search of a translation model with a key-value cache, against the same search without a cache and other engines.
 
-All have the same random weights (the last norm is scaled up, so that the token distribution is as uneven as that of a
-trained model) and generate the same number of tokens; the texts are compared. CTranslate2 runs in a separate process,
-because in one process its OpenMP threads and those of torch would block each other.
+All engines have the same random weights and generate the same number of tokens, and their texts are compared. The last
+norm is scaled up, so that the token distribution is as uneven as that of a trained model. CTranslate2 runs in a
+separate process, because in one process its OpenMP threads and those of torch would block each other.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def bench_generation(
 
     Raises:
         Unsupported: the compiled step on a GPU.
-        ValueError: another engine than CTranslate2, whose rounding differs, generates other texts.
+        ValueError: an engine generates other texts than this project. CTranslate2 may, because its rounding differs.
     """
     torch.manual_seed(0)
     sizes = {**SHAPES[search.shape], "max_len": max(search.tokens, search.source) + 1, "norm_eps": 1e-5}
@@ -119,7 +119,7 @@ def check_generator(name: str, clock: str) -> None:
 def build_engines(
     ours: Transformer, search: Search, settings: Settings, missing: dict[str, str], stack: contextlib.ExitStack
 ) -> dict[str, Callable[[Tensor], Texts]]:
-    """Name of a peer -> source ids (B,S) to the ids of the best text of each row."""
+    """For each peer, a function that maps source ids (B,S) to the ids of the best text of each row."""
     wanted = [name for name in settings.against if name not in missing]
     engines = {}
     if UNCACHED in wanted:
@@ -140,7 +140,7 @@ def by_vit(model: nn.Module, search: Search, source: Tensor) -> Texts:
 
 
 def measure(case: Case, programs: dict[str, Program], settings: Settings) -> None:
-    """Fill in the case: texts of a first call, then the rounds.
+    """Compare the texts of a first call, then time the rounds; the case records both.
 
     Raises:
         ValueError: an engine generates other texts.

@@ -2,8 +2,8 @@
 
 Photos are decoded from a folder of classes: random crop to 224x224 and horizontal flip ("crop"); in addition
 RandAugment and random erasing ("full"). Small images are in memory: shift by up to 4 pixels and horizontal flip, or the
-same "full". Everything runs in this process, including the augmentation that a run does on the device, and with the
-allocation of memory of a run, for the peers as well.
+same "full". All loaders, those of the peers too, run in this process with the memory allocation of a training run. The
+time includes the augmentation that a run does on the device.
 """
 
 import itertools
@@ -51,10 +51,11 @@ def bench_loader(
     photos: Path | None, settings: Settings, cases: list[Case], progress: Callable[[str], None] = print,
     batches: int = 1, small_count: int = SMALL_COUNT,
 ) -> None:
-    """Measure the loaders of photos and of small images; `batches` photo batches per round, 8 times as many small ones.
+    """Measure the loaders of photos and of small images.
 
     Args:
-        photos: a folder with a folder per class, or with such a folder `train`; synthetic photos by default.
+        photos: a folder with a folder per class, or whose folder `train` has them; None for synthetic photos.
+        batches: batches of photos per round; of small images there are 8 times as many.
     """
     keep_freed_memory()  # as in a run
     pixels = small_images(small_count)
@@ -74,7 +75,7 @@ def bench_loader(
 
 @contextmanager
 def folder_of_photos(photos: Path | None) -> Iterator[Path]:
-    """The folder of classes: the given one, its folder `train`, or synthetic photos.
+    """The folder that has a folder per class: `photos` or its folder `train`; for None, a folder of synthetic photos.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -115,10 +116,8 @@ def peer_loader(name: str, images: str, description: str) -> Callable[..., Itera
     return build
 
 
-def measure(
-    case: Case, builders: dict[str, Callable[[], Iterable]], batches: int, settings: Settings
-) -> None:
-    """Fill in the case: seconds until the first batch, then the rounds."""
+def measure(case: Case, builders: dict[str, Callable[[], Iterable]], batches: int, settings: Settings) -> None:
+    """Measure the seconds until the first batch, then time the rounds; the case records both."""
     programs: dict[str, Program] = {}
     for name, build in builders.items():
         next(iter(build()))  # imports and first calls of libraries do not count

@@ -42,7 +42,7 @@ def paired_ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """25 %, 50 % and 75 % of the values lie below these three."""
+    """The first quartile, the median and the third quartile."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")

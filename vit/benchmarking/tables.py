@@ -68,7 +68,7 @@ def shown(ratio: Ratio | None) -> str | None:
 
 
 def formatted(value: float | int | str | None, kind: str) -> str | None:
-    """A fact for people."""
+    """The text of a fact; None if there is no value."""
     if value is None:
         return None
     formats = {"bytes": lambda v: f"{v / 2**20:,.0f} MiB", "seconds": lambda v: f"{v:.2f} s",
@@ -81,7 +81,7 @@ def number(value: float) -> str:
 
 
 def remarks(cases: list[Case]) -> list[str]:
-    """Peers that are missing, with the reason, and what a peer has or lacks; each once."""
+    """The reasons why peers are not measured, and the remarks about peers, each once."""
     lines = [f"{name} is not measured: {reason}" for case in cases for name, reason in case.missing.items()]
     lines += [f"{name}: {facts['remark']}" for case in cases for name, facts in case.facts.items()
               if facts.get("remark")]

@@ -22,17 +22,17 @@ LEFTOVER = r"\.{name}\.{host}\.(?P<pid>\d+)\.[0-9a-f]+\.(?P<kind>part|old)"
 
 @contextmanager
 def replace_folder(path: Path, own: tuple[str, ...]) -> Iterator[Path]:
-    """A new empty folder, which replaces `path` when the block ends without an error.
+    """Context manager: makes an empty folder, which replaces `path` when the block ends without an error.
 
-    Several processes and threads may do this at the same time; the last one to end wins. After a kill at any moment the
-    old or the new folder is there, if necessary after `recover_folder`.
+    Several processes and threads may replace the folder at the same time; the last one to end wins. If the process is
+    killed, `path` is the old or the new folder; in rare cases `recover_folder` has to restore the old one first.
 
     Args:
         own: names of the files that the block writes; all others are copied from the old folder, as are its
             permissions.
 
     Raises:
-        OSError: the old folder is unchanged, unless the error occurred when it was removed at the end.
+        OSError: an operation failed; the old folder is unchanged, unless its removal at the end is what failed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     recover_folder(path)
@@ -127,7 +127,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def recover_folder(path: Path) -> bool:
-    """Restore a folder whose process was killed between two renames; returns whether there was one."""
+    """Restore a folder that a process had moved aside when it was killed; returns whether one was restored."""
     if path.exists() or not any(kind == "old" for _, kind, _ in leftovers(path)):
         return False
     with suppress(OSError), locked(path.parent):

@@ -1,4 +1,4 @@
-"""Errors that name the options of a command where the functions that raise them name their arguments."""
+"""Replacement of argument names in the errors of functions by the options of the command that called them."""
 
 import re
 import shlex
@@ -33,8 +33,8 @@ class NamedOption:
 def with_option_names(text: str, command: "click.Command", arguments: Collection[str]) -> str:
     """An error with the options of a command instead of the arguments of Python: `beam=0` -> `--beam 0`.
 
-    The name of an option that was typed is also replaced without a value where it is no word of a sentence: with an
-    underscore, or as the subject of the message. Overrides among the arguments stay as they were typed.
+    A name without `=VALUE` may be an ordinary word. It is replaced only if its option was typed, and if it contains an
+    underscore or is the first word of the message. Overrides among the arguments stay as they were typed.
     """
     typed = {each.partition("=")[0] for each in arguments}
     for name, option in named_options(command.params).items():
@@ -86,13 +86,15 @@ def typed_values(names: Collection[str], arguments: Sequence[str]) -> Iterator[t
 
 
 def forms(path: str) -> list[str]:
-    """How an error may state a path: as typed, as `Path` has it, without `~`, absolute; not the working directory."""
+    """The forms that a path may have in an error: as typed, as `Path` prints it, with `~` expanded, and absolute. The
+    working directory, ".", is left out.
+    """
     found = Path(path).expanduser()
     return [each for each in dict.fromkeys([path, str(Path(path)), str(found), str(found.absolute())]) if each != "."]
 
 
 def named_in(path: str, text: str) -> re.Match | None:
-    """Where a text names a path, or a file below it (`below`)."""
+    """The match of a path in a text; its group `below` is the rest of the path of a file below it."""
     return re.search(rf"(?<![\w/.~-]){re.escape(path)}(?P<below>/[^\s:;,]*|)(?![\w-]|\.\w)", text) if path else None
 
 

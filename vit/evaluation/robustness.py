@@ -45,9 +45,9 @@ def accuracy_under_corruptions(
     device: str | torch.device | None = None,
     progress: Progress | None = None,
 ) -> dict[str, list[float]]:
-    """The accuracy for each kind of corruption, a value for each severity.
+    """The accuracies under each kind of corruption, one per severity.
 
-    Each image is read once and corrupted at the size of the model's input, while the model computes the batch before.
+    Each image is read once and corrupted at the size of the model's input, while the model computes the previous batch.
 
     Args:
         severities: from 1 to 5.
@@ -80,7 +80,7 @@ def levels(severities: Sequence[int]) -> list[Level]:
 def corrupted_batches(
     split: Split, preprocessing: Preprocessing, severities: Sequence[int], batch_size: int
 ) -> Iterator[CorruptedBatch]:
-    """Each batch of the split in each level; threads read and corrupt the next ones ahead.
+    """Each batch of the split at each level. Threads read and corrupt the next batches in advance.
 
     Raises:
         BadImage: an image cannot be read.

@@ -28,11 +28,11 @@ PIPELINES = {
 }
 CLASSIFICATION = ("image-classification", "text-classification")
 TYPES = {"top5": "top_5_accuracy", "map": "mean_average_precision", "f1_micro": "f1"}  # our names -> the hub's
-CLASSES = 200  # listed in full up to here
+CLASSES = 200  # most classes that are listed
 
 
 def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = None) -> str:
-    """The text of README.md: metadata for the hub, then a description; of paths only the last part is named.
+    """The text of README.md: metadata for the hub, then a description. It names only the last part of a path.
 
     Raises:
         SourceError: the licence is not an identifier of the hub.
@@ -88,7 +88,7 @@ def pipeline(bundle: Bundle) -> str | None:
 
 
 def base_model(source: str | None) -> str | None:
-    """The model of the hub that the run started from; None where it is not one."""
+    """The model of the hub that the run started from; None if it started from another source or from none."""
     if source and source.startswith(HUB):
         return source.removeprefix(HUB).partition("@")[0]
     if source and source.startswith((TIMM, TIMM_SLASH)):
@@ -97,8 +97,8 @@ def base_model(source: str | None) -> str | None:
 
 
 def final_metrics(bundle: Bundle, run: RunRecords) -> tuple[str, dict[str, float]]:
-    """(split, its metrics) of the finished model, or without a run folder those of the best epoch in the bundle. The
-    whole numbers that a run records of a split count its samples.
+    """The split and the metrics of the finished model; without a run folder, the metrics of the best epoch, from the
+    bundle. A run also records whole numbers for a split, which count its samples and are left out.
     """
     found, number = (run.metrics, float) if run.metrics else (bundle.metrics, int | float)
     for split in ("test", "val"):
@@ -126,7 +126,7 @@ def eval_results(bundle: Bundle, run: RunRecords) -> list:
 
 
 def data_name(run: RunRecords) -> str:
-    """The name of the data: on the hub, else the last part of its path, else its kind."""
+    """The name of the data: its repository, otherwise the last part of its path, otherwise the name of its config."""
     data = run.config.get("data", {})
     path = data.get("root") or data.get("path")
     return data.get("repo") or (Path(path).name if path else None) or data.get("name") or "unknown"
@@ -237,7 +237,7 @@ def described(values: Mapping[str, Any] | None) -> str:
 
 
 def precision(bundle: Bundle, run: RunRecords) -> str | None:
-    """The precision of the training, also where the config has `auto`, which depends on the machine."""
+    """The precision of the training. `auto` depends on the machine, so the precision that was used is added."""
     stated, used = run.config.get("precision"), bundle.extra.get("evaluation", {}).get("precision")
     return f"{used} (auto)" if stated == "auto" and used else stated
 

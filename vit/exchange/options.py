@@ -34,9 +34,9 @@ class Hints:
 
 @dataclass(frozen=True)
 class Changes:
-    """How the imported model is to differ from the source's; None leaves a value as it is.
+    """How the imported model is to differ from the model of the source; None leaves a value as it is.
 
-    Positions and the patch projection are resampled; the head of another number of classes is new.
+    Positions and the patch projection are resampled; another number of classes means a newly initialized head.
 
     Raises:
         SourceError: a value that no network can have.

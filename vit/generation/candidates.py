@@ -18,7 +18,7 @@ def candidates(log_probs: Tensor, scores: Tensor, count: int) -> tuple[list[list
         scores: (B,W), of the beams.
 
     Returns:
-        values, the sums of both, and indices beam * V + id, per row.
+        For each row the values, sums of `log_probs` and `scores`, and their indices beam * V + id.
     """
     if log_probs.shape[1] * (log_probs.shape[2] // GROUP) > 4 * count:
         values, indices = (each.tolist() for each in grouped_topk(log_probs, scores, count + 1))

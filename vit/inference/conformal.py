@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vit.counters import hash_counters, to_unit_interval
 
-RAPS_RANK, RAPS_PENALTY = 1, 0.1  # labels without a penalty, and the penalty of each further one
+RAPS_RANK, RAPS_PENALTY = 1, 0.1  # number of labels without a penalty, and the penalty of each further label
 SEED = 25  # seed of the draws
 
 
@@ -40,14 +40,14 @@ def true_scores(probabilities: Tensor, draws: Tensor, labels: Tensor, method: st
 def set_sizes(probabilities: Tensor, draws: Tensor, limit: float, method: str) -> Tensor:
     """The number of most probable labels in each set, (B,): those whose score is at most `limit`.
 
-    A set may be empty: empty sets make the coverage exact where a model is right more often than the level requires.
+    A set may be empty: empty sets make the coverage exact if a model is right more often than the level requires.
     """
     return (label_scores(probabilities, draws, method)[0] <= limit).sum(-1)
 
 
 def content_draws(contents: Iterable[bytes | memoryview]) -> Tensor:
-    """The draws (B,) of B inputs by their content, so that the set of an image depends on nothing beside it,
-    and a calibration not on the order of its samples.
+    """The draws (B,) of B inputs, determined by their contents: the set of an image depends on the image alone, and a
+    calibration does not depend on the order of its samples.
     """
     digests = (hashlib.blake2b(content, digest_size=7).digest() for content in contents)
     keys = torch.tensor([int.from_bytes(digest, "little") for digest in digests], dtype=torch.int64)

@@ -29,7 +29,7 @@ class TextPredictor:
         self.model = bundle.model.eval().to(self.device)
         self.classes, self.tokenizer = bundle.classes, bundle.tokenizer("source")
         self.columns = bundle.extra.get("columns", 1)  # 2: the model classifies pairs
-        self.truncate = bundle.extra.get("cuts", False)  # texts over the limit: truncate as in training, or reject
+        self.truncate = bundle.extra.get("cuts", False)  # as in training; otherwise texts over the limit are rejected
 
     def predict(
         self, texts: Iterable[Text], top_k: int = 1, batch_size: int = 64, *, set: float | None = None,
@@ -38,8 +38,8 @@ class TextPredictor:
         """Classify texts, or pairs passed as tuples, in order; `set` and `abstain` as for images.
 
         Raises:
-            BadText: a text is empty or longer than the model's limit, or not a pair for a model of pairs; the message
-                has its name.
+            BadText: a text is empty or longer than the model's limit, or the model classifies pairs and an item is no
+                pair. The message has the name of the item.
             TypeError: an item is not a text.
             ValueError: `top_k` or `batch_size` is below 1, or the model is not calibrated for `set` or `abstain`.
         """
@@ -49,7 +49,7 @@ class TextPredictor:
         self, texts: Iterable[Text], top_k: int = 1, batch_size: int = 64, *, set: float | None = None,
         abstain: float | None = None,
     ) -> Iterator[Prediction | BadText]:
-        """One item per text, in order, as soon as its batch is done: a Prediction, or the BadText that names the
+        """Yield a result for each text, in order, as soon as its batch is done: a Prediction, or a BadText with the
         reason why there is none.
 
         In a `Line` of a file, a tab separates the texts of a pair.
@@ -98,7 +98,7 @@ class TextPredictor:
     def _classify(
         self, items: Sequence[Text], names: Sequence[str], truncated: list[str]
     ) -> tuple[list[tuple[str, ...] | BadText], list[int], Tensor]:
-        """B items -> their texts or errors, the rows of the G valid ones, and float32 logits (G,classes) of the latter.
+        """B items -> their texts or errors, the rows of the G valid items, and their float32 logits (G,classes).
 
         `truncated` is extended by the names of truncated texts.
         """
@@ -119,7 +119,7 @@ class TextPredictor:
     def _tokenize(
         self, items: Sequence[Text], names: Sequence[str], truncated: list[str]
     ) -> tuple[list[tuple[str, ...] | BadText], list[int], TextInputs]:
-        """B items -> their texts or errors, the rows of non-empty ones, and the encoder inputs of the latter.
+        """B items -> their texts or errors, the rows of the items without an error, and their encoder inputs.
 
         A text over the limit is truncated, or becomes an error; its encoder input is truncated in both cases.
         """

@@ -18,10 +18,12 @@ def energy(logits: Tensor, features: Tensor | None, record: UnknownScore) -> Ten
 
 
 def cosine(logits: Tensor, features: Tensor | None, record: UnknownScore) -> Tensor:
-    """features (B,D) -> (B,) in [0,2]: 1 - cosine to the nearest class mean, all relative to the mean of all features.
+    """features (B,D) -> (B,) in [0,2]: 1 - the cosine between the features and the nearest class mean, both relative to
+    the mean of all features.
 
-    On classes left out of training it is above the softmax maximum and the energy for digits as well as for photos
-    (benchmarks/unknown_classes.py); unlike a Mahalanobis distance it needs no covariance matrix in config.json.
+    It recognizes classes that were left out of training better than the softmax maximum and the energy, for digits as
+    well as for photos (benchmarks/unknown_classes.py). Unlike a Mahalanobis distance it needs no covariance matrix in
+    config.json.
     """
     centre, directions = class_directions(record)
     return 1 - (F.normalize(features.double() - centre, dim=-1) @ directions.T).amax(-1)
@@ -31,8 +33,8 @@ _directions: dict[int, tuple[Tensor, Tensor]] = {}  # by the id of a record that
 
 
 def class_directions(record: UnknownScore) -> tuple[Tensor, Tensor]:
-    """The centre (D,) and the class means of length 1 (classes,D), cached as long as the record exists: as tensors, the
-    768,000 numbers of 1,000 classes take longer than the forward pass of an image.
+    """The centre (D,) and the class means of length 1 (classes,D). They are cached as long as the record exists, since
+    the conversion of 768,000 numbers for 1,000 classes takes longer than the forward pass of an image.
     """
     key = id(record)
     if key not in _directions:
@@ -46,10 +48,10 @@ SCORES: dict[str, Score] = {"cosine": cosine, "energy": energy}
 
 
 def unknown_scores(logits: Tensor, features: Tensor | None, record: UnknownScore) -> Tensor:
-    """The scores (B,) of a batch, higher for stranger inputs.
+    """The scores (B,) of a batch, higher for inputs that are less like those of training.
 
     Raises:
-        ValueError: the bundle names a score of a newer version, or one of features that the model does not give.
+        ValueError: the bundle names a score of a newer version, or a score of features that the model does not have.
     """
     if record.name not in SCORES:
         raise ValueError(f"the bundle's unknown score is {record.name!r}, and this version has {', '.join(SCORES)}; "

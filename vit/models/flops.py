@@ -25,8 +25,8 @@ def count_flops(model: nn.Module, shape: Sequence[int], compute: bool = False) -
     Counts matrix products and convolutions in a forward pass on the meta device, which takes no memory.
 
     Args:
-        compute: run the pass on the device of the model. The operators of the meta device load sympy, which takes
-            longer than the pass of a small model.
+        compute: run the pass on the device of the model instead. For a small model this is faster, because the
+            operators of the meta device load sympy.
     """
     from torch.utils.flop_counter import FlopCounterMode  # loads Triton
 
@@ -74,9 +74,9 @@ def run_on_meta(model: nn.Module, *inputs: torch.Tensor) -> None:
 
 
 def meta_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers on the meta device, by name; shared ones are one tensor.
+    """Parameters and buffers on the meta device, by name; shared tensors remain shared.
 
-    A shared module has one name: `functional_call` would not restore what it replaces twice.
+    A shared module is listed under one name only: `functional_call` would not restore a tensor that it replaces twice.
     """
     copies: dict[int, torch.Tensor] = {}
     state = {}

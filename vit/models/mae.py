@@ -22,7 +22,7 @@ class MaskedImageConfig(ImageConfig):
     """Configuration of a `MaskedAutoencoder`: JSON-serializable and validated; the defaults are MAE's ViT-B/16.
 
     Args:
-        mask_ratio: part of the patches that are masked.
+        mask_ratio: fraction of the patches that are masked.
         norm_pixels: normalize the target of each patch by its own mean and standard deviation.
         decoder_dim, decoder_depth, decoder_num_heads, decoder_mlp_ratio: sizes of the decoder's blocks, which are
             otherwise as in the encoder.
@@ -110,7 +110,7 @@ class PixelDecoder(Stack):
 class MaskedAutoencoder(nn.Module):
     """A Vision Transformer encoder on the visible patches, and a light decoder that reconstructs the masked ones.
 
-    `embed` and `encoder` are named as in a `Classifier`, so that it loads them by name.
+    `embed` and `encoder` are named as in a `Classifier`, which can therefore load them.
     """
 
     def __init__(self, config: MaskedImageConfig) -> None:
@@ -159,7 +159,7 @@ class MaskedAutoencoder(nn.Module):
     def reconstruct(self, images: Tensor, pixels: Tensor, masked: Tensor) -> Tensor:
         """images (B,C,H,W), pixels (B,N,ph*pw*C), masked (B,N) -> the images with predicted masked patches (B,C,H,W)
 
-        With `norm_pixels`, mean and deviation cannot be predicted; those of the true patch are used.
+        With `norm_pixels` the model predicts no mean and deviation, so those of the original patch are used.
         """
         patches = to_patches(images, self.config.patch_size)
         if self.config.norm_pixels:

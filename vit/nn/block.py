@@ -65,10 +65,10 @@ class Block(nn.Module):
 
     @property
     def can_compute_first(self) -> bool:
-        """Whether the output of the first tokens can be computed without that of the others.
+        """Whether the outputs of the first tokens can be computed without those of the others.
 
-        It is False with another `forward` than that of `Attention`, a score that is no `ScaledDotProduct`, another
-        class of MLP than those of `vit.nn`, and where the block's own `forward` has no argument `first`.
+        This requires the `forward` of `Attention`, the score `ScaledDotProduct`, an MLP of `vit.nn`, no `BatchNorm`,
+        and a `forward` of the block that has the argument `first`.
         """
         own_forward = type(self.attn).forward is not Attention.forward or "forward" in self.attn.__dict__
         if own_forward or type(self.mlp) not in (Mlp, SwiGLU):
@@ -200,7 +200,7 @@ class ParallelBlock(Block):
         if cross_attn is not None:
             raise ValueError("a parallel block does not support cross-attention; use Block or ResPostNormBlock")
         super().__init__(dim, attn, mlp, **options)
-        del self.ls2  # both branches share the first ones
+        del self.ls2  # both branches share norm1 and ls1
         self.norm2 = None
 
     def forward(

@@ -42,8 +42,8 @@ class Mlp(nn.Module):
 class SwiGLU(nn.Module):
     """An MLP whose hidden units are gated by a second projection (arXiv 2002.05202).
 
-    Gate and value are packed in `fc1`, gate first, as in timm's SwiGLUPacked. With 2/3 of an Mlp's `hidden` it has as
-    many parameters. The arguments are those of `Mlp`.
+    Gate and value are packed in `fc1`, gate first, as in timm's SwiGLUPacked. An Mlp with 1.5 times the hidden units
+    has as many parameters. The arguments are those of `Mlp`.
     """
 
     def __init__(

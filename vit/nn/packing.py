@@ -1,4 +1,4 @@
-"""Sequences of different lengths one after another in one, without padding (NaViT, arXiv 2307.06304)."""
+"""Sequences of different lengths, concatenated to one sequence without padding (NaViT, arXiv 2307.06304)."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -14,8 +14,8 @@ class Packing:
     """The layout of B images of different grids in one sequence (1,T,D): each image is its prefix tokens, then its
     patches row by row.
 
-    The images are in the order of their number of tokens, those with equally many in the order of the batch. Attention
-    then computes all images of a length at once, without a mask and without copies. `Attention` takes a packing in
+    The images are sorted by their number of tokens; images with equally many stay in the order of the batch. Attention
+    can then compute all images of one length at once, without a mask and without copies. `Attention` takes a packing in
     place of its mask; all other layers act on single tokens.
 
     Args:
@@ -23,9 +23,9 @@ class Packing:
         prefix: number of tokens before the patches of an image.
 
     Attributes:
-        order: the index in the batch of each image.
-        grids: those of the images in this order.
-        lengths: their numbers of tokens.
+        order: the index in the batch of each image of the sequence.
+        grids: (rows, columns) of the images in the order of the sequence.
+        lengths: number of tokens of each image in the order of the sequence.
         runs: (number of images, tokens per image) of each run of consecutive images with equally many tokens.
     """
 
@@ -64,7 +64,7 @@ class Packing:
 
     def padded(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """(1,T,D) -> the tokens of each image (B,N,D), in the order of the batch, and their mask (B,N), False for
-        padding; None where all images have equally many
+        padding; the mask is None if all images have equally many tokens
         """
         if len(self.runs) == 1:
             return x.view(len(self), self.lengths[0], -1), None

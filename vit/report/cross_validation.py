@@ -29,7 +29,7 @@ def print_cross_validation(result: dict, console: Console) -> None:
 
 
 def summary_lines(result: dict) -> list[str]:
-    """What was saved, with its numbers."""
+    """A line for each kind of saved result, with its accuracy and its path."""
     whole, ensemble, soups = result["out_of_fold"], result["ensemble"], result["soups"]
     of_all = f"{whole['accuracy']:.2%} of {number_of(whole['samples'], 'sample')}"
     lines = [f"  out of fold     {of_all}, {result['predictions']}"]

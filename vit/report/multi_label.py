@@ -31,7 +31,7 @@ from vit.report.tables import join_cell, open_table
 
 def write_multi_label_evaluation(folder: str | PathLike[str], evaluation: MultiLabelEvaluation, split: Split,
                                  preprocessing: Preprocessing, heading: str = "Test split") -> None:
-    """Write all three files; `split` is the evaluated one."""
+    """Write all three files of an evaluation of `split`."""
     folder = Path(folder)
     write_predictions(folder / "predictions.csv", evaluation, split)
     labels_picture(folder / "labels.png", evaluation.class_scores(), heading)
@@ -68,7 +68,7 @@ def names_of(classes: Sequence[str], labels: np.ndarray) -> list[str]:
 
 
 def label_table(scores: list[LabelScore], most: int = 40) -> Table:
-    """One row per label; of more than `most` labels those with images and the lowest F1."""
+    """One row per label. If there are more than `most`, only those with images and the lowest F1."""
     shown, caption = select_worst(scores, most, "labels")
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
     table.add_column("label")
@@ -81,8 +81,8 @@ def label_table(scores: list[LabelScore], most: int = 40) -> Table:
 
 
 def labels_picture(path: str | PathLike[str], scores: list[LabelScore], heading: str, most: int = 60) -> Path:
-    """Average precision and F1 per label, best first; of more than `most` labels those with the lowest average
-    precision.
+    """Draw average precision and F1 per label, best first. If there are more than `most` labels, only those with the
+    lowest average precision.
     """
     present = sorted((s for s in scores if s.images), key=lambda score: -score.average_precision)
     shown = present[-most:]
@@ -104,7 +104,7 @@ def labels_picture(path: str | PathLike[str], scores: list[LabelScore], heading:
 
 def write_misclassified(path: str | PathLike[str], evaluation: MultiLabelEvaluation, split: Split,
                         preprocessing: Preprocessing, limit: int = 24) -> Path:
-    """The images of the single wrong labels, false or missing, with the highest probability of the wrong decision."""
+    """Draw the most confident wrong labels, false or missing, each with its image."""
     predicted = evaluation.predicted
     confidence = np.where(predicted, evaluation.probabilities, 1 - evaluation.probabilities)  # (N,classes)
     wrong = np.argwhere(predicted != evaluation.truth)

@@ -18,10 +18,10 @@ COMPILER = "torch._dynamo"
 
 
 class DeferredModule(types.ModuleType):
-    """A placeholder for a module or package until one of its attributes or submodules is used, which imports it.
+    """A placeholder for a module or package, which imports it when one of its attributes or submodules is used.
 
-    Subclasses define, as methods or `parts`, what is usable before the import; the real module then replaces it. A part
-    can be a deferred submodule.
+    The methods of subclasses and the `parts` are attributes whose use does not import the module; the import replaces
+    them by the real ones. A part can be a deferred submodule.
     """
 
     __path__: Sequence[str] = ()  # the import system reads it; `SubmoduleFinder` finds the submodules
@@ -33,8 +33,8 @@ class DeferredModule(types.ModuleType):
         vars(self).update(parts or {})
 
     def _import(self) -> types.ModuleType:
-        """Import the real module into `sys.modules`, copy its attributes to this placeholder and those of its
-        submodules to theirs, and return it.
+        """Import the real module into `sys.modules` and return it. Its attributes are copied to this placeholder, and
+        those of its submodules to their placeholders.
         """
         if sys.modules.get(self.__name__) is not self:
             return importlib.import_module(self.__name__)
@@ -90,7 +90,8 @@ class SubmoduleFinder:
 
 @dataclass(frozen=True)
 class ImportedModule:
-    """The loader of a module that is imported already (`importlib.abc.Loader`), and then has its `spec` again."""
+    """The loader of a module that is imported already; it restores the `spec` of the module (`importlib.abc.Loader`).
+    """
 
     spec: ModuleSpec | None
 
@@ -201,12 +202,12 @@ class Placeholder(types.ModuleType):
 
 @contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
-    """A context in which imports defer the modules that a run does not need before its first step, and cyclic garbage
-    collection is off, which would scan all objects of torch and Lightning repeatedly and free next to nothing.
+    """A context in which imports defer the modules that a run does not need before its first step. Garbage collection
+    is off in it, because it would scan all objects of torch and Lightning repeatedly and free next to nothing.
 
-    torchmetrics, which Lightning imports, imports all of its metrics and their plots, and with them `scipy.signal`,
-    `matplotlib`, `transformers` and `torchvision` where they are installed. Lightning and torch's optimizers import its
-    compiler.
+    Lightning imports torchmetrics, which imports all of its metrics and their plots, and with them `scipy.signal`,
+    `matplotlib`, `transformers` and `torchvision` if they are installed. Lightning and torch's optimizers import the
+    compiler of torch.
     """
     defer(DeferredSignal("scipy.signal"))
     defer(DeferredCompiler())
@@ -215,7 +216,7 @@ def quick_imports() -> Iterator[None]:
     try:
         with deferred_packages(*PACKAGES, parts=PARTS):
             importlib.import_module("torch")
-            with deferred_packages("triton"):  # this module only checks for its kernels, others define some
+            with deferred_packages("triton"):  # this module only checks for Triton kernels, others define them
                 importlib.import_module("torch.utils.flop_counter")
             yield
     finally:
@@ -246,9 +247,9 @@ class DeferredSignal(DeferredModule):
 class DeferredCompiler(DeferredModule):
     """`torch._dynamo`, the front end of `torch.compile`, whose import takes as long as that of torch.
 
-    Eager training uses it all the same: Lightning to recognize compiled models, Lightning and torch to exclude
-    functions from compilation, optimizers to end a graph in each step, distributed training to prepare for compiled
-    models, and torchvision, which timm imports, for a function that no classifier calls.
+    Eager training uses it too: Lightning recognizes compiled models, Lightning and torch exclude functions from
+    compilation, optimizers end a graph in each step, distributed training prepares for compiled models, and
+    torchvision, which timm imports, defines a function that no classifier calls.
     """
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from vit.tasks.base import Optimization, Task
 
 
 class MaskedTokens(Task):
-    """Trains a `MaskedText` model: the mean loss of the masked tokens plus that of next sentence prediction.
+    """Trains a `MaskedText` model on the mean loss of the masked tokens plus the mean loss of next sentence prediction.
 
     Args:
         token_loss, pair_loss: weights of the two losses.

@@ -16,10 +16,10 @@ FAST_FLAGS = {"avx512_bf16", "amx_bf16"}  # Intel since Cooper Lake, AMD since Z
 
 
 def resolve_precision(precision: str = "auto", accelerator: str = "cpu") -> str:
-    """A Lightning precision. `auto` is bf16 on GPUs and processors with bf16 instructions, else float32.
+    """A Lightning precision. `auto` is bf16 on GPUs and processors with bf16 instructions, otherwise float32.
 
-    The processor's flags decide, so that the result is equal in all runs; a measurement only rejects bf16 if it is
-    clearly slower. The choice and its reason are logged.
+    The choice depends on the processor's flags, so that it is the same in all runs; a measurement only rejects bf16 if
+    it is clearly slower. The choice and its reason are logged.
 
     Raises:
         ValueError: an unknown precision.

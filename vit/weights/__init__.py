@@ -1,4 +1,5 @@
-"""Checkpoints of other projects: maps between their parameter names and shapes and vit's, and loading with a report.
+"""Checkpoints of other projects: conversion of parameter names and shapes to those of vit and back, and loading with a
+report.
 
 `formats` has one module per foreign format; everything else here is shared by all of them.
 """

@@ -20,7 +20,7 @@ class KeyRow:
             keeps its initial values; "unused", without a counterpart in the model; or "excluded", not part of the
             model in the first place.
         how: details, such as the two grids of resampled positions.
-        sources: names of the source's tensors that it was made from.
+        sources: names of the source's tensors from which this tensor was made.
     """
 
     name: str
@@ -47,7 +47,7 @@ class KeyReport:
         return [row.name for row in self.rows if row.status == status]
 
     def table(self) -> str:
-        """The number of tensors per status, the notes, then each tensor that was not just loaded, fused or split."""
+        """The number of tensors per status, the notes, then each tensor that was not only loaded, fused or split."""
         counts = [f"{self.count(status)} {status}" for status in ALWAYS_COUNTED]
         others = [status for status in STATUSES if status not in ALWAYS_COUNTED]
         counts += [f"{count} {status}" for status in others if (count := self.count(status))]

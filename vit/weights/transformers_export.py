@@ -1,4 +1,4 @@
-"""Export to transformers: which transformers family a model of vit is saved as.
+"""Export to transformers: the model family of transformers as which a model of vit is saved.
 
     vit                                                             transformers
     the original Vision Transformer                                 ViT
@@ -36,8 +36,8 @@ def to_transformers(state: State, config: Any) -> ForeignWeights:
 
 
 def closest_family(config: Any) -> Callable[[State, Any], ForeignWeights]:
-    """The export function of the first family, tested in this order, that alone has a part of this config; plain ViT if
-    there is none.
+    """The export function of the first family in this order that has a part of the config which the others lack; plain
+    ViT if there is none.
     """
     if config.kind in TEXT_KINDS:
         return to_bert

@@ -1,9 +1,9 @@
 """Augmentation steps that draw operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
 
-Every sample draws its own operations. Each operation runs once on the group of images that drew it, or on a CPU on a
-few of them at a time. Shears and rotations are one group with one resampling; on a CPU shears of large images are
-resampled along one axis. Translations are by whole pixels, so that they are copies. The operations are drawn on the
-host, because Python code needs the sizes of the groups and would wait for a GPU.
+Every sample draws its own operations. Each operation runs on all images that drew it at once; on a CPU, on a few of
+them at a time. Shears and rotations share one group and one resampling, but on a CPU shears of large images are
+resampled along one axis only. Translations are by whole pixels, so that they are copies. The operations are drawn on
+the host, because Python needs the sizes of the groups and would have to wait for a GPU.
 """
 
 import math
@@ -29,9 +29,9 @@ _BRIGHTNESS, _SATURATION, _CONTRAST, _SHARPNESS = range(6, 10)
 _POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE = range(10, 14)
 _OPERATIONS = 14
 _GROUP_IF_LARGE = torch.arange(_OPERATIONS)
-_GROUP_IF_LARGE[_SHIFT_Y] = _SHIFT_X  # one copy
+_GROUP_IF_LARGE[_SHIFT_Y] = _SHIFT_X  # one copy for both translations
 _GROUP = _GROUP_IF_LARGE.clone()
-_GROUP[[_SHEAR_X, _SHEAR_Y]] = _ROTATE  # one resampling
+_GROUP[[_SHEAR_X, _SHEAR_Y]] = _ROTATE  # one resampling for all three
 _BINS = 30  # magnitudes are 0..30, as in torchvision and in arXiv 2103.10158
 _Operation = Callable[[Tensor, slice], Tensor]  # images (b,C,H,W), their rows in the sorted batch → changed images
 
@@ -89,9 +89,10 @@ class TrivialAugment(OverwritingStep):
 
 
 class ThreeAugment(OverwritingStep):
-    """3-Augment of DeiT III (arXiv 2204.07118): each sample is made gray, solarized or blurred; ColorJitter follows it.
+    """3-Augment of DeiT III (arXiv 2204.07118): each sample is made gray, solarized or blurred. ColorJitter is the next
+    step in the paper.
 
-    `sigma` is the range of the blur's standard deviation in pixels, `threshold` that of solarization.
+    `sigma` is the range of the blur's standard deviation in pixels; solarization inverts pixels from `threshold` on.
 
     Raises:
         ValueError: `sigma` or `threshold` is out of range.
@@ -165,7 +166,7 @@ def _apply(
     """Apply one operation to each of the images (B,C,H,W), which may be overwritten if `overwrite`.
 
     Args:
-        choice: (B,) in [0, 1), on the host, as the others; selects the operation.
+        choice: (B,) in [0, 1), selects the operation; like `sign` and `strength` on the host.
         sign: (B,) in [0, 1); below 0.5 the amount is negative.
         strength: (B,) in [0, 1], relative to the amount at full magnitude.
     """
@@ -215,8 +216,8 @@ class _Groups:
         return to_device(numbers[self.order_on_host], self.images.device)
 
     def apply(self, operations: dict[int, _Operation], overwrite: bool) -> Tensor:
-        """The batch (B,C,H,W), the same one if `overwrite`, after the operation of each group, which is called with
-        images and with the slice of their positions in `sorted` numbers; groups without an operation are unchanged.
+        """Apply an operation to each group → the batch (B,C,H,W), in place if `overwrite`. An operation is called with
+        images and with the slice of their positions in `sorted` numbers. Groups without an operation are unchanged.
         """
         result = self.images.contiguous() if overwrite else torch.empty_like(
             self.images, memory_format=torch.contiguous_format)

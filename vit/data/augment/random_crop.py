@@ -24,8 +24,8 @@ _SLOT = 1000  # first random slot of crops; batch augmentations use 0..999
 class RandomResizedCrop:
     """A box of random area and aspect ratio (arXiv 1409.4842), with torchvision's definition.
 
-    `scale` is the range of the fraction of the image's area, `ratio` that of width over height; with `relative` that of
-    the change of the image's own ratio.
+    `scale` is the range of the box's area as a fraction of the image's area, `ratio` the range of its width divided by
+    its height. With `relative`, `ratio` is a factor of the image's own ratio.
 
     Raises:
         ValueError: `scale` or `ratio` is not a valid range.

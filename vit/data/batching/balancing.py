@@ -12,10 +12,11 @@ REPEAT = 1 << 32  # the k-th repetition of a sample has the counter epoch + k * 
 
 
 def balance_classes(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """labels (N,) → (N,2) of (counter, index), every class equally often; no image is repeated before its whole class
-    is used.
+    """labels (N,) → (N,2) of (counter, index), every class equally often. An image is repeated only after all images of
+    its class have been drawn.
 
-    Multi-label (N,classes): every label equally often; images without labels count as one more class.
+    With several labels per image, labels (N,classes), every label is drawn equally often; images without labels count
+    as one more class.
     """
     classes, members = _groups(labels)
     sizes = np.array([len(rows) for rows in members])
@@ -33,7 +34,8 @@ def balance_classes(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
 
 
 def _groups(labels: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The classes that occur, and the indices of their images; in multi-label sets class -1 is images without labels.
+    """The classes that occur, and the indices of their images; with several labels per image, class -1 contains the
+    images without labels.
     """
     if labels.ndim == 1:
         return rows_by_class(labels)
@@ -45,8 +47,8 @@ def _groups(labels: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _count_repeats(keys: np.ndarray, epoch: int) -> np.ndarray:
-    """Adds REPEAT to a key's counter for each earlier draw of its image, which may be drawn once for each of its
-    labels.
+    """Adds REPEAT to the counter of a key for each earlier draw of its image. An image with several labels may be drawn
+    once for each of them.
     """
     order = np.argsort(keys[:, 1], kind="stable")
     index = keys[order, 1]

@@ -26,9 +26,9 @@ Decoder = Callable[[bytes, bool, Size | None], np.ndarray]
 def decode(raw: bytes, header: Image.Image, min_size: Size | None = None, decoder: str = "auto") -> np.ndarray | None:
     """(H,W) or (H,W,3) uint8 pixels of a plain JPEG; None if it must be decoded by Pillow.
 
-    Plain is a file of one grey or three colour components whose header Pillow has read and which another decoder
-    accepts without a warning. With `min_size` the image may be scaled by 1/2, 1/4 or 1/8 while it is decoded, as by
-    Pillow's `draft`.
+    A plain JPEG has one grey or three colour components and a header that Pillow can read, and the decoder accepts it
+    without a warning. With `min_size` the image may be scaled by 1/2, 1/4 or 1/8 while it is decoded, as by Pillow's
+    `draft`.
 
     Raises:
         DataError: the decoder is not installed, or its pixels differ from Pillow's.
@@ -40,7 +40,7 @@ def decode(raw: bytes, header: Image.Image, min_size: Size | None = None, decode
     size = None if shrink == 1 else tuple(math.ceil(side / shrink) for side in header.size)
     try:
         return chosen(raw, header.mode == "L", size)
-    except Exception:  # a damaged or unusual file, about which Pillow decides
+    except Exception:  # a damaged or unusual file, which Pillow decodes or rejects
         return None
 
 
@@ -65,7 +65,7 @@ def select(decoder: str) -> Decoder | None:
     name = "simplejpeg" if decoder == "auto" else decoder
     try:
         function = {"simplejpeg": _simplejpeg, "torchcodec": _torchcodec}[name]()
-    except (ImportError, OSError, RuntimeError) as error:  # torchcodec raises the latter where libraries are missing
+    except (ImportError, OSError, RuntimeError) as error:  # torchcodec: RuntimeError if libraries are missing
         if decoder == "auto":
             return None
         raise DataError(f"data.decoder={name}: {name} cannot be imported ({first_line(error)}); install it "
@@ -79,7 +79,9 @@ def select(decoder: str) -> Decoder | None:
 
 
 def equals_pillow(decoder: Decoder) -> bool:
-    """Whether every pixel of small test images is equal: colour with and without subsampling, grey, and scaled."""
+    """Whether a decoder returns the pixels of Pillow for small test images: with and without colour subsampling, grey,
+    and scaled.
+    """
     values = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)
     photo = Image.fromarray(values).resize((76, 90), Image.Resampling.BICUBIC)
     for image, subsampling in ((photo, 2), (photo, 0), (photo.convert("L"), 0)):

@@ -21,11 +21,11 @@ MAX_LINE = 1 << 20  # bytes
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of the given words: (words, width) float32, zeros for words that are not in the file; found (words,)
-    bool.
+    """The vectors of words (words, width) float32, and whether each word was found (words,) bool; the vectors of words
+    that are not in the file are zero.
 
-    The file may be gzipped, and separated by tabs instead of spaces. A first line of two integers is word2vec's header.
-    A warning is logged if it states more vectors than there are. If a word occurs twice, its first vector is used,
+    The file may be gzipped, and separated by tabs instead of spaces. A first line of two integers is word2vec's header;
+    a warning is logged if it states more vectors than the file has. If a word occurs twice, its first vector is used,
     since these files are sorted by frequency. Empty words are not looked up.
 
     Raises:

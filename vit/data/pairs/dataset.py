@@ -23,14 +23,18 @@ Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, row → 
 
 
 class PairDataset(Dataset):
-    """One split of pairs: `source` is a tokenizer for texts or a LinePreprocessing for images.
+    """One split of pairs. Batches are requested by keys (B,2) of (epoch, index); index ~i is row i without tokens to
+    predict, to pad a batch.
 
-    Batches are requested by keys (B,2) of (epoch, index); index ~i is row i without tokens to predict, to pad a batch.
-    `max_source_len` and `max_target_len` count tokens including eos. `on_long`: longer texts are an "error", left out
-    ("skip": listed in `left_out`; `rows` are the remaining ones) or "cut" (listed in `cut`; they still end with eos).
-    `on_bad_sample`: "error", or "skip" for unreadable images. Decoded images are cached if they need at most
-    `cache_bytes`; `augment` is applied to images in training. `progress` is called while headers are read and images
-    are decoded.
+    Args:
+        source: a tokenizer for texts, a LinePreprocessing for images.
+        max_source_len, max_target_len: the most tokens of a text, including eos.
+        on_long: for longer texts "error"; "skip" leaves them out, lists them in `left_out` and the others in `rows`;
+            "cut" shortens them, keeps their eos and lists them in `cut`.
+        on_bad_sample: "error", or "skip" to leave out unreadable images.
+        cache: whether decoded images are kept in memory; "auto" if they need at most `cache_bytes`.
+        augment: applied to images, in training.
+        progress: called while headers are read and images are decoded.
 
     Raises:
         DataError: `source` does not match the split, or a text is too long with `on_long="error"`.

@@ -35,9 +35,9 @@ COARSE, FINE = 8, 12  # frequencies per side
 COARSE_OFFSETS, FINE_OFFSETS = 3, 9  # positions of a window per side
 COARSE_LIMIT, FINE_LIMIT = 0.85, 0.92  # similarities from which a pair is a candidate, and a near copy
 BLOCK = 2048  # images per block of the comparison
-MAX_CANDIDATES = 200_000  # the most similar ones are compared again
-PIXELS = "pixels"  # how a pair was found: by frequencies
-FLAT = 4.0  # standard deviation of gray values below which an image shows nothing to compare
+MAX_CANDIDATES = 200_000  # only so many of the most similar candidates are compared again
+PIXELS = "pixels"  # `found_by` of a pair that was found by its frequencies
+FLAT = 4.0  # images with a lower standard deviation of gray values have nothing to compare
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,13 @@ class NearCopy:
 
 @dataclass(frozen=True)
 class Thumbnails:
-    """Gray images (N,64,64) uint8 with the (split, index) of each image and its shorter side (N,) as it was decoded."""
+    """Small gray images.
+
+    Args:
+        pixels: (N,64,64) uint8
+        positions: (split, index) of each image.
+        sides: (N,) the shorter side of each image in pixels, as it was decoded.
+    """
 
     pixels: np.ndarray
     positions: list[tuple[str, int]]
@@ -92,7 +98,7 @@ def named_pairs(
     `near_copies`; those found in the same way are sorted by similarity.
 
     Args:
-        found: how they were found -> pairs.
+        found: the pairs that were found in each way, by the value of `NearCopy.found_by`.
     """
     pairs: dict[tuple[int, int], NearCopy] = {}
     for way, each in found.items():
@@ -169,7 +175,7 @@ class Space:
                               for start in range(0, len(pixels), BLOCK)])
         unit = _unit(raw)
         self.mean, deviation = unit.mean(0), unit.std(0)
-        # all frequencies count alike in the fine comparison, low ones more in the coarse one, which crops change less
+        # the fine comparison weights all frequencies alike, the coarse one low frequencies more: crops change them less
         self.scale = np.maximum(deviation, 1e-4) ** (1.0 if frequencies == FINE else 0.5)
         odd = np.arange(frequencies * frequencies)[1:] % frequencies % 2
         self.mirror = np.where(odd, -1, 1).astype(np.float32)
@@ -187,7 +193,7 @@ class Space:
 def basis(start: float, length: float, frequencies: int) -> np.ndarray:
     """The orthonormal cosines of DCT-II on the window [start, start + length) of 64 pixels, (frequencies,64) float32.
 
-    A pixel at the border counts by its part within the window.
+    A pixel at the border is weighted by the fraction of it that is within the window.
     """
     pixel = np.arange(GRID)
     covered = np.clip(np.minimum(pixel + 1, start + length) - np.maximum(pixel, start), 0, 1)
@@ -271,10 +277,11 @@ def compare_windows(
     pixels: np.ndarray, rows: np.ndarray, columns: np.ndarray, space: Space, progress: StageProgress | None,
     sizes: Sequence[tuple[float, int]] = ((WINDOW, FINE_OFFSETS),),
 ) -> np.ndarray:
-    """The highest similarity (P,) of each pair between the whole image `rows` or a window of it and the whole
-    `columns`.
+    """The highest similarity (P,) of each of P pairs: of the first image, whole or a window of it, to the whole second
+    image.
 
     Args:
+        rows, columns: (P,) indices of the first and of the second images.
         sizes: (share of each side, positions per side) of the windows.
     """
     stacks = [np.stack(_windows(size, count, FINE)) for size, count in sizes]  # (W,K,64) each

@@ -33,7 +33,7 @@ def import_datasets() -> Any:
 
 
 def load_folder(root: Path, subset: str | None) -> Any:
-    """The data set in a folder: of save_to_disk, or any that `load_dataset` reads.
+    """The data set in a folder: one of `save_to_disk`, or files that `load_dataset` reads.
 
     Raises:
         DataError: it cannot be read, or has splits whose names are in capitals.
@@ -65,7 +65,7 @@ def _check_capitals(root: Path) -> None:
 
 
 def load_from_hub(repo: str, revision: str | None, subset: str | None) -> Any:
-    """The data set of the hub, or that of its cache where the hub does not respond.
+    """The data set of the hub; from the cache if the hub does not respond.
 
     Raises:
         DataError: it can be neither downloaded nor read.
@@ -80,13 +80,13 @@ def load_from_hub(repo: str, revision: str | None, subset: str | None) -> Any:
 
 
 def _hub_responds(repo: str, revision: str | None) -> bool:
-    """Whether the hub responds to one request. Without a network `load_dataset` repeats its own for half a minute."""
+    """Whether the hub responds to a request. Without a network, `load_dataset` would retry for half a minute."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     try:
         HfApi(library_name="vit").dataset_info(repo, revision=revision, timeout=TIMEOUT)
-    except (HfHubHTTPError, HFValidationError):  # a response, which `load_dataset` gets too and explains
+    except (HfHubHTTPError, HFValidationError):  # also a response; `load_dataset` gets the same one and explains it
         return True
     except OfflineModeIsEnabled:
         return False
@@ -111,7 +111,7 @@ def resolve_commit(found: Any, repo: str, revision: str | None) -> str | None:
     """The commit of the files, from the name of their cache folder; logged if no revision was requested.
 
     Raises:
-        DataError: the cache has another commit than the requested one, which the library uses without a network.
+        DataError: without a network, the library has used another commit of the cache than the requested one.
     """
     rows = next(iter(found.values())) if isinstance(found, dict) else found
     paths = [Path(file["filename"]).parts for file in rows.cache_files]

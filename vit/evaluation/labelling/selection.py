@@ -54,7 +54,7 @@ def choose_diverse(features: np.ndarray, residual: np.ndarray, count: int, seed:
     """features (N,D), residual (N,classes) -> the indices (count,) of the chosen samples, in the order of their choice.
 
     The first is the sample with the longest gradient; each further one is drawn with a probability proportional to its
-    squared distance from the nearest chosen one. The first k of a longer choice are the choice of k.
+    squared distance from the nearest chosen one. The first k samples do not depend on `count`.
     """
     lengths = (residual**2).sum(1) * (features**2).sum(1)  # squared lengths of the gradients, (N,)
     chosen: list[int] = []

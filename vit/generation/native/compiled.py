@@ -37,7 +37,7 @@ class Compiled(GenerationWrapper):
         self.panel = self.library.panel()
         self.buffers: list[object] = []  # tensors and arrays that the structs point to
         rotary = model.decoder.rotary
-        self.other_channels = None  # (K,) for each channel the other one of its rotary pair
+        self.other_channels = None  # (K,) the other channel of the rotary pair of each channel
         if rotary is not None:
             self.other_channels = rotary.pairs.swap(torch.arange(rotary.head_dim)).contiguous()
         self.decoder_struct = self.describe()
@@ -51,8 +51,8 @@ class Compiled(GenerationWrapper):
         return CompiledCache(keys, values, mask, capacity, self.panel)
 
     def advance(self, ids: Tensor, cache: CompiledCache, beam_mask: Tensor | None = None) -> Tensor:
-        """As `EncoderDecoder.advance`: the next ids (B,T) -> logits (B,1,V), or with beam_mask (B,T,length+T) those of
-        T beams -> logits (B,T,V)
+        """As `EncoderDecoder.advance`: the next ids (B,T) -> logits (B,1,V) of the following token; with beam_mask
+        (B,T,length+T), the next id of each of T beams -> logits (B,T,V)
         """
         if beam_mask is not None:
             return self.step(ids, cache, beam_mask)
@@ -148,4 +148,4 @@ def pool() -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=pool.cache_clear)  # a child process has no threads of its parent
+    os.register_at_fork(after_in_child=pool.cache_clear)  # a child process does not inherit the threads

@@ -25,7 +25,7 @@ class OneDNN(NamedTuple):
 
 @cache
 def load_onednn() -> OneDNN | None:
-    """oneDNN's operators, or None where this build of torch lacks them or their signature differs."""
+    """oneDNN's operators, or None if this build of torch lacks them or their signature differs."""
     x = torch.ones(2, 3)
     try:
         with torch.inference_mode():
@@ -38,7 +38,7 @@ def load_onednn() -> OneDNN | None:
 
 @cache
 def computes_bfloat16() -> bool:
-    """Whether oneDNN computes products and the softmax in bfloat16, which it does not with AVX2 alone."""
+    """Whether oneDNN computes products and the softmax in bfloat16; on processors with AVX2 alone it does not."""
     onednn, x = load_onednn(), torch.ones(2, 2, dtype=torch.bfloat16)
     if onednn is None:
         return False

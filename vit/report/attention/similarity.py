@@ -22,8 +22,8 @@ class Similarity:
     """Mean cosines of the tokens of one input in a stack of L blocks.
 
     Args:
-        between: (L+1,), between each two tokens, before the first block and after each block; NaN of a single token.
-        change: (L,), between each token before and after a block.
+        between: (L+1,), over all pairs of tokens, before the first block and after each block; NaN for a single token.
+        change: (L,), of each token before a block with the same token after it.
     """
 
     between: np.ndarray
@@ -44,7 +44,7 @@ def unit(tokens: np.ndarray) -> np.ndarray:
 
 
 def mean_between(tokens: np.ndarray) -> float:
-    """The mean cosine between each two of N vectors (N,D) of length 1; NaN of a single one."""
+    """The mean cosine over all pairs of N vectors (N,D) of length 1; NaN for a single vector."""
     count = len(tokens)
     total = np.square(tokens.sum(axis=0)).sum() - np.square(tokens).sum()  # over all ordered pairs of different tokens
     return float(total / (count * (count - 1))) if count > 1 else float("nan")
@@ -81,7 +81,7 @@ def stack_similarities(recorded: Recorded) -> dict[str, Similarity]:
 
 def similarity_picture(path: str | PathLike[str], stacks: Mapping[str, Similarity], heading: str, dark: bool = False
                        ) -> Path:
-    """For each stack two lines over the depth: similarity of the tokens to each other, and before and after a block."""
+    """Two lines over the depth of each stack: similarity of the tokens to each other, and before and after a block."""
     colours = theme(dark)
     figure = new_figure(6.2 * len(stacks) + 0.6, 4.4, colours.paper)
     for axes, (name, found) in zip(figure.subplots(1, len(stacks), squeeze=False)[0], stacks.items(), strict=True):

@@ -14,7 +14,7 @@ GREY = 128  # value of masked patches
 
 def reconstructions_picture(path: str | PathLike[str], originals: Sequence[np.ndarray], masked: Sequence[np.ndarray],
                             reconstructed: Sequence[np.ndarray], heading: str) -> Path:
-    """Two samples per row, each as three uint8 images (height,width,C)."""
+    """Draw two samples per row, each as three uint8 images (height,width,C)."""
     rows = -(-len(originals) // 2)
     figure = new_figure(1.5 * 6 + 0.4, 1.5 * rows + 0.8)
     figure.suptitle(literal(heading), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK, family=FONT)

@@ -21,7 +21,7 @@ def png_url(image: np.ndarray | Image.Image) -> str:
 
 
 def thumbnail_url(image: np.ndarray | Image.Image, side: int = SIDE) -> str:
-    """A picture of at most `side` pixels: a PNG where the original is small, else a JPEG."""
+    """The data URL of a picture of at most `side` pixels: a PNG if the original is small, otherwise a JPEG."""
     shown = _pillow(image)
     if max(shown.size) <= SMALL:
         return _url(shown, "PNG")
@@ -38,7 +38,7 @@ def figure_url(draw: Callable[..., Path | None], *arguments: Any, **options: Any
 
 
 def file_url(path: str | PathLike[str]) -> str:
-    """A figure in a file with a palette, which is a third of the size."""
+    """The data URL of a figure in a file, as a PNG with a palette, which is a third as large."""
     with Image.open(path) as image:
         return _url(image.convert("RGB").quantize(256, dither=Image.Dither.NONE), "PNG", optimize=True)
 

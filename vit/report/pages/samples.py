@@ -20,7 +20,7 @@ class Samples:
         self.positions = {(key, name): i for key, split in self.splits.items() for i, name in enumerate(split.names)}
 
     def card(self, name: str, lines: Sequence[str]) -> str:
-        """The sample of this name with lines of text below, without a picture where its image cannot be read."""
+        """The sample of this name with lines of text below, without a picture if its image cannot be read."""
         key = next((key for key in self.splits if (key, name) in self.positions), None)
         split = self.splits.get(key)
         if isinstance(split, TextSplit):
@@ -33,7 +33,7 @@ class Samples:
         return pair_card([(self.url(*each), each[1]) for each in (one, other)], lines)
 
     def url(self, key: str, name: str) -> str | None:
-        """The data URL of an image of a split; None where it cannot be read."""
+        """The data URL of an image of a split; None if it cannot be read."""
         if self.preprocessing is None:
             return None
         try:

@@ -1,5 +1,5 @@
-"""Arguments that repeat the user's own config folders, primary config and targets in the commands that a run prints:
-runs and models do not record them.
+"""Arguments that repeat the user's own config folders, primary config and targets in the commands that a run prints,
+because neither runs nor models record them.
 """
 
 import os
@@ -15,8 +15,9 @@ def own_configs(overrides: Sequence[str], subcommand: str = "train") -> list[str
     `_target_` that is not one of the project, because a stored config may only name it if the command does.
 
     Args:
-        subcommand: subcommand of `vit`. `report` reads the data only, which models record with the values of a primary
-            config; subcommands other than `train` have no option `--config-name`, only its override.
+        subcommand: subcommand of `vit`. `report` needs no primary config: it only reads the data, and models record the
+            values of the data. Other subcommands than `train` select a primary config by an override, because they have
+            no option `--config-name`.
     """
     if subcommand == "report":
         return [*own_folders(overrides), *own_targets(overrides, ("data",))]

@@ -1,6 +1,6 @@
-"""A search that continues in the folder of an earlier one, whose runs have the numbers from 0 on.
+"""A search that continues in the folder of an earlier one, whose runs are numbered from 0.
 
-Its sweeper chooses other values than before, so that the runs of its own have further numbers.
+The sweeper of the new search chooses other values, so the new runs get the numbers after those of the earlier ones.
 """
 
 import pathlib
@@ -10,7 +10,7 @@ def earlier_records(folder: pathlib.Path, overrides: list[str]) -> list[dict]:
     """The records of the finished runs in the folder, as `write_record` writes them.
 
     Args:
-        overrides: those of this command; the targets that they name are trusted in the configs too.
+        overrides: the overrides of this command; targets that they name are also trusted in the recorded configs.
     """
     from vit.run.records.folder import RunFolder, read_metrics
     from vit.run.records.reading import read_config
@@ -26,7 +26,7 @@ def next_number(folder: pathlib.Path) -> int:
 
 
 def run_with(folder: pathlib.Path, overrides: list[str]) -> pathlib.Path | None:
-    """The run in the folder that has these overrides, finished or stopped; None without one."""
+    """The run in the folder that has these overrides, finished or stopped; None if there is none."""
     from vit.run import resume  # loads torch
     from vit.run.changes_on_resuming import of_same_run
     from vit.run.records.reading import read_config

@@ -1,4 +1,4 @@
-"""Greedy soups of the seeds of each fold of a cross-validation."""
+"""Greedy soups of the models of each fold of a cross-validation, which differ in their seeds."""
 
 import logging
 import os
@@ -18,11 +18,11 @@ SOUPS = "soups"
 
 
 def fold_soups(folder: pathlib.Path, runs: list[pathlib.Path]) -> list[dict] | None:
-    """A greedy soup of the models of each fold, chosen on its validation split, measured on its test split.
+    """A greedy soup of the models of each fold, chosen on the fold's validation split and measured on its test split.
 
-    A soup of two or more models is saved as `soups/foldK`. Only the seeds of one fold share a validation split that
-    none of them was trained on, and only models from the same initial weights have a useful mean, so the result is
-    None with one seed or without `init_from`.
+    A soup of two or more models is saved as `soups/foldK`. Soups are made within a fold, because its models share a
+    validation split that none of them was trained on. The result is None with a single seed, and without `init_from`,
+    because only models from the same initial weights have a useful mean.
     """
     configs = {run: read_config(run) for run in runs}
     folds: dict[str, list[pathlib.Path]] = {}

@@ -15,8 +15,8 @@ CONNECTION_ERRORS = ("gloo", "nccl", "connection closed by peer", "connection re
 
 
 def main(overrides: list[str]) -> int:
-    """Train; errors are sent to the launcher, which finds out whether another rank caused them. A crash in native code
-    prints where each thread was.
+    """Train. Errors are sent to the launcher, which determines whether another rank caused them. A crash in native code
+    prints the stack of each thread.
     """
     faulthandler.enable()
     try:
@@ -47,7 +47,7 @@ def report(error: Exception) -> None:
 
 
 def lost_peer(error: BaseException) -> bool:
-    """Whether the connection to another rank broke, which is a failure of that rank."""
+    """Whether the error is a broken connection to another rank, and thus a failure of that rank."""
     import torch
 
     text = str(error).lower()

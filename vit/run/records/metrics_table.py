@@ -12,11 +12,12 @@ from vit.training.checkpointing.resume_position import validates_start
 
 
 class MetricsTable(Checkpoint):
-    """A table of all logged metrics, a row per epoch, written whole before the epoch's checkpoint.
+    """A table of all logged metrics, a row per epoch. The whole file is written before the checkpoint of an epoch, so
+    the rows up to a checkpoint are complete, however a run ends.
 
-    The rows up to a checkpoint are therefore complete, however a run ends. Lightning calls a `Checkpoint` callback
-    after the task has logged everything; its CSV logger would delete the file of a resumed run. The metrics of a
-    validation before the first step are the row of epoch 0.
+    It is a `Checkpoint` callback because Lightning calls these after the task has logged everything. Lightning's own
+    CSV logger would delete the file of a resumed run. The metrics of a validation before the first step are in the row
+    of epoch 0.
 
     Args:
         done: optimizer steps before the checkpoint of a resumed run; later rows of the file are computed again.
@@ -26,7 +27,7 @@ class MetricsTable(Checkpoint):
         self.path, self.done, self.rows = Path(path), done, []
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """A checkpoint contains the rows up to it; for those of older versions the file is read."""
+        """A checkpoint contains the rows up to it. Checkpoints of older versions do not, so the file is read."""
         if not self.rows and self.done and self.path.exists():
             with open(self.path, newline="", encoding="utf-8") as file:
                 self.rows = counted_from_one([row for row in csv.DictReader(file) if int(row["step"]) <= self.done])
@@ -45,7 +46,7 @@ class MetricsTable(Checkpoint):
         self.add_row(trainer, trainer.current_epoch + 1)
 
     def add_row(self, trainer: pl.Trainer, epoch: int) -> None:
-        """Runs in every process, because reading the metrics reduces them; the first process writes."""
+        """Runs in every process, because reading the metrics reduces them over all processes; the first one writes."""
         values = {name: float(value) for name, value in trainer.callback_metrics.items()}
         values.pop("train/step_loss", None)  # of one step, for the loggers only
         self.rows.append({"epoch": epoch, "step": trainer.global_step, **values})

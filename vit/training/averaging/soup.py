@@ -11,7 +11,7 @@ State = Mapping[str, Tensor]
 def greedy_soup(states: Sequence[State], score: Callable[[State], float]) -> tuple[dict[str, Tensor], list[int]]:
     """The greedy soup of the paper's recipe 1, and the indices of its ingredients.
 
-    Models are tried in the order of their own scores; each stays if the score of the mean does not fall.
+    Models are tried in the order of their own scores; a model is added if the score of the mean does not fall.
 
     Args:
         score: function from a state to its score on validation data, higher is better.

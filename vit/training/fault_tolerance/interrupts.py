@@ -15,16 +15,16 @@ from types import FrameType
 
 from vit.files.machine import STOP_SIGNALS
 
-REPEATED = 1.0  # seconds between two signals that mean one stop
-DELAY = 0.05  # seconds, before a dropped signal is repeated and for a line to be printed
+REPEATED = 1.0  # seconds within which a second signal means the same stop
+DELAY = 0.05  # seconds until a dropped signal is repeated, and that printing a line may take
 
 
 class Interrupted(SystemExit):
     """Raised on a stop signal; uncaught, the process exits with 128 + the signal's number (143 for SIGTERM).
 
     Args:
-        agreed: all ranks stop at the same step, so that they can save together. Ranks above 0 then exit with 0, because
-            torchrun and Lightning's launcher kill rank 0 when another one fails.
+        agreed: whether all ranks stop at the same step, so that they can save together. Ranks above 0 then exit with 0,
+            because torchrun and Lightning's launcher kill rank 0 when another rank fails.
     """
 
     def __init__(self, signum: int, agreed: bool, rank: int = 0):
@@ -33,7 +33,7 @@ class Interrupted(SystemExit):
 
 
 def find_stop(error: BaseException | None) -> Interrupted | None:
-    """The stop that caused an error, in its chain of causes and contexts; None without one.
+    """The stop that caused an error, in its chain of causes and contexts; None if there is none.
 
     A library that is interrupted may raise an error of its own.
     """
@@ -72,8 +72,8 @@ def handle_stop_signals(handler: Handler, signals: Sequence[int] = STOP_SIGNALS)
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised on a stop signal other than Ctrl-C in a command that has no state to save, which ends as after Ctrl-C,
-    with the exit code 128 + the number of `signal`.
+    """Raised on a stop signal other than Ctrl-C in a command that has no state to save. The command ends as after
+    Ctrl-C; its exit code is 128 + the number of `signal`.
     """
 
     def __init__(self, signum: int) -> None:
@@ -83,10 +83,10 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def stop_signals_as_interrupts() -> Iterator[None]:
-    """Context manager: the stop signals other than Ctrl-C raise `Terminated`. A further one within `REPEATED` seconds
-    has no effect, because some programs send two at once, as `timeout` does; a later one ends the process at once.
+    """Context manager: stop signals other than Ctrl-C raise `Terminated`. A second signal within `REPEATED` seconds has
+    no effect, because some programs, such as `timeout`, send two at once; a later one ends the process immediately.
 
-    Processes that are forked inside have the default handlers.
+    In processes that are forked inside, these signals have their default effect.
     """
     own, received = os.getpid(), None
 
@@ -116,7 +116,7 @@ class StopSignals:
         self.verbose = verbose
         self.requested: int | None = None
         self.deferred = False
-        self.begun = False  # whether training has begun: all ranks have joined, and a stop has something to save
+        self.begun = False  # training has begun: all ranks have joined, and there is something to save
         self.rank = 0
         self._printed = False
         self._dropped = False  # whether the first stop was dropped and is going to be repeated
@@ -136,7 +136,7 @@ class StopSignals:
                 if self.requested is None or self.deferred:
                     raise
                 raise Interrupted(self.requested, agreed=False, rank=self.rank) from error
-            if self._dropped:  # and not repeated yet
+            if self._dropped:  # and has not been repeated yet
                 raise Interrupted(self.requested, agreed=False, rank=self.rank)
 
     @contextlib.contextmanager
@@ -162,7 +162,7 @@ class StopSignals:
             yield
         finally:
             sys.unraisablehook = earlier
-            for timer in timers:  # an error has ended what the signal would stop
+            for timer in timers:  # the work that the signal would stop has ended with an error
                 timer.cancel()
 
     def handle(self, signum: int, frame: FrameType | None) -> None:

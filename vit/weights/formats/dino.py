@@ -1,5 +1,5 @@
-"""State dicts of the original repositories of DINO (arXiv 2104.14294), DINOv2 (2304.07193) and DeiT III (2204.07118):
-import where their names differ from timm's.
+"""Import of state dicts of the original repositories of DINO (arXiv 2104.14294), DINOv2 (2304.07193) and DeiT III
+(2204.07118) whose names differ from timm's.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from vit.weights.formats.transformers import fold_class_position
 from vit.weights.renaming import RenamedState, rename
 from vit.weights.weight_format import State, WeightFormat
 
-# original name -> timm's; files of FSDP training group the blocks in chunks, and repeat the number of a block inside
+# original name -> timm's; files of FSDP training group blocks in chunks: blocks.CHUNK.NUMBER.
 RULES = [
     (r"blocks\.\d+\.(\d+)\.", r"blocks.\1."),
     (r"register_tokens$", "reg_token"),
@@ -33,7 +33,7 @@ EXCLUDED = {
 
 def from_dino(state: State) -> RenamedState:
     """The state under vit's names. A DINOv2 with registers has a position for the class token but none for the
-    registers: it is added to the class token.
+    registers; the position is added to the class token.
     """
     originals = {timm_name(name): name for name in state}
     converted = from_timm({name: state[original] for name, original in originals.items()})
@@ -49,7 +49,7 @@ def timm_name(name: str) -> str:
 
 
 def is_dino(state: State) -> bool:
-    """timm's names, with at least one that timm's own files do not have."""
+    """Whether the names are timm's, with at least one that timm's own files do not have."""
     heads = any(rename(name, [(pattern, "")]) != name for name in state for pattern in DISTILLATION_HEADS)
     return is_timm(state) and (is_deit3(state) or heads or any(name in state for name in MARKERS))
 

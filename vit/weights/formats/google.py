@@ -1,6 +1,7 @@
 """Google's `.npz` files of Flax: the first ViTs (arXiv 2010.11929), AugReg (2106.10270), and big_vision with SigLIP.
 
-Flax stores matrices as (in,out), with an axis for the heads. All blocks may be stacked along a first axis.
+Flax stores matrices as (in,out), with an axis for the heads. The tensors of all blocks may be stacked along a first
+axis.
 """
 
 import math
@@ -16,7 +17,7 @@ from vit.weights.weight_format import State, WeightFormat
 
 ROOTS = ("", "opt/target/", "params/", "params/img/", "img/")
 KERNEL = "embedding/kernel"
-STACK = "Transformer/encoderblock/"  # prefix of tensors that hold all blocks
+STACK = "Transformer/encoderblock/"  # prefix of tensors of all blocks
 BLOCK = r"Transformer/encoderblock_(\d+)/"
 NUMBER = re.compile(r"/encoderblock_\d+/")
 COLOUR_CHANNELS = 3
@@ -67,7 +68,7 @@ def from_google(state: State) -> RenamedState:
 
 
 def unstack_blocks(state: State, root: str) -> dict[str, Tensor]:
-    """A tensor per block instead of one of all blocks (depth,...)."""
+    """The state with a tensor per block instead of one tensor (depth,...) of all blocks."""
     unstacked: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name.startswith(root + STACK):

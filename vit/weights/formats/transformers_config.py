@@ -15,7 +15,7 @@ KEYS = {
 
 
 def parse_config(source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of vit's config that the common keys state.
+    """The values of vit's config that the common keys determine.
 
     Raises:
         ValueError: the activation has no counterpart.
@@ -30,7 +30,8 @@ def parse_config(source_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_model_type(source_config: Mapping[str, Any], supported: Sequence[str]) -> None:
-    """Checks that the config is of one of these model types: several models of transformers share parameter names.
+    """Checks that the config is of one of these model types, because several models of transformers share parameter
+    names.
 
     Raises:
         ValueError: it is of another type.

@@ -37,7 +37,7 @@ PREFIXES = {
     "head.": "head.",
     "head_dist.": "head_dist.",
 }
-SPECIAL = (  # part of the names that only some models have -> what converts these models
+SPECIAL = (  # part of names that only some models have -> the function that converts these models
     (r"\.attn\.[qkv]\.|\.mlp\.fc1_[gx]\.", fuse_eva_matrices),
     (r"\.in_proj\.", split_in_proj),
     (f"^{re.escape(SHARED)}", copy_shared_positions),
@@ -55,7 +55,7 @@ def to_timm(state: State, config: Any = None) -> dict[str, Tensor]:
 
     Args:
         config: config of the model; with it, parts that timm stores differently are converted as well: fixed sin-cos
-            positions become a table (1,N,D), and parallel blocks and those of an Eva get timm's matrices.
+            positions become a table (1,N,D), and parallel blocks and Eva's blocks get timm's matrices.
     """
     renamed = {replace_prefix(name, PREFIXES.items()): tensor for name, tensor in state.items()}
     renamed = {name.replace(RELATIVE, TIMM_RELATIVE): tensor for name, tensor in renamed.items()}
@@ -97,7 +97,8 @@ def is_timm(state: State) -> bool:
 
 
 def timm_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Config values that the tensors do not determine: of the model, if there is one, else the published models'.
+    """Config values that the tensors do not determine: those of the model if there is one, otherwise those of the
+    published models.
 
     Args:
         source_config: the `config.json` of a timm folder, `{"module": model}` for a model in memory, or {}.
