@@ -3,24 +3,28 @@
 import csv
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 
 import pytest
 import timm
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 import vit
+from tests.data.decoding.test_bit_depth import write_twelve_bits
 from tests.inference.tiny_models import save_classifier
 from tests.run.conftest import run, write_photos
+from tests.run.test_resume import StopAfter
 from tests.slow_values import quick_and_slow
 from vit.bundle import load_bundle, save_bundle, save_ensemble
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.run.config.composing import ConfigError
-from vit.run.parts.distillation import imagenet_synsets, load_teacher, match_classes
+from vit.run.parts.distillation import fingerprint, imagenet_synsets, load_teacher, match_classes
 from vit.tasks import Classification
 from vit.tasks.distillation import Teacher
 
@@ -176,6 +180,48 @@ def test_a_resumed_student_ends_with_the_same_bits(teacher, tmp_path, monkeypatc
     resumed = vit.train(["resume=run"])
     one, other = (load_file(each / "model" / "model.safetensors") for each in (whole.path, tmp_path / "run"))
     assert resumed.metrics["steps"] == whole.metrics["steps"] and all(torch.equal(one[n], other[n]) for n in one)
+
+
+def test_a_resumed_student_has_the_teacher_that_it_began_with(teacher, tmp_path, monkeypatch):
+    """Another model may have been saved at the same path since."""
+    other, folder = shutil.copytree(teacher / "model", tmp_path / "teacher"), tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        StopAfter(patch, 5)
+        vit.train([*STUDENT, "distill=soft", f"distill.teacher={other}", f"run_dir={folder}"])
+    recorded = yaml.safe_load((folder / "config.yaml").read_text())["teacher_sha256"]
+    bundle = load_bundle(other)
+    with torch.no_grad():
+        bundle.model.head.bias += 1e-3
+    save_bundle(other, bundle.model, bundle.classes, bundle.preprocessing)
+    with pytest.raises(ConfigError, match=rf"teacher is not the teacher .*recorded {recorded[:16]}….*add allow_change"):
+        vit.train([f"resume={folder}"])
+    vit.train([f"resume={folder}", "allow_change=distill.teacher"])
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["teacher_sha256"] != recorded
+    path = shutil.move(other, tmp_path / "elsewhere")  # the fingerprint is that of its content
+    assert fingerprint(load_teacher(str(path)).sha256, bundle.preprocessing, range(10)) == config["teacher_sha256"]
+
+
+def test_a_teacher_reads_deep_images_with_the_range_of_the_data(tmp_path):
+    root = write_twelve_bits(tmp_path / "photos")  # 1500..2800
+    model = vit.create_model("vit_tiny", image_size=16, patch_size=8, num_classes=2, depth=1)
+    classes = sorted(each.name for each in root.iterdir())
+    overrides = ["data=folder", f"data.root={root}", "data.image_size=16", "data.patch_size=8", "model=micro",
+                 *QUICK[:-1], "recipe.epochs=1", "recipe.batch_size=4", "distill=soft"]
+    for name, span in (("other", (0, 4095)), ("same", (1500, 2800)), ("unknown", "full")):
+        bundle = save_bundle(tmp_path / name, model, classes, Preprocessing((16, 16), range=span))
+        these = [*overrides, f"distill.teacher={bundle}", f"run_dir={tmp_path / 'runs' / name}"]
+        if name == "other":
+            message = (r"other has range=\[0,4095\] for images of more than 8 bits, but the data has \[1500,2800\]; "
+                       r"set 'data.preprocessing.range=\[0.0,4095.0\]'")
+            with pytest.raises(ConfigError, match=message):
+                vit.train(these)
+            vit.train([*these, "data.preprocessing.range=[0,4095]"])
+        else:
+            vit.train(these)
+    photos = write_photos(tmp_path / "photos8", dict.fromkeys(classes, 12))  # to which the range does not apply
+    vit.train([*overrides, f"data.root={photos}", f"distill.teacher={tmp_path / 'other'}", "debug=true",
+               f"run_dir={tmp_path / 'runs' / 'eight'}"])
 
 
 @pytest.mark.slow

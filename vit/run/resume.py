@@ -103,7 +103,8 @@ def find_run(config: dict, overrides: list[str]) -> Plan:
     changed = (f"changed on resuming: {from_to(key, *values)}" for key, values in changes.items()
                if from_to(key, values[0], values[0]) != from_to(key, *values))
     remarks = (*skipped, f"resuming {folder} {point}", *removed_keys(stored), *changed)
-    return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
+    stored |= {"resumed": True, "allow_change": config["allow_change"]}  # of this command
+    return Plan(stored, checkpoint, folder, remarks, keeps_splits(changes))
 
 
 def check_time(folder: RunFolder, stored: dict, changes: Collection[str]) -> None:

@@ -230,9 +230,10 @@ class ImageClassificationJob(ImageJob):
     def build_task(self) -> Classification:
         recipe, mixup, distillation = self.config["recipe"], None, None
         if self.config["distill"]["kind"] != "none":
-            check = None if self.checkpoint else self.check_leakage
-            distillation = build_distillation(self.config["distill"], self.model, self.source, self.preprocessing,
-                                              check)
+            check, expected = (None, self.recorded_teacher) if self.checkpoint else (self.check_leakage, None)
+            distillation, found = build_distillation(self.config["distill"], self.model, self.source,
+                                                     self.preprocessing, check, expected)
+            self.config = {**self.config, "teacher_sha256": found}
         config = self.config  # with the leakage of the teacher
         if recipe["mixup"]:
             mixup = checked("recipe.mixup", partial(Mixup, self.source.num_classes), recipe["mixup"], unpack=True)
@@ -249,6 +250,11 @@ class ImageClassificationJob(ImageJob):
             distillation=distillation,
             progressive=self.progressive,
         )
+
+    @property
+    def recorded_teacher(self) -> str | None:
+        """The fingerprint of the teacher of a resumed run; None if another one is allowed, or none is recorded."""
+        return None if "distill.teacher" in self.config["allow_change"] else self.config.get("teacher_sha256")
 
     @property
     def film_class(self) -> type[Callback]:

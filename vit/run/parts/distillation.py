@@ -1,21 +1,26 @@
 """Knowledge distillation: from the `distill` node of a config to the loss with its teacher."""
 
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from vit.data import Preprocessing, Source
+from vit.data.decoding.bit_depth import FULL
+from vit.data.statistics import find_range
 from vit.exchange.checkpoint import ConfigMismatchError
 from vit.exchange.importing import at_stated_size, import_checkpoint
 from vit.exchange.preprocessing import assumed_preprocessing, from_timm
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import TIMM
+from vit.messages import override_for_shell
 from vit.models import EnsembleConfig, TimmConfig, VisionTransformerConfig
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
@@ -32,6 +37,7 @@ class TeacherModel:
     Args:
         extra: what a bundle of this project records about the use of its model.
         kind: `kind` of the model's config.
+        sha256: of the tensors, as `state_sha256`.
     """
 
     model: nn.Module
@@ -39,6 +45,7 @@ class TeacherModel:
     classes: Sequence[str]
     extra: Mapping[str, Any] = field(default_factory=dict)
     kind: str = ""
+    sha256: str = ""
 
 
 def with_distillation_token(model: dict) -> dict:
@@ -51,14 +58,17 @@ def with_distillation_token(model: dict) -> dict:
 def build_distillation(
     node: dict, model: nn.Module, source: Source, preprocessing: Preprocessing,
     check_leakage: Callable[[str, str, Mapping[str, Any], str], None] | None = None,
-) -> Distillation:
-    """The loss with its teacher.
+    expected: str | None = None,
+) -> tuple[Distillation, str]:
+    """The loss with its teacher, and the teacher's fingerprint for the record of the run.
 
     Args:
         check_leakage: called with the key, path, record and kind of the teacher; None in a resumed run.
+        expected: the fingerprint that the teacher of a resumed run must have; None accepts any.
 
     Raises:
-        ConfigError: a teacher that lacks classes of the data, or a student without a distillation token.
+        ConfigError: a teacher that lacks classes of the data or is not the expected one, or a student without a
+            distillation token.
     """
     kind = node["kind"]
     if source.multi_label:
@@ -77,12 +87,19 @@ def build_distillation(
     if check_leakage is not None:
         check_leakage("distill.teacher", name, loaded.extra, loaded.kind)
     prepared = check_preprocessing(loaded.preprocessing, preprocessing, name)
+    check_pixel_range(prepared, preprocessing, source, name)
+    found = fingerprint(loaded.sha256, prepared, columns)
+    if expected is not None and expected != found:
+        raise ConfigError(f"distill.teacher={name} is not the teacher that this run began with: its fingerprint is "
+                          f"{found[:16]}…, and the run has recorded {expected[:16]}… (SHA-256 of weights, class order, "
+                          "image size and normalization); restore it, or add allow_change=distill.teacher to continue "
+                          "with it, which changes the results")
     teacher = Teacher(loaded.model, prepared, preprocessing, columns)
     parameters = sum(parameter.numel() for parameter in loaded.model.parameters())
     log.info("teacher: %s, %s parameters, %d classes, distill=%s", name, f"{parameters:,}",
              len(loaded.classes), kind)
     values = {key: node[key] for key in ("target", "alpha", "tau")}
-    return checked("distill", partial(Distillation, teacher), values, unpack=True)
+    return checked("distill", partial(Distillation, teacher), values, unpack=True), found
 
 
 def load_teacher(name: str) -> TeacherModel:
@@ -91,12 +108,13 @@ def load_teacher(name: str) -> TeacherModel:
     Raises:
         SourceError, BundleError: no such source, or one that is not an image classifier with one label per image.
     """
-    checkpoint = at_stated_size(read_checkpoint(name))
+    read = read_checkpoint(name)
+    sha256, checkpoint = state_sha256(read.state), at_stated_size(read)
     error = checkpoint.architecture.error
     of_timm = "architecture" in checkpoint.source_config or checkpoint.name.startswith(TIMM)
     folder = Path(name).expanduser()
     if error is not None and of_timm and not isinstance(error, ConfigMismatchError) and folder.is_dir():
-        return timm_folder_teacher(folder)
+        return replace(timm_folder_teacher(folder), sha256=sha256)
     kind = checkpoint.config["kind"]
     if kind not in (VisionTransformerConfig.kind, TimmConfig.kind, EnsembleConfig.kind):
         raise checkpoint.error(f"it is not an image classifier, but of kind {kind}")
@@ -104,7 +122,7 @@ def load_teacher(name: str) -> TeacherModel:
         raise checkpoint.error("it predicts several labels per image, and distillation is for one")
     if kind == EnsembleConfig.kind:
         return TeacherModel(checkpoint.bundle.model, checkpoint.preprocessing, checkpoint.class_names, checkpoint.extra,
-                            kind)
+                            kind, sha256)
     model, _ = import_checkpoint(checkpoint)
     preprocessing, classes = checkpoint.preprocessing, checkpoint.class_names
     if of_timm:
@@ -113,7 +131,7 @@ def load_teacher(name: str) -> TeacherModel:
         classes = classes or imagenet_synsets(config.num_classes)
     if preprocessing is not None:
         preprocessing = preprocessing.replace(size=tuple(model.config.image_size))
-    return TeacherModel(model, preprocessing, classes, checkpoint.extra, kind)
+    return TeacherModel(model, preprocessing, classes, checkpoint.extra, kind, sha256)
 
 
 def timm_folder_teacher(folder: Path) -> TeacherModel:
@@ -174,6 +192,36 @@ def check_preprocessing(teacher: Preprocessing | None, student: Preprocessing, n
         raise ConfigError(f"distill.teacher={name} reads {teacher.mode}, but the data is read as {student.mode}; set "
                           f"data.preprocessing.mode={teacher.mode}")
     return teacher
+
+
+def check_pixel_range(teacher: Preprocessing, student: Preprocessing, source: Source, name: str) -> None:
+    """Checks that images of more than 8 bits are mapped to the pixel values that the teacher was trained on. As with
+    `init_from`, the range `full` of a teacher states nothing: models of images of 8 bits have it, too.
+
+    Raises:
+        ConfigError: the data has such images, and another range.
+    """
+    if teacher.range in (FULL, student.range):
+        return
+    if student.range == FULL and find_range(source.splits["train"], student, FULL) is None:
+        return
+    theirs, own = (each if each == FULL else "[{:g},{:g}]".format(*each) for each in (teacher.range, student.range))
+    raise ConfigError(f"distill.teacher={name} has range={theirs} for images of more than 8 bits, but the data has "
+                      f"{own}; set {override_for_shell('data.preprocessing.range', list(teacher.range))}")
+
+
+def state_sha256(state: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of the tensors of a state dict, whatever their names and order, which differ between versions."""
+    tensors = (tensor.detach().cpu().contiguous() for tensor in state.values())
+    digests = sorted(hashlib.sha256(each.view(-1).view(torch.uint8).numpy()).digest() for each in tensors)
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def fingerprint(sha256: str, preprocessing: Preprocessing, columns: Sequence[int]) -> str:
+    """The SHA-256 of what determines the teacher's logits: its weights, its input and the order of its classes."""
+    size, mean, std = ([float(each) for each in values] for values in
+                       (preprocessing.size, preprocessing.mean, preprocessing.std))
+    return hashlib.sha256(repr((sha256, size, mean, std, list(columns))).encode()).hexdigest()
 
 
 def with_absolute_teacher(node: dict) -> dict:

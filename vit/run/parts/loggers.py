@@ -39,7 +39,7 @@ MLFLOW_DATABASE = "mlflow.store.db.utils"  # the logger of its errors
 TENSORBOARD_THREAD = "tensorboard.summary.writer.event_file_writer"  # the module of its class
 begun_in_wandb: set[str] = set()  # ids of the W&B runs that trainings of this process began
 LEFT_OUT = ("allow_change", "classes", "compare", "leakage", "logger", "overrides", "resume", "resumed", "run_dir",
-            "runs")  # not settings of the training
+            "runs", "teacher_sha256")  # not settings of the training
 CALLS = ("log_metrics", "save", "finalize")  # of Lightning's training loop
 SILENCE = 10  # seconds without an answer of a tracker, after which a warning names it
 PAUSE = 20  # times the seconds of a failed call: waiting for a tracker takes at most 5 % of the time
