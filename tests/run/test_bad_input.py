@@ -212,6 +212,8 @@ def test_no_permission(refused, tmp_path):
         (["++trainer.prescision=1"], 2, ["unknown key trainer.prescision"]),
         (["+data.rot=x"], 2, ["data.rot: vit.data.digits has no parameter 'rot'"]),
         (["model.dpth=3"], 2, ["the model has no option 'dpth'", "depth"]),
+        (["data=folder", "data.root=nowhere", "model.num_head=3"], 2, ["no option 'num_head'", "num_heads"]),
+        (["experiment=spelled_numbers", "model.decoder_dept=3"], 2, ["no option 'decoder_dept'", "decoder_depth"]),
         (["model.name=vit_tinny"], 2, ["no model 'vit_tinny'", "vit_tiny"]),
         (["model=timm", "model.name=resnet_18"], 2, ["timm:resnet18"]),
         (["recipe.mixup={mixup: 0.5, sitch: 1}"], 2, ["recipe.mixup", "sitch"]),

@@ -52,13 +52,14 @@ def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
             for key, value in values.items()}
 
 
-def check_names(cls: type, names: Sequence[str] | Mapping[str, Any]) -> None:
-    """Check that all names are fields of the config.
+def check_names(classes: type | Sequence[type], names: Sequence[str] | Mapping[str, Any]) -> None:
+    """Check that all names are fields of the config, or of one of several classes of configs.
 
     Raises:
         ValueError: a name is unknown; the message has the nearest fields.
     """
-    fields = [field.name for field in dataclasses.fields(cls)]
+    classes = (classes,) if isinstance(classes, type) else classes
+    fields = [*dict.fromkeys(field.name for each in classes for field in dataclasses.fields(each))]
     for name in names:
         if name not in fields:
             near = [MODEL[name]] if MODEL.get(name) in fields else nearest_names(name, fields, n=3)

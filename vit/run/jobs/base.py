@@ -24,6 +24,7 @@ from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
+from vit.run.parts.networks import check_options
 from vit.run.parts.recipe import build_optimization, fit_recipe, steps_per_epoch
 from vit.run.records.folder import RunFolder
 from vit.run.records.reading import in_current_names
@@ -62,6 +63,7 @@ class Job(ABC):
     """
 
     split_class: type  # class of the splits of this task
+    model_configs: tuple[type, ...]  # classes of the configs of its models
     unit = "images"  # what a sample is, in messages
     accepts_auto = False  # whether the recipe may have `auto` as batch size, epochs and average
     accepts_augment = False  # whether the recipe may have image augmentation
@@ -107,6 +109,7 @@ class Job(ABC):
             ConfigError: names the key.
         """
         check_devices(config, devices.world)
+        check_options(config["model"], cls.model_configs)
 
     def check_source(self) -> None:
         """Checks that the task can use this data.

@@ -21,7 +21,7 @@ from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
 from vit.inference import Predictor
 from vit.messages import number_of
-from vit.models import flops
+from vit.models import TimmConfig, VisionTransformerConfig, flops
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
 from vit.run.jobs.base import Job, Tested
@@ -52,6 +52,7 @@ class ImageJob(Job):
     """A job on images, of one size or (`data.pack`) of varied aspect ratios."""
 
     split_class = Split
+    model_configs = (VisionTransformerConfig, TimmConfig)
     accepts_auto = accepts_augment = True
     preprocessing: Preprocessing
     audit: AuditReport | None

@@ -29,6 +29,7 @@ from vit.weights import KeyReport
 class MaskedImageJob(ImageJob):
     """Pre-training for image classifiers: reconstruct masked patches."""
 
+    model_configs = (MaskedImageConfig,)
     finetunes = False
     recipe_keys = ("augment", "crop")
 

@@ -36,6 +36,7 @@ class MaskedTextJob(TextJob):
     """Pre-training for text classifiers: predict masked tokens, and whether two sentences are consecutive."""
 
     split_class = CorpusSplit
+    model_configs = (MaskedTextConfig,)
     unit = "sentence pairs"
     finetunes = False
 

@@ -19,6 +19,7 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.seq2seq import evaluate_seq2seq
 from vit.generation import Generation
 from vit.inference import Seq2SeqPredictor
+from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
 from vit.run.jobs.base import Job, Tested
@@ -43,6 +44,7 @@ class Seq2SeqJob(Job):
     """Texts, or images of text, to texts. `preprocessing` is None for texts."""
 
     split_class = PairSplit
+    model_configs = (EncoderDecoderConfig, ImageToTextConfig)
     unit = "pairs"
     tokenizes = True
     accepts_augment = True  # of images of text; `build_inputs` rejects it for texts

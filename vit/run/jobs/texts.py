@@ -65,6 +65,7 @@ class TextClassificationJob(TextJob):
     """Texts, or pairs of texts, to class names."""
 
     split_class = TextSplit
+    model_configs = (TextClassifierConfig,)
     unit = "texts"
     recipe_keys = ("loss.name",)
 

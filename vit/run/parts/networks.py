@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -12,7 +12,7 @@ from vit.data import LinePreprocessing, Preprocessing, read_vectors
 from vit.data.images.preprocessing_values import as_size
 from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
-from vit.models.checks import CHOICES, RATES, current_names
+from vit.models.checks import CHOICES, RATES, check_names, current_names
 from vit.models.classifier import Classifier
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
@@ -23,6 +23,7 @@ from vit.run.parts.init_from import Initial
 log = logging.getLogger("vit")
 
 NAMING = ("name", "fallback", "library")  # keys of a model node that select the network
+INITIAL = ("vectors",)  # keys that select initial weights
 BLOCK_KEYS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
               if field.name not in ("depth", "layer_scale", "norm_eps", *RATES)]
 NOT_COMPARED = ("image_size", "patch_size", "in_chans", "num_classes", "dim", "depth", "mlp_ratio", "init_std",
@@ -37,6 +38,21 @@ SET_BY = {  # key of the model that follows from the data -> what sets it
     "max_len": "it is set by data.max_len, for translation and image to text by data.max_source_len and max_target_len",
     "source": "it is set by the kind of the data",
 }
+
+
+def check_options(model: dict, configs: Sequence[type]) -> None:
+    """Checks the names of the options of a model, before the data is read.
+
+    Args:
+        model: the `model` node; that of a resumed run holds a whole config, which is not checked.
+        configs: classes of the configs that have these options.
+
+    Raises:
+        ConfigError: none of the configs has an option; the message has the nearest ones.
+    """
+    options = [key for key, value in model.items() if value is not None and key not in (*NAMING, *INITIAL)]
+    if not model.get("kind"):
+        checked("model", partial(check_names, configs), [*current_names(dict.fromkeys(options))])
 
 
 def build_model(
@@ -120,7 +136,7 @@ def text_model(config: dict, required: dict, cls: type, initial: Initial | None)
         ConfigError: a value that the model rejects, or that differs from what the data requires.
     """
     model = config["model"]
-    values = {key: value for key, value in model.items() if value is not None and key not in (*NAMING, "vectors")}
+    values = {key: value for key, value in model.items() if value is not None and key not in (*NAMING, *INITIAL)}
     check_required(values, required)
     if model.get("kind"):
         return checked("model", model_from_config, model)
