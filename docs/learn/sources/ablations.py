@@ -93,7 +93,8 @@ mixers = compare({
 
 # %% [markdown]
 # On 16 tokens all of them reach far enough. The convolution even wins: that neighbours belong together is built into it,
-# while attention has to learn it from 1,437 images. What differs with the length is the cost, which has its own notebook.
+# while attention has to learn it from 1,437 images. For longer sequences the layers differ in their cost, which has its own
+# notebook.
 #
 # ## 4. Scores, heads and pooling
 

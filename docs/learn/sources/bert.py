@@ -1,9 +1,9 @@
 # %% [markdown]
 # # BERT: masking, next sentence, fine-tuning
 #
-# A decoder predicts the next word from those before it. BERT ([1810.04805](https://arxiv.org/abs/1810.04805)) has an encoder
-# alone: each word attends to all others, so some of them are masked and have to be predicted. The texts here are generated
-# stories about people who gain and lose things. Pre-training needs no labels; afterwards few are enough.
+# A decoder predicts the next word from those before it. BERT ([1810.04805](https://arxiv.org/abs/1810.04805)) has only an
+# encoder: each word attends to all others, so some of them are masked and have to be predicted. The texts here are generated
+# stories about people who gain and lose things. Pre-training needs no labels; afterwards a few labels are enough.
 
 # %%
 # %matplotlib inline
@@ -32,8 +32,8 @@ for text in stories["train"][:5]:
 # %% [markdown]
 # ## 1. Masking
 #
-# 15 % of the tokens are selected. Of these 80 % are replaced by `[MASK]`, 10 % by a random token, and 10 % are unchanged: a
-# model with masks alone would learn nothing about words that are not masked. The selection changes from epoch to epoch.
+# 15 % of the tokens are selected. Of these 80 % are replaced by `[MASK]`, 10 % by a random token, and 10 % are unchanged: if
+# all were masked, the model would learn nothing about words that are not masked. The selection changes from epoch to epoch.
 
 # %%
 from vit.data.text.masked_tokens import MaskedDataset
@@ -84,8 +84,8 @@ print(f"loss {token_loss:.2f} + {pair_loss:.2f}; log V = {np.log(tokenizer.vocab
 # %% [markdown]
 # ## 3. Pre-training
 #
-# `vit.train` takes the overrides of the command line. This is `python train.py experiment=bert`, smaller: the full one takes
-# eight minutes on one core. Its log is in the run folder; here it is not shown.
+# `vit.train` takes the overrides of the command line. This is a smaller version of `python train.py experiment=bert`, which
+# takes eight minutes on one core. The log is in the run folder; here it is not shown.
 
 # %%
 SHORT = ["precision=32-true", "logger=csv", "report=false", "calibrate=none"]
@@ -126,8 +126,8 @@ for second in ("of ten coins ann loses [MASK] and has seven", "of ten coins ben 
     print(f"{bert.predict([first + chr(9) + second])[0].masks[0].next:6.1%}  {first} | {second}")
 
 # %% [markdown]
-# The second sentence must continue with the same number of the same thing. That it must also be about the same person, this
-# small model has not learned (exercise 4).
+# The second sentence must continue with the same number of the same thing. This small model has not learned that it must
+# also be about the same person (exercise 4).
 #
 # The attention from the masked word, as the mean of the heads of each layer.
 
@@ -176,8 +176,8 @@ axis.set(title="the vectors of one word in two sentences", ylabel="cosine", ylim
 axis.legend();
 
 # %% [markdown]
-# Where it means the same, the vectors stay close although all other words but *and has* differ. Such vectors are called
-# contextual, and they are what fine-tuning begins with.
+# If *five* means the same in both sentences, its vectors stay close, although all other words except *and has* differ. Such
+# vectors are called contextual, and fine-tuning starts from them.
 #
 # ## 5. Fine-tuning on classes
 #

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # The encoder-decoder of 2017 on spelled numbers
 #
-# "Attention is all you need" translates sentences. The same model, small, learns here to spell numbers in words, 427 -> *four
-# hundred twenty seven*. All pieces of the paper are there, and training takes less than a minute.
+# "Attention is all you need" translates sentences. Here a small version of the same model learns to spell numbers in words:
+# 427 -> *four hundred twenty seven*. It has all parts of the paper, and training takes less than a minute.
 
 # %%
 # %matplotlib inline
@@ -66,8 +66,8 @@ print("source", tuple(ids.shape), "-> memory", tuple(memory.shape), "-> decoder"
 
 # %% [markdown]
 # The input of the encoder as a picture: a row per digit and a column per channel. The vector of a token represents the digit,
-# that of its position the index, and their sum both. Two equal digits, as in 477, have the same first vector and
-# different sums.
+# the vector of its position the index, and the sum represents both. Two equal digits, as in 477, have the same token vector
+# and different sums.
 
 # %%
 with torch.no_grad():

@@ -43,7 +43,7 @@ print("greedy: %s with probability %.4f" % greedy())
 # %% [markdown]
 # ## 2. Greedy search is not optimal
 #
-# With three tokens all texts can be listed. The most probable one begins with the *second* best token.
+# With three tokens all texts can be listed. The most probable text begins with the *second* best token.
 
 # %%
 def log_probability(text):
@@ -166,7 +166,7 @@ assert math.isclose(best.score, max(map(log_probability, every)), abs_tol=1e-5)
 # %% [markdown]
 # ## 7. Sampling
 #
-# Search gives one text. To get different ones, draw each token with its probability. A temperature below 1 sharpens the
+# Search gives one text. To get different texts, draw each token with its probability. A temperature below 1 sharpens the
 # distribution, above 1 it flattens it.
 
 # %%
