@@ -1,8 +1,8 @@
 """Residual connections in bfloat16 on a CPU: `precision=bf16-residual` against bf16-mixed, where they are float32.
 
-The training step of a Vision Transformer of 9 blocks of width 192 with 64 tokens is timed in turns. The training loss
-is that after the same steps from the same weights on scikit-learn's digits, enlarged to 32x32; the float32 loss shows
-how far both are from exact arithmetic.
+The training steps of a Vision Transformer of 9 blocks of width 192 with 64 tokens are timed in turns. The training
+losses are compared after the same number of steps from the same weights on scikit-learn's digits, enlarged to 32x32;
+the float32 loss shows how far both are from exact arithmetic.
 
     OMP_NUM_THREADS=1 python benchmarks/bf16_residual.py [--rounds 15] [--steps 40] [--seeds 0 1]
 """

@@ -28,7 +28,7 @@ WARM_UP = 10  # steps
 
 
 class EveryOther(pl.Callback):
-    """Guards every other step and measures all; the order within a pair alternates."""
+    """Guards every other step and measures all steps; the order within a pair alternates."""
 
     def __init__(self) -> None:
         self.guard, self.on, self.seconds, self.order = FiniteLoss(), False, {True: [], False: []}, [True, False]

@@ -1,6 +1,7 @@
 """Start-up time: `import vit` compared with `import torch`, and commands that only print.
 
-Each is measured in a new Python process, in turns. Peers: timm, and transformers if it is installed.
+Each measurement runs in a new Python process, and the programs take turns. Peers: timm, and transformers if it is
+installed.
 
     python benchmarks/import_time.py
 """

@@ -4,8 +4,8 @@
     python benchmarks/relevance_maps.py runs/maps
 
 For each correctly classified test image the patches are removed in the order of the map, those with the highest values
-first; the number is the mean over the curve of the probability of the predicted class, lower being better (arXiv
-1806.07421). Differences are paired, with a bootstrap over images. Grad-CAM needs captum.
+first. The result is the mean probability of the predicted class over the curve; lower is better (arXiv 1806.07421).
+Differences are paired, with a bootstrap over images. Grad-CAM needs captum.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     VIT_TEST_DATA=DATA python benchmarks/text_significance.py [--trials 400]
 
-Two systems of one kind change words of multi30k's test references at random. In each trial some texts are drawn and the
-two systems exchanged at random for each of them, so that neither is better; a p-value below 0.05 should occur in 5 %.
+Two systems of one kind change words of multi30k's test references at random. In each trial some texts are drawn, and
+the outputs of the two systems are exchanged at random for each text, so that neither system is better. A p-value below
+0.05 should then occur in 5 % of the trials.
 """
 
 import argparse
@@ -23,7 +24,7 @@ RESAMPLES = 200
 
 
 def system(references, words, seed):
-    """The references with words replaced and left out, in another share of each text."""
+    """The references with a random share of the words of each text replaced or left out."""
     rng, texts = np.random.default_rng(seed), []
     for reference in references:
         share = rng.beta(1.2, 2.2)

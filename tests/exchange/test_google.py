@@ -113,7 +113,7 @@ def test_timm_reads_the_same_file_with_the_exact_gelu(tmp_path) -> None:
 
 
 def test_positions_by_rows_and_columns_and_flat_patches(tmp_path) -> None:
-    """What files for many resolutions hold: the same numbers in other shapes."""
+    """Files for many resolutions have the same numbers in other shapes."""
     path = npz(tmp_path / "plain.npz", root="params/", big_vision=True, token=False, map_head=True)
     arrays = dict(np.load(path))
     arrays["params/pos_embedding"] = arrays["params/pos_embedding"].reshape(GRID, GRID, D)
@@ -124,7 +124,7 @@ def test_positions_by_rows_and_columns_and_flat_patches(tmp_path) -> None:
 
 
 def test_fixed_positions_of_better_plain_baselines(tmp_path) -> None:
-    """Not saved; equal to the table that vit-pytorch makes by the same formula."""
+    """The file has no positions; they equal the table that vit-pytorch computes by the same formula."""
     from vit_pytorch.simple_vit import posemb_sincos_2d
 
     path = npz(tmp_path / "weights.npz", root="params/", big_vision=True, token=False)

@@ -1,4 +1,4 @@
-"""The weighted mean that losses are gathered with, against numpy's."""
+"""The weighted mean by which losses are accumulated, compared with NumPy's."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""A run that is stopped anywhere and resumed ends with the bits of one that never stopped."""
+"""A run that is stopped anywhere and resumed ends with the same bits as a run without a stop."""
 
 import json
 import os
