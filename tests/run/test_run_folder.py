@@ -84,7 +84,7 @@ def test_a_lost_config_is_read_from_the_checkpoint(folder, caplog, monkeypatch):
     assert f"resuming with the config in {folder / 'checkpoints' / 'last.ckpt'}" in caplog.text
     for file in (folder / "checkpoints").glob("*.ckpt"):
         file.unlink()
-    with pytest.raises(ConfigError, match=r"no config.yaml there"):
+    with pytest.raises(ConfigError, match=r"there is no config.yaml"):
         read_config(folder)
 
 
