@@ -15,6 +15,7 @@ import timm
 import torch
 import typer
 from PIL import Image
+from rich.text import Text
 from safetensors.torch import save_file
 
 import vit
@@ -346,6 +347,20 @@ def test_the_help_names_the_sources_of_a_model(command):
     parameters = {each.name: each for each in typer.main.get_command(app).commands[command].params}
     sources = ("run folder", "weights", "timm:NAME", "hub:OWNER/NAME")
     assert all(source in parameters["model"].help for source in sources)
+
+
+def test_help_is_printed_as_it_is_written():
+    root = typer.main.get_command(app)
+    texts = [text for command in (root, *root.commands.values())
+             for text in (command.help, *(getattr(each, "help", None) for each in command.params)) if text]
+    assert len(texts) > 100
+    assert [text for text in texts if Text.from_markup(text).plain != text] == []  # rich removes [report] as markup
+
+
+def test_every_option_has_a_help():
+    commands = typer.main.get_command(app).commands
+    options = [(name, each) for name, command in commands.items() for each in command.params]
+    assert [(name, each.name) for name, each in options if not each.hidden and not getattr(each, "help", None)] == []
 
 
 @pytest.mark.parametrize("command", ["predict", "attention"])

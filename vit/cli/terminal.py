@@ -64,7 +64,18 @@ Overrides = Annotated[list[str] | None, typer.Argument(
 ConfigDir = Annotated[str | None, typer.Option(
     "--config-dir", "-cd", help="Additional folder with your own config groups.", show_default=False)]
 Device = Annotated[str | None, typer.Option(
-    help="cpu, cuda, cuda:1, ...; by default the GPU if there is one.", show_default=False)]
+    help="Device to compute on: cpu, cuda, cuda:1, ...; by default the GPU if there is one.", show_default=False)]
+BatchSize = Annotated[int, typer.Option(min=1, help="Number of inputs per forward pass.")]
+ForwardPrecision = Annotated[Precision, typer.Option(help="Numerical precision of the forward pass.")]
+EvaluatedSplit = Annotated[str | None, typer.Option(
+    help="Split to evaluate: train, val or test; all evaluates every split of data that the model was not trained on. "
+         "By default test, or val if there is no test split.", show_default=False)]
+EvaluationBatchSize = Annotated[int | None, typer.Option(
+    min=1, help="Number of samples per forward pass; by default as in the test after training, or 64.",
+    show_default=False)]
+EvaluationPrecision = Annotated[Precision | None, typer.Option(
+    help="Numerical precision of the forward pass; by default as in the test after training, or 32-true.",
+    show_default=False)]
 
 
 def former_option(old: str, new: str) -> "OptionInfo":

@@ -40,9 +40,9 @@ class CopyOptions:
 
     near: Annotated[bool, typer.Option(
         "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies; --html FILE "
-                              "shows them.")] = False
+                              "writes a page with their pictures.")] = False
     model: Annotated[Path | None, typer.Option(
-        help="Also find near copies by the features of this model: a saved one, or weights of timm, transformers, ...",
+        help="Also find near copies by the features of a model: a saved one, or weights of timm, transformers, ...",
         show_default=False)] = None
     device: Device = None
 
@@ -56,15 +56,18 @@ class LabelOptions:
     """The predictions by which label errors are found, and the files that list them."""
 
     labels: Annotated[Path | None, typer.Option(
-        help="Rank likely label errors instead: by the held-out predictions of the folder of a cross-validation or a "
-             "run, or, with data=..., by logistic regression on the features of this model.",
+        metavar="FOLDER | MODEL",
+        help="Find likely label errors instead. With the folder of a run or cross-validation, by its predictions for "
+             "held-out samples; with a model and data=..., by logistic regression on the features of the model.",
         show_default=False)] = None
     csv_file: Annotated[Path | None, typer.Option(
-        "--csv", help="With --labels: the corrections file to edit.", show_default=False)] = None
+        "--csv", help="With --labels: name of the corrections file; by default label_errors.csv.",
+        show_default=False)] = None
     html: Annotated[Path | None, typer.Option(
-        help="With --labels, --near-copies or --model: the page.", show_default=False)] = None
+        help="With --labels, --near-copies or --model: write the page with pictures to this file.",
+        show_default=False)] = None
     limit: Annotated[int | None, typer.Option(
-        min=1, help="With --labels: number of samples to list; by default those that are likely errors.",
+        min=1, help="With --labels: number of samples to list; by default all likely errors.",
         show_default=False)] = None
 
     def check(self, copies: CopyOptions) -> None:
@@ -89,7 +92,8 @@ def audit(
     overrides: Overrides = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report to this file.")] = None,
     seconds: Annotated[float | None, typer.Option(
-        min=0, help="Time limit for decoding; by default all images are decoded.", show_default=False)] = None,
+        min=0, help="Time limit for decoding in seconds; by default all images are decoded.",
+        show_default=False)] = None,
     *,
     copies: CopyOptions,
     label_errors: LabelOptions,
@@ -98,7 +102,7 @@ def audit(
     """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
 
     The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors in the data of that run or
-    cross-validation (add data.root=NEW if the data has moved); --labels MODEL in the data of the overrides.
+    cross-validation (add data.root=NEW if the data has moved); --labels MODEL looks in the data of the overrides.
     """
     label_errors.check(copies)
     check_outputs(json_file, label_errors)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.terminal import (
+    BatchSize,
     Device,
+    ForwardPrecision,
     Model,
     Precision,
     check_classes,
@@ -31,12 +33,12 @@ def choose_next(
         metavar="FOLDER", help="Folder of images; for a model of texts a file with one text per line.",
         show_default=False)],
     count: Annotated[int, typer.Option(min=1, help="Number of samples to choose.")] = 50,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for the files.")] = Path("next"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="New folder for the files.")] = Path("next"),
     exclude: Annotated[list[Path] | None, typer.Option(
-        help="next.csv of an earlier choice, whose samples are left out; may be repeated.", show_default=False)] = None,
+        help="next.csv of an earlier choice; leaves out its samples. May be repeated.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1)] = 64,
-    precision: Precision = Precision.full,
+    batch_size: BatchSize = 64,
+    precision: ForwardPrecision = Precision.full,
     device: Device = None,
 ) -> None:
     """Choose which unlabelled images or texts to label next: uncertain ones that differ from each other.

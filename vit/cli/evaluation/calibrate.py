@@ -8,8 +8,10 @@ import typer
 
 from vit.cli.data.data_sets import ALL, compose_data, evaluation_source, open_source
 from vit.cli.terminal import (
+    BatchSize,
     ConfigDir,
     Device,
+    ForwardPrecision,
     Model,
     Overrides,
     Precision,
@@ -33,18 +35,18 @@ def calibrate(
     overrides: Overrides = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for the calibrated copy.",
                                          show_default=False)] = ...,
-    split: Annotated[str, typer.Option(help="Labelled samples that the model was not trained on.")] = "val",
+    split: Annotated[str, typer.Option(help="Split with labelled samples that the model was not trained on.")] = "val",
     temperature_only: Annotated[bool, typer.Option(
-        "--temperature-only", help="No prediction sets and no unknown score.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1)] = 64,
-    precision: Precision = Precision.full,
+        "--temperature-only", help="Fit the temperature only, without prediction sets and unknown score.")] = False,
+    batch_size: BatchSize = 64,
+    precision: ForwardPrecision = Precision.full,
     device: Device = None,
     config_dir: ConfigDir = None,
 ) -> None:
     """Calibrate a classifier, by default on the validation split of the data set that it was trained on.
 
-    Writes a copy with a temperature, prediction sets and an unknown score, or with a temperature per label where
-    inputs have several labels; the model itself is unchanged.
+    Writes a copy with a temperature, prediction sets and an unknown score; if inputs have several labels, with a
+    temperature per label. The model itself is unchanged.
     """
     check_new_folder(output)
     from vit.bundle import save_bundle

@@ -11,9 +11,11 @@ from vit.cli.data.data_sets import compose_data, evaluation_split
 from vit.cli.terminal import (
     ConfigDir,
     Device,
+    EvaluatedSplit,
+    EvaluationBatchSize,
+    EvaluationPrecision,
     Model,
     Overrides,
-    Precision,
     check_folder,
     check_not_an_input,
     check_writable,
@@ -31,17 +33,14 @@ if TYPE_CHECKING:
 def evaluate(
     model: Model,
     overrides: Overrides = None,
-    split: Annotated[str | None, typer.Option(
-        help="train, val or test, or all for the samples of all splits of data that the model was not trained on; by "
-             "default test, or val if there is no test split.", show_default=False)] = None,
-    batch_size: Annotated[int | None, typer.Option(
-        min=1, help="By default as in the test after training.", show_default=False)] = None,
-    precision: Annotated[Precision | None, typer.Option(
-        help="By default as in the test after training.", show_default=False)] = None,
+    split: EvaluatedSplit = None,
+    batch_size: EvaluationBatchSize = None,
+    precision: EvaluationPrecision = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all metrics to this file.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A folder for predictions and figures.")] = None,
+    output: Annotated[Path | None, typer.Option(
+        "--output", "-o", help="Write predictions and figures to this folder.")] = None,
     tta: Annotated[int, typer.Option(
-        min=1, max=2, help="Image classifiers: 2 averages over the image and its mirror image.")] = 1,
+        min=1, max=2, help="Image classifiers: 2 averages the probabilities of an image and its mirror image.")] = 1,
     device: Device = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -95,7 +94,7 @@ def open_model(model: str, device: str | None, tta: int) -> "tuple[Bundle, AnyPr
 
 
 def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: list[str]) -> None:
-    """Change the decoding settings that the overrides state; the others remain as saved.
+    """Change the decoding settings that overrides set; the others remain as saved.
 
     Raises:
         ConfigError: a value is out of range, or the model does not support it.

@@ -11,9 +11,11 @@ from vit.cli.option_groups import with_option_groups
 from vit.cli.terminal import (
     ConfigDir,
     Device,
+    EvaluatedSplit,
+    EvaluationBatchSize,
+    EvaluationPrecision,
     Model,
     Overrides,
-    Precision,
     check_writable,
     print_written,
     staged,
@@ -31,13 +33,13 @@ if TYPE_CHECKING:
 class SectionOptions:
     """What the page shows besides the numbers that every model has."""
 
-    attention: Annotated[int, typer.Option(min=0, max=12, help="Images with attention maps.")] = 4
+    attention: Annotated[int, typer.Option(min=0, max=12, help="Number of images with attention maps.")] = 4
     grad_cam: Annotated[bool, typer.Option(
-        "--grad-cam", help="Also Grad-CAM of these images, by captum: pip install 'vitwright[report]'.")] = False
+        "--grad-cam", help="Also show Grad-CAM of these images; requires captum, from the extra report.")] = False
     seconds: Annotated[float | None, typer.Option(
-        min=0, help="Time limit for decoding in the audit of the data.")] = 10.0
+        min=0, help="Time limit in seconds for decoding images in the audit of the data.")] = 10.0
     corruptions: Annotated[bool, typer.Option(
-        "--corruptions", help="Also evaluate under 15 kinds of corruption in each severity, which takes 75 further "
+        "--corruptions", help="Also evaluate under 15 kinds of corruption at 5 severities, which takes 75 further "
                               "evaluations.")] = False
     severity: Annotated[list[int] | None, typer.Option(
         min=1, max=5, help="With --corruptions: only this severity; may be repeated.", show_default=False)] = None
@@ -70,10 +72,8 @@ class SectionOptions:
 class EvaluationOptions:
     """How the model is evaluated."""
 
-    batch_size: Annotated[int | None, typer.Option(
-        min=1, help="By default as in the test after training.", show_default=False)] = None
-    precision: Annotated[Precision | None, typer.Option(
-        help="By default as in the test after training.", show_default=False)] = None
+    batch_size: EvaluationBatchSize = None
+    precision: EvaluationPrecision = None
     device: Device = None
 
 
@@ -82,11 +82,9 @@ def report(
     context: typer.Context,
     model: Model,
     overrides: Overrides = None,
-    split: Annotated[str | None, typer.Option(
-        help="train, val or test, or all for the samples of all splits of data that the model was not trained on; by "
-             "default test, or val if there is no test split.", show_default=False)] = None,
+    split: EvaluatedSplit = None,
     output: Annotated[Path, typer.Option(
-        "--output", "-o", help="The page; a .json file of the same name has the same numbers.")] = Path("report.html"),
+        "--output", "-o", help="Page to write; a .json file of the same name gets the numbers.")] = Path("report.html"),
     *,
     sections: SectionOptions,
     options: EvaluationOptions,

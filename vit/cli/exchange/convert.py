@@ -25,21 +25,23 @@ def convert(
     dest: Annotated[Path, typer.Argument(
         help="A new folder; a new file for torchvision, onnx (.onnx) and torch_export (.pt2).", show_default=False)],
     to: Annotated[Target, typer.Option(
-        help="Library that will load the model; a bundle is vit's own format. onnx and torch_export are programs from "
+        help="Library that loads the result, or bundle for the format of vit. onnx and torch_export are programs from "
              "pixels to probabilities, which run without vit.")],
     num_heads: Annotated[int | None, typer.Option(
-        help="Number of heads, if it cannot be inferred from the source.", show_default=False)] = None,
+        help="Number of heads; only needed if it cannot be inferred from the source.", show_default=False)] = None,
     activation: Annotated[str | None, typer.Option(
-        help="gelu, gelu_tanh, quick_gelu, ..., if it cannot be inferred from the source.", show_default=False)] = None,
+        help="gelu, gelu_tanh, quick_gelu, ...; only needed if it cannot be inferred from the source.",
+        show_default=False)] = None,
     act: Annotated[str | None, former_option("--act", "--activation")] = None,
     image_size: Annotated[str | None, typer.Option(
-        metavar="SIZE", help="Change the resolution, 384 or 384x256 (height x width): resamples positions.")] = None,
+        metavar="SIZE", help="New image size in pixels, 384 or 384x256 (height x width): resamples positions.")] = None,
     patch_size: Annotated[str | None, typer.Option(
-        metavar="SIZE", help="Change the patch size, 8 or 8x16: resamples the patch projection.")] = None,
-    in_chans: Annotated[int | None, typer.Option(help="Change the number of input channels.")] = None,
+        metavar="SIZE", help="New patch size in pixels, 8 or 8x16: resamples the patch projection.")] = None,
+    in_chans: Annotated[int | None, typer.Option(help="New number of input channels.")] = None,
     num_classes: Annotated[int | None, typer.Option(
-        help="Change the number of classes: initializes a new head; 0 for no head.")] = None,
-    strict: Annotated[bool, typer.Option(help="Fail if a tensor is unused or missing.")] = True,
+        help="New number of classes: initializes a new head; 0 removes the head.")] = None,
+    strict: Annotated[bool, typer.Option(
+        help="Fail if a tensor of the source is unused or a tensor of the model is missing.")] = True,
 ) -> None:
     """Convert a model for timm, transformers, torchvision, vit, ONNX or torch.export; report on every tensor."""
     activation = current_value(activation, act, "--activation", "--act")

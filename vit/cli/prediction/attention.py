@@ -17,15 +17,16 @@ from vit.cli.terminal import (
 
 Source = Annotated[str | None, typer.Argument(help="An image file, or a text if the model reads texts.",
                                               show_default=False)]
-Output = Annotated[Path, typer.Option("--output", "-o", help="A figure (.png, .svg, .pdf) or an HTML page (.html).")]
+Output = Annotated[Path, typer.Option(
+    "--output", "-o", help="Figure (.png, .svg, .pdf) or HTML page (.html) to write.")]
 Layers = Annotated[list[int] | None, typer.Option(
-    "--layer", help="Index of a layer to show, from 0, or -1 for the last; repeatable. By default all.",
+    "--layer", help="Index of a layer to show, from 0, or -1 for the last; may be repeated. By default all layers.",
     show_default=False)]
 Positions = Annotated[bool, typer.Option("--positions", help="Also show the similarity of the position embeddings.")]
 Similar = Annotated[bool, typer.Option(
     "--similarity", help="Also show what each block changes: how similar the tokens are to each other after the block, "
                          "and how similar each token is to itself before the block.")]
-Dark = Annotated[bool, typer.Option("--dark", help="Figures for dark slides.")]
+Dark = Annotated[bool, typer.Option("--dark", help="Draw the figure for dark slides.")]
 
 
 def attention(

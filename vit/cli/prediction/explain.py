@@ -16,10 +16,10 @@ Model = Annotated[str, typer.Argument(
          "timm:resnet18.", show_default=False)]
 Values = Annotated[list[str] | None, typer.Argument(
     metavar="[KEY=VALUE]...", help="Values for a model given by name, such as image_size=32.", show_default=False)]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also draw it into this file (.svg).")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also draw the model into this file (.svg).")]
 Tokens = Annotated[int | None, typer.Option(
-    min=1, help="Length of the texts for which operations are counted; by default 32, or the longest that the model "
-                "reads.", show_default=False)]
+    min=1, help="Models of texts: number of tokens for which operations are counted; by default 32, or the model's "
+                "limit if it is lower.", show_default=False)]
 TOKENS = 32
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")  # a number for Python and Hydra; a string in YAML 1.1
 

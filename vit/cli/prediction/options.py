@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.terminal import Device, Precision, check_table, current_value, former_option
+from vit.cli.terminal import (
+    BatchSize,
+    Device,
+    ForwardPrecision,
+    Precision,
+    check_table,
+    current_value,
+    former_option,
+)
 
 if TYPE_CHECKING:
     from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor
@@ -42,25 +50,27 @@ class Request:
         show_default=False)] = None
     top_k: Annotated[int | None, typer.Option(
         "--top-k", "-k", min=1, show_default=False,
-        help="Predictions per input: by default the best one, or for a multi-label model all labels that reach their "
-             "thresholds; for masked words, five per mask.")] = None
+        help="Number of predictions per input. By default the best one; of a multi-label model, all labels that reach "
+             "their thresholds; of a masked language model, five per mask.")] = None
     format: Annotated[Format | None, typer.Option(
         "--format", "-f", show_default=False,
-        help="By default inferred from the extension of --output (.csv, .json, .jsonl, .parquet or .xlsx); otherwise "
-             "text for generated lines, and csv for other predictions.")] = None
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None
+        help="Format of the predictions. By default inferred from the extension of --output (.csv, .json, .jsonl, "
+             ".parquet or .xlsx); otherwise text for generated lines, and csv for other predictions.")] = None
+    output: Annotated[Path | None, typer.Option(
+        "--output", "-o", help="Write to this file instead of standard output.")] = None
     set_level: Annotated[float | None, typer.Option(
         "--set", metavar="LEVEL", show_default=False,
-        help="Also a set of labels that contains the true one with this probability, such as 0.9, on average over "
-             "inputs like the validation data.")] = None
+        help="Calibrated classifiers: also predict a set of labels that contains the true label with this probability, "
+             "such as 0.9, on average over inputs like the validation data.")] = None
     abstain: Annotated[float | None, typer.Option(
         metavar="RATE", show_default=False,
-        help="Print unsure instead of a label where the model cannot guarantee this error rate, such as 0.05, or where "
-             "the input is unlike the validation data.")] = None
-    batch_size: Annotated[int, typer.Option(min=1)] = 64
+        help="Calibrated classifiers: predict unsure instead of a label if this error rate, such as 0.05, cannot be "
+             "guaranteed, or if the input is unlike the validation data.")] = None
+    batch_size: BatchSize = 64
     tta: Annotated[int | None, typer.Option(
-        min=1, help="Test-time augmentation. Image classifiers: 2 averages over the image and its mirror image. "
-                    "Image-to-text models: the number of versions of an image.", show_default=False)] = None
+        min=1, help="Test-time augmentation. Image classifiers: 2 averages the probabilities of an image and its "
+                    "mirror image. Image-to-text models: number of versions of an image; by default as saved.",
+        show_default=False)] = None
     views: Annotated[int | None, former_option("--views", "--tta")] = None
 
     @property
@@ -111,18 +121,20 @@ class GenerationOptions:
     """Options of models that generate text."""
 
     beam: Annotated[int | None, typer.Option(
-        min=1, help="Beam width of text generation; by default as saved.", show_default=False)] = None
+        min=1, help="Text generation: beam width; by default as saved.", show_default=False)] = None
     length_penalty: Annotated[float | None, typer.Option(
-        help="Text generation: scores are divided by length to this power; above 1 it favours longer texts.",
+        help="Text generation: divide scores by the length to this power; above 1 it favours longer texts. By default "
+             "as saved.",
         show_default=False)] = None
     prefix: Annotated[str | None, typer.Option(
-        help="Text generation: every text starts with this one.", show_default=False)] = None
+        help="Text generation: start every text with this one.", show_default=False)] = None
     sample: Annotated[bool, typer.Option(
         "--sample", help="Text generation: sample tokens instead of searching; -k K prints K samples.")] = False
     temperature: Annotated[float | None, typer.Option(
-        help="With --sample: divides the logits; below 1 it favours probable tokens.", show_default=False)] = None
+        help="With --sample: divide the logits by this number; below 1 it favours probable tokens.",
+        show_default=False)] = None
     seed: Annotated[int | None, typer.Option(
-        help="Seed of --sample; the same seed gives the same texts.", show_default=False)] = None
+        help="With --sample: seed; the same seed gives the same texts.", show_default=False)] = None
 
     def settings(self) -> dict[str, object]:
         """The options that were given, by name."""
@@ -136,9 +148,9 @@ class ExplanationOptions:
 
     explain: Annotated[bool, typer.Option(
         "--explain", help="Text generation: show the search as a tree, with the log-probability of each hypothesis. "
-                          "An input that is not a file is a text. --output FILE.svg, .png or .pdf draws it.")
+                          "An input that is not a file is a text. --output FILE.svg, .png or .pdf draws the tree.")
     ] = False
-    dark: Annotated[bool, typer.Option("--dark", help="With --explain: a figure for dark slides.")] = False
+    dark: Annotated[bool, typer.Option("--dark", help="With --explain: draw the figure for dark slides.")] = False
 
     def check(self) -> None:
         """Raises BadParameter for --dark without --explain."""
@@ -151,16 +163,17 @@ class LoadingOptions:
     """How the model is loaded and run."""
 
     ensemble: Annotated[list[Path] | None, typer.Option(
-        help="Another text generation model whose probabilities are averaged; repeatable.", show_default=False)] = None
-    precision: Precision = Precision.full
+        help="Text generation: average the probabilities with those of this model; may be repeated.",
+        show_default=False)] = None
+    precision: ForwardPrecision = Precision.full
     fast: Annotated[bool, typer.Option(
-        "--fast", help="Image classifiers: bf16, channels last or int8 where faster on this machine, with the same "
-                       "predictions for 64 of the images. Text generation: a decoding step in C++ where faster, with "
-                       "the same texts for the first batch.")] = False
+        "--fast", help="Image classifiers: use bf16, channels last or int8 if it is faster on this machine and gives "
+                       "the same predictions for 64 of the images. Text generation: use a decoding step in C++ if it "
+                       "is faster and gives the same texts for the first batch.")] = False
     device: Device = None
     max_pixels: Annotated[int | None, typer.Option(
         min=1, show_default=False,
-        help="Largest accepted image in pixels, instead of the model's limit.")] = None
+        help="Most pixels of an image; by default the limit of the model.")] = None
 
     def load(self, model: Path) -> "Predictor | TextPredictor | MaskedTextPredictor | Seq2SeqPredictor":
         """The predictor of a saved model.

@@ -7,8 +7,10 @@ import typer
 
 from vit.cli.data.data_sets import compose_data, evaluation_source
 from vit.cli.terminal import (
+    BatchSize,
     ConfigDir,
     Device,
+    ForwardPrecision,
     Model,
     Precision,
     check_different,
@@ -41,11 +43,12 @@ def probe(
         metavar="[KEY=VALUE | PATH]...", show_default=False,
         help="Config overrides, such as data=folder data.root=photos; or images and folders without labels.")] = None,
     k: Annotated[str | None, typer.Option(
-        "--k", help="Comma-separated numbers of neighbours: by default 1,5,10,20,100.", show_default=False)] = None,
+        "--k", help="Numbers of neighbours, separated by commas; by default 1,5,10,20,100.",
+        show_default=False)] = None,
     save: Annotated[Path | None, typer.Option(help="Write the features to this file: .npz or .parquet.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all metrics to this file.")] = None,
-    batch_size: Annotated[int, typer.Option(min=1)] = 64,
-    precision: Precision = Precision.full,
+    batch_size: BatchSize = 64,
+    precision: ForwardPrecision = Precision.full,
     device: Device = None,
     config_dir: ConfigDir = None,
 ) -> None:

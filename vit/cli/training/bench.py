@@ -44,12 +44,13 @@ CLASSES = 1000  # unless model.num_classes is given, since the data is not read
 def bench(
     arguments: Annotated[list[str] | None, typer.Argument(
         metavar="[BENCHMARK | KEY=VALUE]...", show_default=False,
-        help="step (training step), inference, loader, predict (from files), generation (beam search), train (a whole "
-             "run); by default step and inference. Config overrides, such as model=small data.image_size=64.")] = None,
+        help="Benchmarks: step (training step), inference, loader, predict (from files), generation (beam search), "
+             "train (a whole run); by default step and inference. Config overrides, such as model=small "
+             "data.image_size=64.")] = None,
     against: Annotated[list[str] | None, typer.Option(
         metavar="PEER [PEER]...", show_default=False,
-        help="Libraries to compare with: timm, torchvision, transformers, vit-pytorch; for generation also ctranslate2 "
-             "and uncached.")] = None,
+        help="Libraries to compare with: timm, torchvision, transformers, vit-pytorch; for generation also "
+             "ctranslate2, and uncached for the search without a cache.")] = None,
     *,
     timing: TimingOptions,
     search: SearchOptions,

@@ -34,11 +34,11 @@ class TimingOptions:
         metavar="NAME,NAME", help="eager, or compiled with a mode of torch.compile: compiled (its default), "
                                   "reduce-overhead, max-autotune.")] = "eager"
     rounds: Annotated[int | None, typer.Option(
-        min=1, help="Each round runs all programs once: by default 11, 7 for loader, 5 for predict and generation, 1 "
-                    "for train.", show_default=False)] = None
+        min=1, help="Number of rounds, each of which runs all programs once: by default 11, 7 for loader, 5 for "
+                    "predict and generation, 1 for train.", show_default=False)] = None
     clock: Annotated[Clock, typer.Option(
-        help="wall, or processor: processor time of all threads, for a machine that other programs use. Not "
-             "for GPUs.")] = Clock.wall
+        help="wall time, or processor time of all threads, for a machine that other programs use; GPUs need wall."
+    )] = Clock.wall
     device: Device = None
 
     @property
@@ -59,9 +59,9 @@ class TimingOptions:
 class SearchOptions:
     """The size of text generation."""
 
-    shape: Annotated[str, typer.Option(help="Model of generation: multi30k, marian-base.")] = "multi30k"
+    shape: Annotated[str, typer.Option(help="Size of the generation model: multi30k or marian-base.")] = "multi30k"
     beam: Annotated[int, typer.Option(min=1, help="Beam width of generation.")] = 5
-    tokens: Annotated[int, typer.Option(min=1, help="Generated tokens per text.")] = 64
+    tokens: Annotated[int, typer.Option(min=1, help="Number of generated tokens per text.")] = 64
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class ResultOptions:
 
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all times and ratios to this file.")] = None
     baseline: Annotated[Path | None, typer.Option(
-        help="An earlier --json file: the exit code is 1 if a ratio has fallen.", show_default=False)] = None
+        help="Compare with this earlier --json file; the exit code is 1 if a ratio has fallen.",
+        show_default=False)] = None
     tolerance: Annotated[float, typer.Option(
         min=0, max=1, help="Allowed relative decrease of a ratio from the baseline.")] = 0.1
 

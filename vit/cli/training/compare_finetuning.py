@@ -10,7 +10,8 @@ from vit.cli.terminal import ConfigDir, Overrides, current_value, former_option
 def compare_finetuning(
     overrides: Overrides = None,
     methods: Annotated[str | None, typer.Option(
-        help="Comma-separated; by default full,llrd,gradual,attention_only,lora,head.", show_default=False)] = None,
+        help="Methods, separated by commas; by default full,llrd,gradual,attention_only,lora,head.",
+        show_default=False)] = None,
     ways: Annotated[str | None, former_option("--ways", "--methods")] = None,
     config_dir: ConfigDir = None,
 ) -> None:

@@ -11,8 +11,8 @@ from vit.cli.terminal import ConfigDir, Overrides, check_not_an_input, check_tab
 def cross_validate(
     overrides: Overrides = None,
     predictions: Annotated[Path | None, typer.Option(
-        help="File of the out-of-fold predictions, Parquet if its name ends with .parquet, else CSV; by default "
-             "out_of_fold.csv in the folder.",
+        help="File for the out-of-fold predictions: Parquet if its name ends with .parquet, otherwise CSV; by default "
+             "out_of_fold.csv in the common folder.",
         show_default=False)] = None,
     config_dir: ConfigDir = None,
 ) -> None:

@@ -12,16 +12,19 @@ from vit.messages import number_of
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Folder that holds the runs, at any depth.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="Folder that contains the runs, at any depth.")] = Path("runs"),
     sort: Annotated[str | None, typer.Option(
-        help="Column, with a leading - from the highest: -test, seconds, ...; by default the newest first.",
+        help="Column to sort by, with a leading - for the highest first: -test, seconds, ...; by default the newest "
+             "run is first.",
         show_default=False)] = None,
     filters: Annotated[list[str] | None, typer.Option(
-        "--filter", help="KEY=PATTERN or KEY>NUMBER, such as state=failed, data=dig*, test>0.9; may be repeated.",
+        "--filter", help="List only runs with KEY=PATTERN or KEY>NUMBER, such as state=failed, data=dig*, test>0.9; "
+                         "may be repeated.",
         show_default=False)] = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write the list to this CSV file.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the list to this JSON file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page that sorts and searches to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(
+        help="Write the list to this HTML page, which can be sorted and searched.")] = None,
 ) -> None:
     """List all runs with data, model, best numbers, time and state: running, stopped, failed or finished."""
     for file in (csv_file, json_file, html):
