@@ -34,18 +34,18 @@ def may_exceed(rate: float, samples: int, wrong: int, failure: float) -> bool:
     return bool(binom.cdf(wrong, samples, rate) > failure)
 
 
-def probability_threshold(risks: Sequence[SelectiveRisk], rate: float, confidence: float = CONFIDENCE) -> float:
-    """The lowest stored probability from which at most `rate` of the predictions are wrong, with `confidence` over the
-    draw of the validation samples.
+def probability_threshold(risks: Sequence[SelectiveRisk], rate: float) -> float:
+    """The lowest stored probability from which on at most `rate` of the predictions are wrong, with the confidence
+    level `CONFIDENCE` over the draw of the validation samples.
 
     Selective classification with guaranteed risk (Geifman and El-Yaniv, arXiv 1705.08500): the exact bound on the error
     rate holds for all stored thresholds together (Bonferroni).
 
     Raises:
-        ValueError: none of them shows such a rate; the message has how many samples a perfect model would need, or
-            which rates were reached.
+        ValueError: no stored probability shows such a rate. The message has the number of samples that a perfect model
+            would need, or how many of the most certain predictions are wrong.
     """
-    failure = (1 - confidence) / len(FRACTIONS)
+    failure = (1 - CONFIDENCE) / len(FRACTIONS)
     for each in risks:
         if not may_exceed(rate, each.samples, each.wrong, failure):
             return each.probability

@@ -20,12 +20,14 @@ class LabelIntervals:
     label_f1: list[Interval | None]
 
 
-def label_intervals(evaluation: MultiLabelEvaluation, resamples: int = RESAMPLES) -> LabelIntervals:
-    """The intervals of an evaluation. A label with fewer than `FEWEST` images has none: its bootstrap is too short."""
+def label_intervals(evaluation: MultiLabelEvaluation) -> LabelIntervals:
+    """The intervals of an evaluation. A label with fewer than `FEWEST` images has no interval, because its bootstrap
+    interval would be too short.
+    """
     size = len(evaluation.truth)
-    counts = resampled_counts(np.arange(size), size, resamples).T.astype(np.uint8, order="C").T  # (resamples,N)
+    counts = resampled_counts(np.arange(size), size, RESAMPLES).T.astype(np.uint8, order="C").T  # (RESAMPLES,N)
     present, predicted = np.flatnonzero(evaluation.truth.any(axis=0)), evaluation.predicted
-    areas = np.full((len(evaluation.classes), resamples), np.nan)
+    areas = np.full((len(evaluation.classes), RESAMPLES), np.nan)
     f1 = areas.copy()
     for c in present:
         areas[c] = weighted_precision(evaluation.truth[:, c], evaluation.probabilities[:, c], counts)
@@ -41,7 +43,7 @@ def label_intervals(evaluation: MultiLabelEvaluation, resamples: int = RESAMPLES
 
 def label_mean(scores: np.ndarray) -> np.ndarray:
     """Scores of labels in resamples (labels,R), nan for a label without images -> their mean over the labels that occur
-    in a resample (R,); nan where none does
+    in a resample (R,); nan if no label occurs
     """
     count = (~np.isnan(scores)).sum(axis=0)
     return np.where(count, np.nansum(scores, axis=0) / np.maximum(count, 1), np.nan)

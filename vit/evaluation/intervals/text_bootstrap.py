@@ -33,7 +33,7 @@ class TextStatistics:
         predictions, references: N texts each.
 
     Raises:
-        ValueError: their numbers differ.
+        ValueError: the numbers of predictions and references differ.
     """
 
     def __init__(self, predictions: Sequence[str], references: Sequence[str]) -> None:
@@ -57,17 +57,17 @@ class TextStatistics:
         counts = resampled_counts(np.arange(len(self.rows)), len(self.rows), resamples, seed)
         return self.metrics(counts)
 
-    def intervals(self, resamples: int = RESAMPLES, level: float = LEVEL) -> dict[str, Interval]:
-        """exact_match, cer and bleu with percentile intervals; exact match with the exact binomial interval where fewer
+    def intervals(self, resamples: int = RESAMPLES) -> dict[str, Interval]:
+        """exact_match, cer and bleu with percentile intervals; exact match with the exact binomial interval if fewer
         than `FEWEST` texts are right or wrong.
         """
         observed = self.metrics(np.ones((1, len(self.rows)), np.int64))
         drawn = self.resampled(resamples)
-        result = {name: Interval(float(value[0]), *percentiles(drawn[name], level), BOOTSTRAP)
+        result = {name: Interval(float(value[0]), *percentiles(drawn[name], LEVEL), BOOTSTRAP)
                   for name, value in observed.items()}
         texts, matches = len(self.rows), int(self.rows[:, 0].sum())
         if min(matches, texts - matches) < FEWEST:
-            result[MATCH] = Interval(matches / texts, *exact_interval(matches, texts, level), EXACT)
+            result[MATCH] = Interval(matches / texts, *exact_interval(matches, texts, LEVEL), EXACT)
         return result
 
 
@@ -86,9 +86,9 @@ def paired_bootstrap(
 ) -> dict[str, tuple[Interval, float | None]]:
     """name -> (difference second minus first with its interval, two-sided p-value), on the same texts.
 
-    The p-value of the exact match is that of McNemar's exact test. That of BLEU and character errors is that of
-    sacreBLEU's paired bootstrap. With fewer than `FEWEST_TEXTS` texts bootstrap intervals are too narrow: there
-    are none, and these p-values are None.
+    The p-value of the exact match is from McNemar's exact test, the p-values of BLEU and character errors are from
+    sacreBLEU's paired bootstrap. With fewer than `FEWEST_TEXTS` texts, bootstrap intervals would be too narrow: there
+    are no intervals, and the p-values of BLEU and character errors are None.
 
     Raises:
         ValueError: `first` and `second` have different numbers of texts.
