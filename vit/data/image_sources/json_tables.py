@@ -38,6 +38,11 @@ def read_json_columns(path: Path, unit: str = "image") -> dict[str, list[Any]]:
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         example = '"file": "1.jpg", "label": ["cat", "dog"]' if unit == "image" else '"text": "Good.", "label": "yes"'
         raise DataError(f"{path}: expected one object per {unit}, like [{{{example}}}]")
+    return columns_of(rows)
+
+
+def columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The columns of rows of objects; None for a key that a row does not have."""
     return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
 
 
@@ -63,15 +68,11 @@ def _columns(content: dict[str, Any]) -> dict[str, list[Any]]:
         return content
     if len(values) > 1 and all(isinstance(value, dict) and value.keys() == values[0].keys() for value in values):
         if all(map(is_image_name, content)) and not IMAGE_KEYS & values[0].keys():
-            return {"image": list(content)} | _rows_as_columns(values)
+            return {"image": list(content)} | columns_of(values)
         if IMAGE_KEYS & values[0].keys() and not IMAGE_KEYS & content.keys():
-            return _rows_as_columns(values)
+            return columns_of(values)
         return {name: [value[key] for key in values[0]] for name, value in content.items()}
     return {}
-
-
-def _rows_as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {key: [row[key] for row in rows] for key in rows[0]}
 
 
 def _is_file(cell: Any) -> bool:

@@ -31,7 +31,7 @@ from vit.data.formats.delimited import (
 from vit.data.formats.parquet import read_parquet
 from vit.data.formats.split_tables import tables_of_folder
 from vit.data.image_sources.coco_label_studio import annotation_format, annotation_rows
-from vit.data.image_sources.json_tables import read_json_columns
+from vit.data.image_sources.json_tables import columns_of, read_json_columns
 from vit.data.image_sources.table_columns import distinct, values_of
 from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
@@ -233,7 +233,7 @@ def _json_columns(path: Path) -> dict[str, list[Any]]:
         if isinstance(row["label"], list) and len(row["label"]) != 1:
             raise DataError(f"{path}: task {task.get('id')} has the choices {row['label']}, but a text has one label; "
                             "correct it in Label Studio, or remove the task")
-    return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
+    return columns_of(rows)
 
 
 def _cell(key: str, value: Any) -> str:

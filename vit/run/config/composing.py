@@ -24,11 +24,11 @@ from vit.run.config.checked_keys import FREE, check_keys
 from vit.run.config.credential_checks import check_written_config
 from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name
 from vit.run.config.hydra_interface import (
-    SEARCH_PATH,
     compose_with,
     config_folder,
     detach_hydra,
     search_folders,
+    search_path_of,
     separate_primary,
     value_of,
 )
@@ -162,7 +162,7 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
     name, parsed = separate_primary(parsed)
-    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
+    search = search_path_of(parsed)
     check_groups(parsed, search)
     groups = [o.input_line for o in parsed if is_group(o.key_or_group, search)]
     found = groups_of([*search, *groups], name)
@@ -217,13 +217,13 @@ def groups_of(overrides: list[str], name: str) -> Groups:
 
 
 def data_of_primary(overrides: list[str]) -> list[str]:
-    """Overrides that select the data of the user's primary config where conf/train.yaml is the primary config, without
-    the keys that `overrides` set. Runs and models record them, because they do not record the primary config.
+    """Overrides that select the data of the user's primary config in a command whose primary config is conf/train.yaml,
+    without the keys that `overrides` set. Runs and models record them, because they do not record the primary config.
     """
     name, parsed = separate_primary(parse(overrides))
     if name == "train":
         return []
-    search = tuple(each.input_line for each in parsed if each.key_or_group == SEARCH_PATH)
+    search = search_path_of(parsed)
     groups = [each.input_line for each in parsed if is_group(each.key_or_group, search)]
     found = groups_of([*search, *groups], name)
     option, stated_keys = found.choices.get("data"), {each.key_or_group for each in parsed}

@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override, ValueType
 
 from vit.messages import one_line
 from vit.other_names import RUN
-from vit.run.config.hydra_interface import CONFIG_ERRORS, SEARCH_PATH, config_folder, hydra_over, is_hydra_key
+from vit.run.config.hydra_interface import CONFIG_ERRORS, config_folder, hydra_over, is_hydra_key, search_path_of
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, overrides_of_path, parse
 
@@ -52,7 +52,7 @@ def with_names_of_globs(overrides: list[str]) -> list[str]:
         ConfigError: a glob that matches nothing.
     """
     parsed = parse(overrides, multirun=True)
-    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
+    search = search_path_of(parsed)
     lines = []
     for override in parsed:
         if override.value_type is ValueType.GLOB_CHOICE_SWEEP:

@@ -224,8 +224,8 @@ def hydra_over(folder: pathlib.Path) -> "Hydra":
 
 
 def located(overrides: list[str], name: str) -> tuple[pathlib.Path, list[str]]:
-    """The folder in which Hydra looks for the primary config, and the overrides with the other folders in the search
-    path. The folder is the first of the user's own that has the config, else conf/.
+    """The folder in which Hydra looks for the primary config, and the overrides with all other folders in the search
+    path. The folder is the first of the user's own folders that has the config, otherwise conf/.
     """
     search = [each for each in overrides if each.startswith(SEARCH_PATH)]
     if not search:
@@ -244,8 +244,8 @@ def folder_of_primary(parsed: Sequence[Override], name: str) -> pathlib.Path | N
 
 
 def separate_primary(parsed: Sequence[Override]) -> tuple[str, list[Override]]:
-    """The name of the primary config, and the other overrides: those of the search path in one, with the folders that
-    `hydra.searchpath` in a primary config of the user adds to them.
+    """The name of the primary config, and the other overrides. The search path is one override, to which the folders of
+    `hydra.searchpath` in a primary config of the user are added.
 
     Raises:
         ConfigError: the search path is not a list or names no folder, or the primary config is not valid YAML.
@@ -274,6 +274,11 @@ def separate_primary(parsed: Sequence[Override]) -> tuple[str, list[Override]]:
 
 def search_path(folders: Sequence[object]) -> str:
     return f"{SEARCH_PATH}=[{','.join(in_hydra_quotes(str(folder)) for folder in folders)}]"
+
+
+def search_path_of(parsed: Sequence[Override]) -> tuple[str, ...]:
+    """The overrides of the search path, as they were typed."""
+    return tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
 
 
 def search_folders(parsed: Sequence[Override]) -> list[pathlib.Path]:

@@ -1,6 +1,5 @@
 """Jobs on texts: what those on single texts share, and the classification of texts and of pairs of texts."""
 
-import logging
 import re
 from dataclasses import replace
 from functools import partial
@@ -16,12 +15,12 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import TextPredictor
-from vit.messages import agree, number_of
+from vit.messages import number_of
 from vit.models.text import TextClassifierConfig
 from vit.run.config.composing import ConfigError, stated
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
-from vit.run.parts.batches import micro_batch, train_loader, val_loader
+from vit.run.parts.batches import micro_batch, train_loader, val_loader, warn_about_cut_texts
 from vit.run.parts.calibration import calibrate_texts, calibration_choice, trained_copy
 from vit.run.parts.data_source import truncates
 from vit.run.parts.init_from import Initial, load_initial_weights
@@ -30,8 +29,6 @@ from vit.run.parts.tokenizers import build_tokenizers, check_embeddings, with_to
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, TextClassification
 from vit.weights import KeyReport
-
-log = logging.getLogger("vit")
 
 SAMPLES = 8  # lines in samples/lines.txt
 
@@ -97,9 +94,7 @@ class TextClassificationJob(TextJob):
             for key, split in self.source.splits.items()
         }
         for key, dataset in self.datasets.items():
-            if dataset.cut:
-                log.warning("%s of %s %s cut, such as %s: %s", number_of(len(dataset.cut), "text"), key,
-                            agree(len(dataset.cut), "is", "are"), *dataset.cut[0])
+            warn_about_cut_texts(dataset.cut, key)
 
     def name_model(self, initial: Initial | None) -> str:
         return self.config["model"].get("name") or TextClassifierConfig.kind

@@ -18,6 +18,7 @@ from vit.run.config.hydra_interface import (
     compose_with,
     explained,
     is_hydra_key,
+    search_path_of,
 )
 from vit.run.config.overrides import checked, override_text, parse, sweep
 from vit.run.console import print_line
@@ -194,7 +195,7 @@ def keys_of_swept_groups(parsed: list[Override], name: str) -> set[str]:
         parsed: overrides of the command.
         name: name of the primary config.
     """
-    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
+    search = search_path_of(parsed)
     groups = [override for override in parsed if is_group(override.key_or_group, search)]
     fixed = [override.input_line for override in groups if not override.is_sweep_override()]
     if len(fixed) == len(groups):

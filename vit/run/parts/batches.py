@@ -103,11 +103,11 @@ def build_pair_datasets(
     augment: Augment | None,
     progress: StageProgress | None = None,
 ) -> dict[str, PairDataset]:
-    """The tokenized train and val splits. With `data.on_long=error` also test, so that a text that is too long is
-    reported before training; otherwise long texts of val are truncated, never left out.
+    """The tokenized train and val splits. With `data.on_long=error` the test split is included, so that a text that is
+    too long is reported before training. Otherwise long texts of val are truncated, never left out.
 
     Args:
-        max_len: the model's limit of tokens, where the config has none.
+        max_len: the model's limit of tokens, which is used if the config has none.
         progress: called while images are read.
     """
     limits = {
@@ -130,9 +130,7 @@ def build_pair_datasets(
         if strict or key in ("train", "val")
     }
     for key, dataset in made.items():
-        if dataset.cut:
-            log.warning("%s of %s %s cut, such as %s: %s", number_of(len(dataset.cut), "text"), key,
-                        agree(len(dataset.cut), "is", "are"), *dataset.cut[0])
+        warn_about_cut_texts(dataset.cut, key)
         if dataset.squeezed:
             wider = agree(len(dataset.squeezed), "is wider", "are wider")
             log.warning("%d of %s of %s %s than data.preprocessing.max_width=%d and squeezed to it, such as %s: %s; "
@@ -141,8 +139,15 @@ def build_pair_datasets(
     return made
 
 
+def warn_about_cut_texts(cut: list[tuple[str, str]], key: str) -> None:
+    """Warn about the texts (name, reason) of a split that are truncated, if there are any."""
+    if cut:
+        log.warning("%s of %s %s cut, such as %s: %s", number_of(len(cut), "text"), key, agree(len(cut), "is", "are"),
+                    *cut[0])
+
+
 def build_crop(crop: dict, seed: int, relative: bool = False) -> RandomResizedCrop | RandomCrop:
-    """The random crop of training: a box of random size with `scale`, else the largest box, at a random position.
+    """The random crop of training: a box of random size with `scale`, otherwise the largest box, at a random position.
 
     Args:
         relative: whether `ratio` is relative to the aspect ratio of the image.
