@@ -1,10 +1,12 @@
 """The preprocessing that transformers, timm and OpenCLIP state, compared with the pixels that they compute."""
 
 import json
+import math
 
 import pytest
 import timm
 import torch
+import torchvision
 import transformers as hf
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
@@ -290,3 +292,14 @@ def test_a_model_that_states_nothing_has_the_preprocessing_of_its_format():
     assert published_preprocessing("no such format", (32, 48)) is None
     assert (other.size, other.resize, other.crop_pct, other.mode) == ((32, 48), "shorter", 0.875, "L")
     assert other.mean == pytest.approx([(0.485 + 0.456 + 0.406) / 3])
+
+
+@pytest.mark.parametrize("weights", ["ViT_B_16_Weights.IMAGENET1K_V1", "ViT_B_16_Weights.IMAGENET1K_SWAG_E2E_V1",
+                                     "ViT_L_16_Weights.IMAGENET1K_SWAG_E2E_V1",
+                                     "ViT_H_14_Weights.IMAGENET1K_SWAG_E2E_V1"])
+def test_torchvision_s_models_have_the_preprocessing_of_their_size(weights):
+    transform = torchvision.models.get_weight(weights).transforms()
+    (crop,), (resized,) = transform.crop_size, transform.resize_size
+    found = published_preprocessing("torchvision", (crop, crop))
+    assert (math.floor(crop / found.crop_pct), found.interpolation) == (resized, transform.interpolation.value)
+    assert (list(found.mean), list(found.std)) == (transform.mean, transform.std)

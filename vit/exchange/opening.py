@@ -137,7 +137,9 @@ def resolve_preprocessing(checkpoint: Checkpoint, config: Any) -> Preprocessing:
     size = tuple(config.image_size)
     if checkpoint.stated_preprocessing is not None:
         return with_channels(checkpoint.stated_preprocessing.replace(size=size), config.in_chans)
-    assumed = assumed_preprocessing(checkpoint.format.name, size, config.in_chans)
+    published = checkpoint.preprocessing  # of the image size of the source
+    assumed = (assumed_preprocessing(checkpoint.format.name, size, config.in_chans) if published is None else
+               with_channels(published.replace(size=size), config.in_chans))
     warnings.warn(f"{checkpoint.name} does not state its preprocessing; assumed: {assumed.resize} to "
                   f"{size[0]}x{size[1]}, crop_pct {assumed.crop_pct}, {assumed.interpolation}, mean {assumed.mean}, "
                   f"std {assumed.std}", stacklevel=4)

@@ -218,7 +218,8 @@ def edges(size: Any, square: bool = True) -> tuple[int, ...]:
     return tuple(size)
 
 
-# format -> resize rule, crop_pct, interpolation, mean and std of all its published models
+# format -> resize rule, crop_pct, interpolation, mean and std of all its published models; torchvision's of 224 pixels
+# differ (IMAGENET1K_V1 and IMAGENET1K_SWAG_LINEAR_V1), and nothing in their files tells them apart
 PUBLISHED = {
     "transformers CLIP": ("shorter", 1.0, "bicubic", *OPENAI),
     "OpenAI CLIP or OpenCLIP": ("shorter", 1.0, "bicubic", *OPENAI),
@@ -226,15 +227,20 @@ PUBLISHED = {
     "Google's npz": ("squash", 1.0, "bilinear", *HALF),
     "torchvision": ("shorter", 0.875, "bilinear", *IMAGENET),
 }
+SWAG_SIZES = (384, 512, 518)  # of torchvision's models that SWAG fine-tuned end to end (IMAGENET1K_SWAG_E2E_V1)
+SWAG = ("shorter", 1.0, "bicubic", *IMAGENET)
 DEFAULT = ("shorter", 0.875, "bicubic", *IMAGENET)  # timm's, where nothing is stated
 
 
 def published_preprocessing(format_name: str, size: tuple[int, int]) -> Preprocessing | None:
-    """The preprocessing that all published models of a format share; None where they differ."""
+    """The preprocessing that all published models of a format, of torchvision those of this size, share; None where they
+    differ.
+    """
     if format_name not in PUBLISHED:
         return None
     rounding = TRANSFORMERS if format_name == "transformers CLIP" else TORCHVISION
-    return Preprocessing(size, *PUBLISHED[format_name], rounding=rounding)
+    swag = format_name == "torchvision" and size[0] in SWAG_SIZES
+    return Preprocessing(size, *(SWAG if swag else PUBLISHED[format_name]), rounding=rounding)
 
 
 def assumed_preprocessing(format_name: str, size: tuple[int, int], channels: int) -> Preprocessing:
