@@ -164,7 +164,7 @@ MOVED = {  # former name → new name
 class MovedModules:
     """Imports a module by its former name: the same module object, and a warning with the new name.
 
-    A finder and loader as those of `importlib.abc`, whose import takes longer than that of vit.
+    It is a finder and loader, but no subclass of those of `importlib.abc`, whose import takes longer than that of vit.
     """
 
     def find_spec(self, fullname: str, path: Sequence[str] | None,

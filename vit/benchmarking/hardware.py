@@ -39,8 +39,8 @@ def matrix_rates(
 ) -> dict[str, float]:
     """Precision -> operations per second of a product of square matrices, a multiply-add counted as two.
 
-    The rate is that of the best round, which is least affected by other work on the machine. In float32 on a CPU it is
-    that of the faster one of `torch.mm` and the linear layer of `vit.nn`, which use different libraries.
+    The best round counts, because other work on the machine affects it least. In float32 on a CPU the faster operation
+    of two counts, `torch.mm` and the linear layer of `vit.nn`, which use different libraries.
 
     Args:
         size: rows and columns of the matrices; by default 8192 on a GPU and on a CPU 1024, or fewer where a product of

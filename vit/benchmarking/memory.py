@@ -18,7 +18,7 @@ STATUS = Path("/proc/self/status")
 def memory_of(program: Program) -> int | None:
     """Bytes that one call needs at its peak: activations, gradients and temporary tensors, but not weights.
 
-    None where the system cannot reset its record of the peak, which needs a GPU or Linux.
+    None if the system cannot reset its record of the peak, which needs a GPU or Linux.
     """
     gc.collect()
     before = reset_peak()
@@ -30,7 +30,7 @@ def memory_of(program: Program) -> int | None:
 
 
 def reset_peak() -> int | None:
-    """Start a new record of the peak, and return the bytes in use; None where that is not possible."""
+    """Start a new record of the peak, and return the bytes in use; None if that is not possible."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()

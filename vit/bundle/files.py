@@ -50,7 +50,7 @@ class SourceError(ValueError):
 
     Attributes:
         reason: the sentence without the source.
-        source: path or name of the source; None where the reason names it.
+        source: path or name of the source; None if the reason names it.
     """
 
     def __init__(self, reason: str, source: str | PathLike[str] | None = None) -> None:

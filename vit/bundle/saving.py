@@ -109,7 +109,7 @@ def _inputs_and_outputs(
     classes: list[str], preprocessing: AnyPreprocessing | None, tokenizers: Mapping[str, Tokenizer],
     thresholds: list[float], calibration: Calibration | LabelCalibration | None,
 ) -> dict[str, Any]:
-    """The part of the record about inputs and outputs; thresholds and calibration only where there are any."""
+    """The part of the record about inputs and outputs; thresholds and calibration only if there are any."""
     return {
         "classes": classes,
         "preprocessing": None if preprocessing is None else preprocessing.to_dict(),

@@ -137,6 +137,6 @@ def resolve_range(
 
 
 def array_type(split: Split | PairSplit) -> np.dtype | None:
-    """The type of the numbers if the images of a split are arrays, else None."""
+    """The type of the numbers if the images of a split are arrays, otherwise None."""
     first = split.location(0) if len(split) else None
     return first.dtype if isinstance(first, np.ndarray) else None

@@ -42,7 +42,7 @@ class Architecture:
     """The network that a checkpoint's tensors belong to.
 
     Args:
-        config: config of the model of this project, with its `kind`; None where it cannot be inferred.
+        config: config of the model of this project, with its `kind`; None if it cannot be inferred.
         notes: assumptions that a report must name.
         error: why there is no config.
     """
@@ -59,14 +59,14 @@ class Checkpoint:
     Args:
         state: tensors under the source's own names.
         source_config: `config.json` of timm, transformers or OpenCLIP; `{"module": model}` for a model in memory; {}.
-        model_config: config of the model, where the source is of this project.
-        stated_preprocessing: None where the source does not state any.
-        calibration: calibration of the probabilities, where the source is a calibrated bundle.
+        model_config: config of the model, if the source is of this project.
+        stated_preprocessing: None if the source does not state any.
+        calibration: calibration of the probabilities, if the source is a calibrated bundle.
         extra: what a bundle or checkpoint of this project records about the use of its model.
         notes: remarks on the reading for the report.
-        from_training: the source is a checkpoint of a training of this project, which is saved before calibration.
-        shared: a model in memory uses these tensors, so that they must be copied.
-        bundle: the source itself, where it is a bundle.
+        from_training: whether the source is a training checkpoint of this project, which is saved before calibration.
+        shared: whether a model in memory uses these tensors, so that they must be copied.
+        bundle: the source itself, if it is a bundle.
     """
 
     name: str
@@ -124,7 +124,9 @@ class Checkpoint:
 
     @cached_property
     def preprocessing(self) -> AnyPreprocessing | None:
-        """The stated preprocessing, else that of all published models of the format, else None."""
+        """The stated preprocessing, or the preprocessing of all published models of the format; None if there is
+        neither.
+        """
         model = self.architecture.config
         if self.stated_preprocessing is not None or model is None or model["kind"] != VisionTransformerConfig.kind:
             return self.stated_preprocessing

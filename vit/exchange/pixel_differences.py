@@ -51,7 +51,7 @@ class ProbabilityShift:
 
 
 def transformers_difference(preprocessing: Preprocessing, folder: Path, shift: ProbabilityShift | None) -> str:
-    """A sentence on how `pipeline("image-classification")` prepares images differently; "" where it does not."""
+    """A sentence on how `pipeline("image-classification")` prepares images differently; "" if it does not."""
     if find_spec("transformers") is None:
         return "transformers is not installed, so its outputs and preprocessing were not compared with this model's"
     auto = importlib.import_module("transformers").AutoImageProcessor
@@ -86,7 +86,7 @@ def _processor(processor: Callable) -> Prepare:
 
 
 def _compared(preprocessing: Preprocessing, prepare: Prepare, shift: ProbabilityShift | None) -> str:
-    """The measured difference between the preprocessing of a library and ours; "" where there is none."""
+    """The measured difference between the preprocessing of a library and ours; "" if there is none."""
     scale, differing = torch.tensor(preprocessing.std).view(-1, 1, 1) * 255, []
     images = synthetic_images(preprocessing.size)
     for image in images:

@@ -15,7 +15,7 @@ from vit.messages import first_line
 
 @dataclass(frozen=True)
 class RunRecords:
-    """The records of the run that saved a bundle; empty where the bundle is not in a run folder.
+    """The records of the run that saved a bundle; empty if the bundle is not in a run folder.
 
     Args:
         counts: split -> class -> number of samples.
@@ -52,7 +52,7 @@ def read_records(bundle: Bundle) -> RunRecords:
 
 
 def best_epoch(metrics: Mapping[str, Any]) -> int | None:
-    """The best epoch, counted from 1; None where it is not recorded. Older runs, which do not record how they ended,
+    """The best epoch, counted from 1; None if it is not recorded. Older runs, which do not record how they ended,
     counted from 0.
     """
     epoch = metrics.get("best_epoch")

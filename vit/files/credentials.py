@@ -66,9 +66,9 @@ def masked_keys(node: Any, key: str = "") -> list[str]:
 
 
 def restored(stored: Any, given: Any, key: object = "") -> Any:
-    """A stored config in which masked values are those of another config, where that has the credential.
+    """A stored config whose masked values are replaced by the credentials of the config `given`, if it has them.
 
-    The stored one may come from a third party: other values of the other config are not taken.
+    Only masked values are replaced. The stored config may come from a third party.
     """
     if isinstance(stored, dict):
         return {name: restored(inner, given.get(name) if isinstance(given, dict) else None, name)

@@ -127,7 +127,7 @@ def read_words(path: Path) -> list[str]:
 
 
 def busy_cores(path: str = "/proc/loadavg") -> int:
-    """How many threads of the machine run besides the one that asks, at this moment; 0 where the system does not state
+    """How many threads of the machine run besides the one that asks, at this moment; 0 if the system does not state
     it.
     """
     try:

@@ -58,8 +58,8 @@ def check_pickles(archive: zipfile.ZipFile) -> None:
 
 
 def _check_directory(archive: zipfile.ZipFile) -> None:
-    """Raises LimitError unless the table of contents that Python found is the one that the end record states: Python
-    allows bytes before a zip file, and ignores the position of the record of large files.
+    """Raises LimitError unless Python found the table of contents at the position in the end record. They may differ,
+    because Python allows bytes before a zip file, and ignores the position of the record of large files.
     """
     size = archive.fp.seek(0, os.SEEK_END)
     start = archive.fp.seek(max(0, size - ZIP_END))

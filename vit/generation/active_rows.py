@@ -11,7 +11,8 @@ class ActiveRows:
         self.rows = list(range(rows))  # original indices of the remaining rows
 
     def compact(self, done: list[bool]) -> list[int] | None:
-        """Indices of the remaining rows within the current batch if it is time to remove finished ones, else None."""
+        """Indices of the remaining rows within the current batch if it is time to remove finished ones, otherwise None.
+        """
         if sum(done) * 8 < len(self.rows) or not any(done):
             return None
         remaining = [i for i, finished in enumerate(done) if not finished]

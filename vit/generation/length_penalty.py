@@ -1,5 +1,5 @@
-"""The length penalty: the score of a text is its log-probability divided by a power of its length, because without it
-each further token makes a text less probable (arXiv 1609.08144, section 7, with a similar divisor).
+"""The length penalty: the score of a text is its log-probability divided by a power of its length (arXiv 1609.08144,
+section 7, has a similar divisor). Without it each further token would lower the score.
 """
 
 

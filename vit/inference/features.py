@@ -16,10 +16,10 @@ TEXT_KINDS = ("text_classifier", "masked_text")
 class Featurizer:
     """A model without its head on one device: `featurizer.of_images(images)`.
 
-    The vector is the input of the head. A masked autoencoder has no head: its vector is the class token, or the mean
-    of the patch tokens if it has no class token, which is what a classifier fine-tuned from it pools; that of a masked
-    language model is the output of its pooler, as `model.pool=pooler` has it. The weights of the model must not change
-    meanwhile (`vit.nn.cpu.prepacked`).
+    The vector is the input of the head. A masked autoencoder has no head: its vector is the class token, or the mean of
+    the patch tokens if it has no class token, as in a classifier that is fine-tuned from it. The vector of a masked
+    language model is the output of its pooler, as with `model.pool=pooler`. The weights of the model must not change
+    while it is used (`vit.nn.cpu.prepacked`).
 
     Raises:
         ValueError: the model does not reduce its input to one vector, or it reads images and was saved without their

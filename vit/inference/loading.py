@@ -38,27 +38,27 @@ def load(
     fast: bool = False,
     prepack: bool = False,
 ) -> Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor:
-    """The predictor of a bundle, a run folder or any source that `import_weights` accepts; on the GPU where there is
-    one.
+    """The predictor of a bundle, a run folder or any source that `import_weights` accepts; by default on the GPU if
+    there is one.
 
-    A warning names assumptions about preprocessing and class names that a source does not state.
+    If a source does not state preprocessing or class names, a warning names the assumptions.
 
     Args:
         ensemble: more seq2seq models with the same tokenizers and preprocessing; the probabilities of all are averaged.
         num_heads, activation: values for foreign weights that do not contain them; for any other source they must be
             those of the model.
         act: deprecated name of `activation`.
-        fast: for image classifiers: compute in bf16 (on a GPU also float16), with channels last or with linear layers
-            in int8 where this is faster on this machine and predicts the same for 64 of the given images; for models
-            that generate text: use the compiled decoding step where it is faster and generates the same texts for the
-            first batch. `predictor.fast_mode` is what was chosen.
+        fast: image classifiers compute in bf16 (on a GPU also float16), with channels last or with linear layers in
+            int8, if this is faster on this machine and predicts the same for 64 of the images. Models that generate
+            text use the compiled decoding step, if it is faster and generates the same texts for the first batch.
+            `predictor.fast_mode` is the choice.
         prepack: for image classifiers that are called many times with one or a few images: cast and pack the weights
             once instead of in every call. It takes up to twice the memory of the linear layers; the weights of
             `predictor.model` must not change afterwards.
 
     Raises:
-        SourceError, BundleError, FileNotFoundError: no such source, a damaged one, one that cannot predict, or one
-            that `num_heads` or `activation` contradicts.
+        SourceError, BundleError, FileNotFoundError: the source does not exist, is damaged, cannot predict, or
+            contradicts `num_heads` or `activation`.
         TypeError: `ensemble` is one path instead of several.
         ValueError: a pre-trained model without a task, an ensemble of other models than seq2seq models, `fast` with
             another kind of model or with another precision than the default, or `prepack` with another kind of model.

@@ -76,7 +76,7 @@ class Seq2SeqPredictor:
 
     @property
     def is_image_to_text(self) -> bool:
-        """Whether the source is an image; else it is a text."""
+        """Whether the source is an image; otherwise it is a text."""
         return self.model.config.source == "image"
 
     def predict(

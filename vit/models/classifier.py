@@ -139,14 +139,14 @@ class VisionTransformer(Classifier):
         return (logits, distilled) if self.training and self.distilled_training else (logits + distilled) / 2
 
     def encode_packed(self, images: PackedImages) -> tuple[Tensor, Tensor | None]:
-        """B images of different sizes -> tokens (B,N,D), of images with fewer tokens padded after the encoder, and
-        their mask (B,N); None where all have equally many
+        """B images of different sizes -> tokens (B,N,D), padded after the encoder, and their mask (B,N); the mask is
+        None if all images have equally many tokens
         """
         x, packing = self.embed.packed(images.patches, images.grids)  # (1,T,D)
         return packing.padded(self.encoder.packed(x, packing))
 
     def scaled_grid(self, source: Tensor) -> tuple[int, int] | None:
-        """images (B,C,H,W) -> their grid, if `add_image_sizes` added it, else None"""
+        """images (B,C,H,W) -> their grid, if `add_image_sizes` added it, otherwise None"""
         return self.embed.scaled_grid(source) if self.embed.scaled_grids else None
 
     def add_image_sizes(self, sizes: Iterable[tuple[int, int]]) -> None:

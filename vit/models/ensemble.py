@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vit.models.config import ModelConfig
 
-TINY = 1e-7  # probabilities of several labels stay so far from 0 and 1, where logits are infinite
+TINY = 1e-7  # distance of probabilities of labels from 0 and 1, at which logits would be infinite
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class EnsembleConfig(ModelConfig):
         multi_label: average independent probabilities per label instead of a distribution over classes.
 
     Raises:
-        ValueError: there is no member, a member lacks a mean, deviation or temperature, or one of the latter two is not
-            finite and above 0.
+        ValueError: there is no member, a member lacks a mean, deviation or temperature, or a deviation or temperature
+            is not finite and above 0.
     """
 
     kind: ClassVar[str] = "ensemble"

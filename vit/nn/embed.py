@@ -145,7 +145,7 @@ class PatchEmbed(nn.Module):
         return grid
 
     def scaled_grid(self, images: Tensor) -> tuple[int, int] | None:
-        """images (B,C,H,W) -> their grid if it is one of `scaled_grids`, else None"""
+        """images (B,C,H,W) -> their grid if it is one of `scaled_grids`, otherwise None"""
         grid = self.size(images)
         return grid if grid != self.grid and grid in self.scaled_grids else None
 

@@ -9,15 +9,15 @@ from torch import Tensor
 def attention_mask(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:
     """The mask in the kernel's form, (B,H,N,S) or None, and the kernel's causal flag.
 
-    The kernel takes a mask or the flag, and the flag aligns the first query with the first key: with a mask, or with
-    fewer queries than keys, causality becomes part of the mask.
+    The kernel accepts either a mask or the flag, and the flag aligns the first query with the first key. With a mask,
+    or with fewer queries than keys, causality therefore becomes part of the mask.
 
     Args:
         mask, causal: as in `Attention.forward`.
         q, k: (B,H,N,K) and (B,H,S,K).
 
     Raises:
-        ValueError: the mask has another number of dimensions than 2, 3 or 4.
+        ValueError: the mask does not have 2, 3 or 4 dimensions.
         TypeError: the mask is neither bool nor, with 3 or 4 dimensions, floating point.
     """
     if mask is not None:

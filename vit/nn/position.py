@@ -35,7 +35,7 @@ def sincos_1d(length: int, dim: int, temperature: float = 10_000.0, interleaved:
     """Sinusoidal position table (arXiv 1706.03762, section 3.5): (1,length,D).
 
     PE(pos, 2i) = sin(pos / temperature^(2i/D)), PE(pos, 2i+1) = cos(pos / temperature^(2i/D)) if interleaved, as in the
-    paper; else the same channels with all sines before all cosines, as in tensor2tensor and Marian.
+    paper; otherwise the same channels with all sines before all cosines, as in tensor2tensor and Marian.
 
     Raises:
         ValueError: `dim` is not divisible by 2.

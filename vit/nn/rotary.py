@@ -42,7 +42,7 @@ def buffer_name(name: str, grid: tuple[int, int]) -> str:
 
 
 def grid_buffer(rotary: "Rotary | MixedRotary", name: str, grid: tuple[int, int]) -> Tensor:
-    """The buffer of the whole image in a grid, (2,N,K) or (N,2); it is prepared where it is missing."""
+    """The buffer of the whole image in a grid, (2,N,K) or (N,2); it is prepared if it is missing."""
     if grid == rotary.grid:
         return rotary.get_buffer(name)
     if not hasattr(rotary, buffer_name(name, grid)):

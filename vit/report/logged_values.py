@@ -17,7 +17,7 @@ class Curve:
     y: np.ndarray
 
     def best(self, highest: bool) -> int:
-        """The index of the highest or the lowest value; 0 where none is a number."""
+        """The index of the highest or the lowest value; 0 if none is a number."""
         if np.isnan(self.y).all():
             return 0
         return int(np.nanargmax(self.y) if highest else np.nanargmin(self.y))

@@ -60,5 +60,5 @@ def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40) 
 
 
 def number(value: float | None, format: str = ".4f") -> str:
-    """A number of a table; – where it is undefined (None or nan)."""
+    """A number of a table; – if it is undefined (None or nan)."""
     return "–" if value is None or math.isnan(value) else f"{value:{format}}"

@@ -58,7 +58,7 @@ def command(*arguments: object) -> str:
 
 
 def python() -> str:
-    """The interpreter as one would type it: `python` if that is this one, else its path."""
+    """The interpreter as one would type it: `python` if that is this one, otherwise its path."""
     found = shutil.which("python")
     if found and os.path.dirname(found) == os.path.dirname(sys.executable):
         return "python"

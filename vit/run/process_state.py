@@ -14,10 +14,10 @@ LOGGERS = ("vit", "pytorch_lightning", "lightning_fabric", "lightning", "lightni
 
 @contextlib.contextmanager
 def restored_process_state() -> Iterator[None]:
-    """After this context the random numbers of Python, NumPy and torch continue as if there had been no run, and the
-    filters of warnings and the loggers of `vit` and Lightning are those of before.
+    """Context manager: restores the random states of Python, NumPy and torch at its end, and the filters of warnings
+    and the loggers of `vit` and Lightning.
 
-    Otherwise a search that draws a value before each run would draw the same one after every run of one seed.
+    Otherwise a search that draws a value before each run would draw the same value after all runs with the same seed.
     """
     python, numbers, cuda = random.getstate(), np.random.get_state(), torch.cuda.is_initialized()
     devices = torch.cuda.get_rng_state_all() if cuda else []

@@ -25,7 +25,7 @@ NO_TEST_SPLIT = ("measured on val, which also selected the best epoch: new data 
                  "test split")
 PAGE = "report.html"
 ATTENTION = 2  # samples with maps
-AUDIT_SECONDS = 0.5  # of decoding, where the run has not audited its data
+AUDIT_SECONDS = 0.5  # of decoding, if the run has not audited its data
 
 
 def finish_with_report(job: "Job", folder: RunFolder, tested: "Tested", settings: dict,

@@ -54,7 +54,8 @@ def expected_kind(value: Any, parameter: inspect.Parameter) -> str:
 
 
 def stated_type(parameter: inspect.Parameter) -> str:
-    """The annotation of a parameter, else the type of its default: `bool`, `tuple[float, float]`, `Optional[float]`.
+    """The annotation of a parameter, otherwise the type of its default: `bool`, `tuple[float, float]`,
+    `Optional[float]`.
 
     A whole number without annotation, such as `momentum=0`, stands for any number.
     """

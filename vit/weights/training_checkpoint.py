@@ -10,7 +10,7 @@ LORA = ".lora."  # part of the names of LoRA parameters; a saved model has none 
 
 
 def trained_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The averaged weights where the run has an average, else those of the last step, with LoRA merged.
+    """The averaged weights if the run has an average, otherwise the weights of the last step, with LoRA merged.
 
     Args:
         checkpoint: what Lightning saved: `state_dict` of the task and the states of its callbacks.

@@ -123,7 +123,7 @@ def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
 
 
 def default_precisions(device: str) -> tuple[str, ...]:
-    """32-true and bf16-mixed; without the latter, which is printed, where the processor emulates it."""
+    """32-true and bf16-mixed. If the processor emulates bf16-mixed, it is left out, and a line says so."""
     from vit.low_precision import is_slow, slowness
 
     if is_slow("bf16-mixed", device):

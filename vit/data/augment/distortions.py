@@ -83,10 +83,15 @@ class RandomLineAffine(RandomAffine):
     """Random rotation, scaling, shear and translation of images of text lines, in one resampling, without moving ink
     out of the image.
 
-    `degrees` and `shear` are angles in degrees, `scale` is the logarithm of the factor per axis, `shift` a fraction of
-    the height, in both directions. Each amount is uniform between minus and plus the given value, with three limits:
-    the ends of the ink move by at most a tenth of the height, ink that would become larger than the image is compressed
-    to its size, and translation ends at the border. Ink is what `ink_box` finds. `fill`: see `FilledStep`.
+    Each amount is uniform between minus and plus the given value, with three limits: the ends of the ink move by at
+    most a tenth of the height; ink that would become larger than the image is compressed to the image; and a
+    translation ends at the border. `ink_box` finds the ink.
+
+    Args:
+        degrees, shear: angles in degrees.
+        scale: logarithm of the factor per axis.
+        shift: fraction of the height, in both directions.
+        fill: as in `FilledStep`.
 
     Raises:
         ValueError: an amount is negative.

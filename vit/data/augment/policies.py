@@ -253,7 +253,7 @@ def _offsets(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _
 
 
 def _with_rotation(matrix: Tensor, angle: Tensor, x: float, y: float) -> Tensor:
-    """`matrix` (B,2,3) where `angle` (B,) is 0, else the counter-clockwise rotation about (x, y), in radians."""
+    """`matrix` (B,2,3) where `angle` (B,) is 0, otherwise the counter-clockwise rotation about (x, y), in radians."""
     cos, sin = angle.cos(), angle.sin()
     turn = torch.stack([cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], dim=1).view(-1, 2, 3)
     return torch.where((angle != 0)[:, None, None], turn, matrix)

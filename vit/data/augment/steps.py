@@ -3,8 +3,8 @@
 `Augment` applies steps in order. A step maps images (B,C,H,W) uint8 and `draw(slot)` → (B,) numbers in [0, 1) to images
 of the same shape. The augmentation of a sample therefore depends neither on its batch nor on worker, rank or device.
 
-Where the counters are on the host and the images on a GPU, the numbers are computed on the host, so that a step can use
-them to choose sizes (`draw.on_host`) and never waits for the GPU.
+If the counters are on the host and the images on a GPU, the numbers are computed on the host, so that a step can choose
+sizes by them (`draw.on_host`) and never waits for the GPU.
 """
 
 import math
@@ -154,7 +154,7 @@ class VerticalFlip(OverwritingStep):
 class PadCrop(nn.Module):
     """Random translation by up to `padding` pixels: pads all sides and crops the original size at a random position.
 
-    Pads with the reflected image if `reflect`, else with `fill`.
+    Pads with the reflected image if `reflect`, otherwise with `fill`.
 
     Raises:
         ValueError: `padding` is negative, or `fill` outside 0..255.

@@ -80,8 +80,8 @@ class TrainBatches(EndlessEpochs):
     `samples`, the divisor of the loss. Skipped samples are part of this number and add no loss, because the number that
     other ranks skip is unknown.
 
-    Without `drop_last` every sample is used: if the samples do not divide evenly, an epoch has one step more, and the
-    sizes of its steps differ by at most one sample, as do the parts of a step. An empty part is one row without a loss.
+    Without `drop_last` every sample is used. If the samples do not divide evenly, an epoch has one more step; the sizes
+    of its steps differ by at most one sample, and so do the parts of a step. An empty part is one row without a loss.
 
     `balance`: "sampler" draws every class equally often; "loss" leaves it to the task, with Source.class_weights().
 

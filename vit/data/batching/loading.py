@@ -204,7 +204,8 @@ def kill_workers(iterator: Any) -> None:
 
 
 def _workers(workers: int | str, dataset: Samples, world: int) -> int:
-    """The number of worker processes; `auto` is 0 for cached data, else up to 16, with one core left for training."""
+    """The number of worker processes; `auto` is 0 for cached data, otherwise up to 16, with one core left for training.
+    """
     if workers == "auto":
         if dataset.cached:
             return 0

@@ -129,8 +129,8 @@ def array_to_image(array: np.ndarray, name: str, span: Range = FULL) -> Image.Im
     """Pixels (H,W), (H,W,1), (H,W,3) or (H,W,4), uint8 or other numbers in `span` → an 8-bit Pillow image.
 
     Raises:
-        BadImage: another shape, values outside the range of their type, or of an unknown number of bits: integers of a
-            type that images of 8 and of 16 bits have, without a stated range, and not above 255.
+        BadImage: the array has another shape or values outside the range of its type. Or the number of bits is unknown:
+            `span` is the full range, and all values of a type that images of 8 and of 16 bits have are at most 255.
     """
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
@@ -225,7 +225,7 @@ def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
 
 
 def orientation(image: Image.Image) -> int:
-    """The EXIF orientation, 1 to 8; 1 where it is missing or damaged."""
+    """The EXIF orientation, 1 to 8; 1 if it is missing or damaged."""
     try:
         return image.getexif().get(ORIENTATION, 1)
     except Exception:

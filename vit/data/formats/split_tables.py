@@ -43,7 +43,7 @@ def split_tables(folder: Path, kinds: Sequence[str], stated: Mapping[str, str | 
 
     Args:
         kinds: the extensions of tables.
-        stated: split -> the name of its table below the folder, where it is not such a name.
+        stated: names of tables below the folder that do not follow this rule, by their splits.
 
     Raises:
         DataError: there is no table of train, or several tables may be that of a split.

@@ -15,8 +15,8 @@ IMAGE_KEYS = set(IMAGE_COLUMNS)
 
 
 def read_json_columns(path: Path, unit: str = "image") -> dict[str, list[Any]]:
-    """Columns of a list of objects, of one object per line, of an object of columns or of file names with their labels,
-    or of a file in the format of COCO or Label Studio; the cell of a missing key is None.
+    """The columns of a JSON file: a list of objects, an object per line, an object in one of the forms of `_columns`,
+    or the format of COCO or Label Studio. The cell of a missing key is None.
 
     Args:
         unit: what is labelled, "image" or "text", in messages.

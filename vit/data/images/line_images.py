@@ -140,7 +140,9 @@ class LinePreprocessing(StoredPreprocessing):
         return self.height if self.enlarge else min(height, self.height)
 
     def _without_resizing(self, raw: ImageLike) -> Tensor | None:
-        """(C,H,W) of an array that needs no resizing, without Pillow: the same pixels, many times faster; else None."""
+        """(C,H,W) of an array that needs no resizing, without Pillow: the same pixels, many times faster; otherwise
+        None.
+        """
         if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.ndim not in (2, 3) or 0 in raw.shape:
             return None
         (height, width), channels = raw.shape[:2], 1 if raw.ndim == 2 else raw.shape[2]

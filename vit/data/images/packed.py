@@ -189,7 +189,7 @@ class PackedImageDataset(ImageDataset):
         return len(self) * area * preprocessing.channels <= limit
 
     def _allocate(self) -> None:
-        """Makes room for whole images for random crops, else for images of their final sizes."""
+        """Makes room for whole images for random crops, otherwise for images of their final sizes."""
         self._missing, self.decoded = np.ones(len(self), bool), [None] * len(self)
 
     def _sample(self, i: int, numbers: list[float] | None) -> Tensor:

@@ -50,15 +50,20 @@ ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tenso
 class Preprocessing(StoredPreprocessing):
     """All parameters that determine the pixels of a model's input; a bundle stores exactly these values.
 
-    `size` is (height, width). `resize`: "shorter" resizes the shorter side to size/crop_pct and crops the centre (as
-    timm and torchvision do), "squash" ignores the aspect ratio, "pad" fits the whole image and pads with `background`,
-    "none" requires images of exactly `size`. `mean` and `std` are those of pixels in [0, 1], one per channel.
-    Transparent images are composited on `background`. `draft` lets the JPEG decoder shrink by 2, 4 or 8 while at least
-    twice the required size is left: faster, with slightly different pixels. `range` applies to images of more than 8
-    bits per sample: "full", or the stored values (low, high) that are mapped to 0 and 255, with clipping. `rounding` is
-    the library whose rounding determines the side that follows from the aspect ratio and the position of the crop:
-    "timm" rounds this side to the nearest pixel for rectangles and padding, the others round it down; "transformers"
-    rounds the position down.
+    Args:
+        size: (height, width).
+        resize: "shorter" resizes the shorter side to size/crop_pct and crops the centre, as timm and torchvision do;
+            "squash" ignores the aspect ratio; "pad" fits the whole image and pads with `background`; "none" requires
+            images of exactly `size`.
+        mean, std: of pixels in [0, 1], one number per channel.
+        background: colour under transparent pixels and of padding.
+        draft: lets the JPEG decoder shrink images by 2, 4 or 8 while at least twice the required size is left. This is
+            faster, but pixels differ slightly.
+        range: for images of more than 8 bits per sample, "full" or the stored values (low, high) that are mapped to 0
+            and 255, with clipping.
+        rounding: the library whose rounding is used for the side that follows from the aspect ratio, and for the
+            position of the crop. "timm" rounds this side to the nearest pixel for rectangles and padding, the others
+            round it down; "transformers" rounds the position down.
 
     Raises:
         ValueError: a value is unknown or out of range.
@@ -190,7 +195,7 @@ class Preprocessing(StoredPreprocessing):
         return np.array(self.decode(raw, name, min_scale))
 
     def high_bit_depth_values(self, raw: ImageLike, name: str = "") -> np.ndarray | None:
-        """The stored values of an image of more than 8 bits per sample, to which `range` applies; else None.
+        """The stored values of an image of more than 8 bits per sample, to which `range` applies; otherwise None.
 
         Raises:
             BadImage: the image cannot be decoded.

@@ -108,7 +108,7 @@ def _several_tables(
 def _pairs(
     path: Path, directory: Path, columns: dict[str, list[str]], names: RowNames, options: _Options, above: str = "."
 ) -> tuple[PairSplit, LeftOut, np.ndarray]:
-    """The pairs of a table, the left-out rows with the reason, and the rows of the former.
+    """The pairs of a table, the left-out rows with the reason, and the rows of the pairs.
 
     Args:
         above: the folder below `directory` that the paths in the table are relative to.
@@ -130,7 +130,7 @@ def _pairs(
 def _drop_missing(
     rows: np.ndarray, left_out: LeftOut, names: Sequence[str], files: Sequence[str], missing: list[int]
 ) -> tuple[np.ndarray, LeftOut]:
-    """`rows` (N,) without the `missing` ones, and `left_out` with the latter, unless their text is empty."""
+    """Move the `missing` rows from `rows` (N,) to `left_out`, which already has those with an empty text."""
     empty = set(range(len(names))).difference(rows.tolist())
     reasons = [(names[i], f"the file {files[i]} does not exist") for i in missing if i not in empty]
     return np.setdiff1d(rows, missing), [*left_out, *reasons]

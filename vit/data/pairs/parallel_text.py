@@ -117,7 +117,8 @@ def _split(
 
 
 def _files(root: Path, name: str, source: Column, target: Column) -> list[Path]:
-    """The two files of a split, else its table, else an empty list; raises DataError for several tables."""
+    """The two files of a split, or its table, or an empty list if there are neither; raises DataError for two tables.
+    """
     sides = [find_file(root / f"{name}.{side}") for side in (source, target)]
     if all(sides):
         return sides
@@ -146,7 +147,7 @@ def _two_files(first: Path, second: Path, on_empty: str, strip: bool) -> Found:
 def _pairs(
     texts: dict[str, list[str]], names: Sequence[str], on_empty: str, strip: bool
 ) -> tuple[PairSplit, list[tuple[str, str]], np.ndarray]:
-    """The pairs with text on both sides, the others as left out, and the rows of the former."""
+    """The pairs with text on both sides, the left-out pairs with the reason, and the rows of the returned pairs."""
     if strip:
         texts = {side: strip_texts(side, each, names) for side, each in texts.items()}
     for side, each in texts.items():

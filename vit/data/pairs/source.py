@@ -40,7 +40,7 @@ class PairSplit:
         return len(self.targets)
 
     def location(self, i: int) -> Raw | Path:
-        """The file of image i, from which a header can be read alone; else the result of `read`."""
+        """The file of image i, from which a header can be read alone; otherwise the result of `read`."""
         return location_of(self.read, i)
 
     def image(self, i: int) -> Raw:

@@ -27,11 +27,11 @@ Change = tuple[str, str, str]  # name, label in the data, new label
 def apply_corrections(source: Source, path: str | Path) -> Source:
     """The source with the new labels of a corrections file, which are also listed in its `corrected`.
 
-    A row with an empty `new_label`, or with that of the data, changes nothing.
+    A row whose `new_label` is empty, or equal to the label of the data, changes nothing.
 
     Raises:
-        DataError: a column is missing, or a row names an unknown or ambiguous sample, an unknown class, another
-            label than that of the data, or another new label than an earlier row of the same sample.
+        DataError: a column is missing; or a row has an unknown or ambiguous sample, an unknown class, a former label
+            that differs from the data, or a new label that differs from an earlier row of the same sample.
         FileNotFoundError: there is no such file.
     """
     path = Path(path).expanduser()

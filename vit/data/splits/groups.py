@@ -35,7 +35,7 @@ class Grouping:
     group: str | int
 
     def keys(self, source: Source, split: str) -> list[str]:
-        """The group of each sample of a split; a sample without one is a group of its own.
+        """The group of each sample of a split; a sample without a group is a group of its own.
 
         Raises:
             DataError: the data has no such column, or the expression is invalid or has no capture group.
@@ -82,7 +82,9 @@ def group_keys(source: Source, group: str | int) -> dict[str, list[str]]:
 
 
 def _check_and_log_groups(source: Source, group: str | int, every: Sequence[str], found: dict[str, list[str]]) -> None:
-    """Log the number of groups and of samples without one; DataError if none has a group or all the same."""
+    """Log the number of groups, and of samples without a group; DataError if no sample has a group, or all have the
+    same.
+    """
     distinct, alone = set(every), sum(key.startswith(OWN) for key in every)
     unit = source.unit
     if alone == len(every):

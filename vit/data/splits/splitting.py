@@ -31,7 +31,7 @@ _ASSIGNED: ContextVar[list[str] | None] = ContextVar("_ASSIGNED", default=None)
 
 @contextmanager
 def watched_splitting() -> Iterator[list[str]]:
-    """A list that has an entry for each call of `assign_splits` in this context: it stays empty where the data has its
+    """A list that has an entry for each call of `assign_splits` in this context: it stays empty if the data has its
     own splits, so that neither fractions nor the seed have an effect.
     """
     token = _ASSIGNED.set(calls := [])

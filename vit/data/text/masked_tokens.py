@@ -56,8 +56,8 @@ class MaskedDataset(Dataset):
         return self.__getitems__(np.array([(0, index)]))
 
     def __getitems__(self, keys: np.ndarray) -> Batch:
-        """source (B,N), segment (B,N), source_mask (B,N), masked (B,N): the original id of selected tokens, else -100;
-        next (B,): 0 if b follows a, else 1, as in BERT; index (B,), epoch (B,)
+        """source (B,N), segment (B,N), source_mask (B,N), masked (B,N): the original id of selected tokens, otherwise
+        -100; next (B,): 0 if b follows a, otherwise 1, as in BERT; index (B,), epoch (B,)
         """
         epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
         first, second, random = self._sentences(epoch, index)

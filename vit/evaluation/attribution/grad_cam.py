@@ -41,9 +41,9 @@ class PatchChannels(nn.Module):
 
 @contextmanager
 def patch_channels(model: nn.Module) -> Iterator[nn.Module]:
-    """The layer whose output is the patch tokens (B,D,patches) that the last attention reads: those after the first
-    norm of the last block, or where norms follow the attention, those that enter the block. Later tokens of patches do
-    not reach a class token.
+    """The layer whose output is the patch tokens (B,D,patches) that the last attention attends to: the tokens after the
+    first norm of the last block, or, if norms follow the attention, the input of the block. Later patch tokens do not
+    influence a class token.
     """
     block, channels = model.encoder.blocks[-1], PatchChannels(model.embed.prefix)
     if block.pre_norm and not isinstance(block, ResPostNormBlock):

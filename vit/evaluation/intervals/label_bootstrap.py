@@ -60,7 +60,7 @@ def interval(images: int, value: float, drawn: np.ndarray) -> Interval | None:
 
 def weighted_precision(truth: np.ndarray, probabilities: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """truth, probabilities (N,), integer weights of the images (R,N) -> average precision (R,), without interpolation;
-    nan where no image with the label has a weight
+    nan if no image with the label has a weight
 
     Precision changes only at groups of equal probabilities with a true image. The weights between two such groups are
     summed at once, which is fast if `weights.T` is contiguous.
@@ -78,7 +78,7 @@ def weighted_precision(truth: np.ndarray, probabilities: np.ndarray, weights: np
 
 
 def weighted_f1(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """truth, predicted (N,) bool, integer weights of the images (R,N) -> F1 (R,); nan where no image with the label has
+    """truth, predicted (N,) bool, integer weights of the images (R,N) -> F1 (R,); nan if no image with the label has
     a weight
     """
     both, true, predictions = (weights.T[chosen].sum(axis=0, dtype=np.int64)

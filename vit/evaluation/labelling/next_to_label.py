@@ -22,8 +22,13 @@ MIN_POOL = 200
 
 @dataclass(frozen=True)
 class ChosenSample:
-    """A chosen sample: the path of an image or the text itself; the predicted labels and their probabilities, none
-    where no label of a multi-label model reaches its threshold; the uncertainty in [0,1]; the rank from 1.
+    """A sample to label next.
+
+    Args:
+        source: the path of an image, or the text itself.
+        labels, probabilities: the predicted labels; empty if no label of a multi-label model reaches its threshold.
+        score: the uncertainty in [0,1].
+        rank: from 1.
     """
 
     source: str
@@ -35,8 +40,12 @@ class ChosenSample:
 
 @dataclass(frozen=True)
 class NextToLabel:
-    """The chosen samples, the number of readable ones among which they were chosen, how many candidates were left out
-    as near copies, and the inputs that cannot be read.
+    """The result of a choice of samples to label.
+
+    Args:
+        samples: number of readable inputs.
+        near_copies: number of candidates that were left out as near copies.
+        unreadable: inputs that cannot be read.
     """
 
     chosen: list[ChosenSample]
@@ -49,7 +58,7 @@ class NextToLabel:
 class UnlabelledOutputs:
     """The N readable inputs with their probabilities (N,classes) and features (N,D), the inputs of the model's head.
 
-    The features are the probabilities again where they cannot be recorded, as of an ensemble.
+    If the features cannot be recorded, such as those of an ensemble, the probabilities replace them.
     """
 
     sources: list[str]

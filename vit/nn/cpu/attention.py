@@ -24,11 +24,10 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(q k^T K^-1/2 + mask) v: q (...,N,K), k (...,S,K), v (...,S,V), mask (...,N,S) -> (...,N,V)
 
-    In bfloat16 on a CPU torch's fused kernel is slow, above all its backward pass, in compiled code too. Few keys are
-    computed in float32 and cast back, and so are small batches, in which the calls of products take longer than the
-    products. Others are faster by two matrix products, as long as the attention weights (...,N,S) are small
-    (benchmarks/attention_on_cpu.py). On a GPU cuDNN's kernel is not used where its gradients may be
-    NaN.
+    In bfloat16 on a CPU torch's fused kernel is slow, above all its backward pass, in compiled code too. Attention to
+    few keys is computed in float32 and cast back. So is attention in small batches, in which calls of matrix products
+    take longer than the products. Otherwise two matrix products are faster, as long as the attention weights (...,N,S)
+    are small (benchmarks/attention_on_cpu.py). On a GPU cuDNN's kernel is not used where its gradients may be NaN.
     """
     keys, training = k.shape[-2], torch.is_grad_enabled()
     if q.is_cuda and training and cudnn_may_fail(q, k, mask):

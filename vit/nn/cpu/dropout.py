@@ -11,9 +11,9 @@ from vit.nn.cpu import DROPOUT
 def dropout(x: Tensor, rate: float) -> Tensor:
     """any shape -> the same, with a share `rate` of the elements zero and the others divided by 1 - rate
 
-    On the CPU, where torch draws element by element, one 64-bit draw decides on four elements with 16 bits each: a
-    training step of a small translation model is 1.1 times as fast (benchmarks/cpu_step.py). The rate is exact to 1 in
-    65,536.
+    On a CPU torch makes one draw per element. Here one 64-bit draw decides on four elements with 16 bits each, which
+    makes a training step of a small translation model 1.1 times as fast (benchmarks/cpu_step.py). The rate is exact to
+    1 in 65,536.
     """
     draws_in_parallel = x.device.type != "cpu" or torch.compiler.is_compiling()
     if DROPOUT not in cpu.ENABLED or draws_in_parallel:

@@ -119,7 +119,7 @@ def write_source_attention(
 
 
 def is_text(predictor: AnyPredictor) -> bool:
-    """Whether the model reads texts; else it reads images."""
+    """Whether the model reads texts; otherwise it reads images."""
     return getattr(predictor, "preprocessing", None) is None
 
 

@@ -26,7 +26,7 @@ STYLE = """
 
 
 def shown_parts(explanation: Explanation) -> list[Part]:
-    """The parts without lists of blocks, and with the parts of a block only where it differs from the block before."""
+    """The parts without lists of blocks. The parts of a block are only shown if it differs from the block before."""
     parts, former, hidden = [], None, None
     for part in explanation.parts:
         if hidden is not None and part.name.startswith(hidden):

@@ -50,7 +50,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Value]], caption: str,
 
 
 def cut_note(total: int, shown: int, noun: str) -> str:
-    """A remark below a table that shows only its first rows; empty where it shows all."""
+    """A remark below a table that shows only its first rows; empty if it shows all."""
     return paragraph(f"The first {shown:,} of {total:,} {noun} are shown; the JSON file has all.", True) if \
         total > shown else ""
 

@@ -61,7 +61,7 @@ def score_table(subject: Subject, bounds: LabelIntervals) -> str:
 
 
 def label_reliability(subject: Subject) -> Section:
-    """How often a label is true where the model gives it a probability, for each label."""
+    """How often each label is true, by the probability that the model predicts for it."""
     evaluation, fitted = subject.evaluation, subject.predictor.bundle.calibration
     before = evaluation.probabilities if fitted is None else evaluation.uncalibrated
     errors = [label_calibration_errors(each, evaluation.truth) for each in (before, evaluation.probabilities)]

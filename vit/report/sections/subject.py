@@ -45,7 +45,7 @@ class Subject:
         severities: severities of the corruptions that the model is evaluated on, from 1 to 5; none by default.
         grad_cam: whether images also have Grad-CAM, which needs captum.
         drawn: a folder with figures of this evaluation, which are not drawn again.
-        audit: the audit of the data, if there is one already; else images are audited within `audit_seconds`.
+        audit: the audit of the data, if there is one already; otherwise images are audited within `audit_seconds`.
         progress: called by sections that take long.
     """
 
@@ -79,7 +79,7 @@ class Subject:
         return self.evaluation.predictions[:, 0] == self.evaluation.labels
 
     def figure(self, name: str, draw: Callable[..., Path | None], *arguments: Any) -> str | None:
-        """The figure `name` of `drawn` as a data URL, else what `draw` draws; None if that is nothing."""
+        """The figure `name` of `drawn` as a data URL, otherwise what `draw` draws; None if that is nothing."""
         path = None if self.drawn is None else self.drawn / name
         return file_url(path) if path is not None and path.is_file() else figure_url(draw, *arguments)
 

@@ -109,7 +109,7 @@ def with_paths(config: DictConfig, folder: object) -> DictConfig:
     paths that start with `~` start with the home folder instead.
 
     Args:
-        folder: the value of `hydra.run.dir`, which is the run folder unless `run_dir` is set; None where it is not set.
+        folder: the value of `hydra.run.dir`, which is the run folder unless `run_dir` is set; None if it is not set.
     """
     if folder:
         config.run_dir = config.run_dir or str(folder)
@@ -125,8 +125,8 @@ def with_paths(config: DictConfig, folder: object) -> DictConfig:
 
 def paths_of_origin(config: DictConfig, origin: str) -> list[str]:
     """Overrides that make relative paths absolute, for a job that Hydra has started in another working directory than
-    the command (`hydra.job.chdir`): all paths of data, and those of models that exist, because the name of a model may
-    also be one of a hub. `run_dir` and `runs` remain relative to the new working directory.
+    the command (`hydra.job.chdir`). They are all paths of data, and the paths of models that exist; other models may be
+    names on a hub. `run_dir` and `runs` remain relative to the new working directory.
 
     Args:
         origin: the working directory of the command.
@@ -156,7 +156,7 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
             keeps its recorded config, such keys are logged.
 
     Raises:
-        ConfigError: names the override and, where there is one, the nearest valid name.
+        ConfigError: names the override and the nearest valid name, if there is one.
     """
     for override in parsed:
         if override.is_sweep_override():

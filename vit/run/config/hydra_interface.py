@@ -209,8 +209,8 @@ def detach_hydra(config: DictConfig) -> DictConfig:
 
 @functools.cache
 def hydra_over(folder: pathlib.Path) -> "Hydra":
-    """Hydra over a folder of configs. It is not the current one (`GlobalHydra`), which is that of an enclosing
-    `hydra.main`, so that a job and other threads can compose configs meanwhile.
+    """Hydra over a folder of configs. The current Hydra (`GlobalHydra`) remains that of an enclosing `hydra.main`, so
+    that a job and other threads can compose configs meanwhile.
     """
     with INITIALIZING:
         running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
@@ -298,7 +298,7 @@ def with_config_dir(overrides: list[str], folder: str | pathlib.Path | None) -> 
 
 
 def value_of(parsed: Sequence[Override], key: str, default: object = None) -> object:
-    """The value of the last override of a key; `default` without one."""
+    """The value of the last override of a key; `default` if there is none."""
     return next((override.value() for override in reversed(parsed) if override.key_or_group == key), default)
 
 

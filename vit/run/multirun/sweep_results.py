@@ -175,8 +175,8 @@ def is_metric(name: str, finished: list[dict]) -> bool:
 
 
 def show(rows: list[dict], folder: pathlib.Path, improved: str | None = None) -> None:
-    """Print a row per setting: mean ± deviation of the first of `HEADLINES`, or of the metric that a search
-    improved, because the test metric of a setting that was chosen by it would be optimistic.
+    """Print a row per setting: mean ± deviation of the first metric of `HEADLINES` that the runs have. For a search it
+    is the metric that the search improved, because a test metric by which settings were chosen would be optimistic.
     """
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape

@@ -244,7 +244,7 @@ def is_empty(path: pathlib.Path) -> bool:
 
 
 def new_path(config: dict, make: bool = True, suffix: str = "") -> pathlib.Path:
-    """`run_dir` if it is set, else a new folder `runs/<name>/<time><suffix>`, which is created at once, so that no
+    """`run_dir` if it is set, otherwise a new folder `runs/<name>/<time><suffix>`, which is created at once, so that no
     other run has the same one.
 
     Raises:

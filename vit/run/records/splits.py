@@ -35,12 +35,12 @@ SPLIT_RULE = "hash"  # how fractions assign samples to splits; bundles without i
 
 @dataclass(frozen=True)
 class DataRecord:
-    """The recorded data of a run; `classes` are empty where it has none.
+    """The recorded data of a run; `classes` are empty if it has none.
 
     Args:
         left_out: name -> reason.
         labelled: whether the training used labels or targets, which masked pre-training does not.
-        earlier: samples that the initial weights or a teacher were trained on; the label is "" where it was not used.
+        earlier: samples that the initial weights or a teacher were trained on; the label is "" if it was not used.
         leakage: split -> its number of such samples, where there are any.
     """
 
@@ -135,12 +135,12 @@ def write_record(
     folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]], earlier: Sequence[Entry] = (),
     labelled: bool = True,
 ) -> None:
-    """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), the left-out samples, the
-    labels that data.corrections changed (name, former label, new label), and the samples that the initial weights or a
-    teacher were trained on and the run itself is not. Repeated samples are logged.
+    """Writes files of the folder `splits`: one per split with a line per sample (name, class or target, fingerprint),
+    and lists of the left-out samples, of the labels that data.corrections changed (name, former label, new label), and
+    of the samples that the initial weights or a teacher were trained on, but not this run. Repeated samples are logged.
 
     Args:
-        labelled: whether the run uses labels; without, samples whose labels were used before are listed as well.
+        labelled: whether the run uses labels; if not, samples whose labels were used before are listed as well.
     """
     corrected, entries = getattr(source, "corrected", []), list_entries(source)
     warn_about_repeats(entries, isinstance(source, Source))

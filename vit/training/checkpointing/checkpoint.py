@@ -114,7 +114,8 @@ def saved_step(folder: str | Path, name: str) -> int | None:
 
 
 def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
-    """The weights of the model without wrappers, for inference: the averaged ones if the run averages, else the last.
+    """The weights of the model without wrappers, for inference: the averaged ones if the run averages, otherwise the
+    last.
 
     LoRA updates are merged.
 

@@ -42,10 +42,10 @@ class Agreement:
 class GracefulStop(Checkpoint):
     """Raises `Interrupted` after a stop signal, at the end of an optimizer step or of a validation batch.
 
-    Any rank may receive the signal; all stop at the same step. Lightning's handlers are not used: the one for SIGTERM
-    communicates inside the signal handler, while other ranks may be at another step, and the one for SIGUSR1 under
-    SLURM saves and resubmits the job by default. It is a `Checkpoint` callback because Lightning runs these last, when
-    all other callbacks have finished the step.
+    Any rank may receive the signal; all stop at the same step. Lightning's handlers are not used: its handler of
+    SIGTERM communicates with the other ranks, which may be at another step, and its handler of SIGUSR1 under SLURM
+    saves and resubmits the job by default. `GracefulStop` is a `Checkpoint` callback because Lightning runs these last,
+    when all other callbacks have finished the step.
     """
 
     def __init__(self, signals: StopSignals | None = None, interval: float = 1.0):

@@ -131,7 +131,7 @@ class ThroughputMeter(pl.Callback):
 
 
 def process_age() -> float | None:
-    """Seconds since this process was started; None where the system does not report it (Linux does)."""
+    """Seconds since this process was started; None if the system does not report it (Linux does)."""
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])  # proc(5): starttime, since the machine was booted

@@ -1,8 +1,8 @@
 """timm's VisionTransformer and Eva: parameter names both ways, config values, and arguments to build a model.
 
-`names` maps parameters, `model_values` reads the config off a timm model, `default_values` assumes it where there is no
-config, `meta_model` builds the model that a config.json names, `model_args` goes from vit's config to timm's arguments;
-`eva`, `parallel` and `relative` hold what is special to these blocks.
+`names` maps parameter names. `model_values` reads config values from a timm model, `default_values` assumes them if
+there is no config, and `meta_model` builds the model that a config.json names. `model_args` converts vit's config to
+timm's arguments. `eva`, `parallel` and `relative` convert what only these blocks have.
 """
 
 from vit.weights.formats.timm.default_values import DINOV3_NUM_HEADS

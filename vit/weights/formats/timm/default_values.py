@@ -12,7 +12,7 @@ LOAD_FOLDER = "load the folder with its config.json"
 def default_config_values(state: State) -> dict[str, Any]:
     """Values that all published models with these names have in common.
 
-    The activation is None where it differs between published models: those of CLIP (gelu or quick_gelu) and SigLIP
+    The activation is None if it differs between published models: those of CLIP (gelu or quick_gelu) and SigLIP
     (gelu or gelu_tanh).
 
     Raises:
