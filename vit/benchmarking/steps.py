@@ -133,8 +133,8 @@ def fixed_batch(config: VisionTransformerConfig, size: int, device: str) -> tupl
 def program(name: str, network: nn.Module, batch: tuple[Tensor, Tensor], case: Case) -> Program:
     """A training step or a forward pass of the network on the batch, images (B,C,H,W) and labels (B,).
 
-    Peers compute in bf16-mixed instead of `bf16-residual`, which they do not have. A forward pass of this project's
-    model is that of `vit predict`, with packed weights.
+    Peers compute in bf16-mixed instead of `bf16-residual`, which they do not have. This project's model computes a
+    forward pass as in `vit predict`, with packed weights.
     """
     images, labels = batch
     precision = str(case.setting["precision"])

@@ -36,7 +36,7 @@ CLOCKS: dict[str, Clock] = {"wall": wall_seconds, "processor": processor_seconds
 
 
 def wait_for_gpu() -> None:
-    """Return when the GPU has finished its work; at once without one."""
+    """Return when the GPU has finished its work; without a GPU, at once."""
     import torch
 
     if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -50,8 +50,8 @@ def estimate(
     limit: int = 2000,
     images: Tensor | None = None,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(mean, std) of a split: of all images if they are in memory (`images` (N,C,H,W), or pixel arrays), else of
-    `limit`.
+    """(mean, std) of a split: of all images if they are in memory (`images` (N,C,H,W), or pixel arrays), otherwise of
+    `limit` images.
 
     The images are selected by a fixed permutation, so that the same data gives the same numbers. Unreadable images are
     skipped.

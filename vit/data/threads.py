@@ -12,7 +12,7 @@ from vit.files.machine import available_cores
 PART = 8  # items per task: passing a single small image to a thread takes longer than decoding it
 AHEAD = 2  # parts per thread that are computed before their results are requested
 INTERVAL = 0.1  # seconds between two reports of the progress
-StageProgress = Callable[[str, int, int | None], None]  # (stage, done, total), without a total where it is not known
+StageProgress = Callable[[str, int, int | None], None]  # (stage, done, total), without a total if it is not known
 T, R = TypeVar("T"), TypeVar("R")
 
 

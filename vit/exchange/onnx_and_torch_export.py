@@ -122,7 +122,7 @@ def write_onnx(path: Path, program: Program, stated: Mapping[str, str]) -> None:
 def write_torch_export(path: Path, program: Program, stated: Mapping[str, str]) -> None:
     """Write a file for `torch.export.load`, with any batch size; `stated` becomes its extra files."""
     with quiet():
-        buffer = io.BytesIO()  # torch's own writer ends the process where the disk is full
+        buffer = io.BytesIO()  # torch's own writer ends the process if the disk is full
         torch.export.save(trace(program), buffer, extra_files=dict(stated))
         path.write_bytes(buffer.getbuffer())
 

@@ -84,7 +84,7 @@ def under_own_names(found: DetectedWeights) -> DetectedWeights:
 def timm_config_by_name(file: Path, state: Mapping[str, Tensor]) -> dict[str, Any]:
     """The config of a timm folder for a file that is named after a timm model, as timm's own files are
     (`resnet18-5c106cde.pth`, `tf_efficientnet_b0.ap_in1k.safetensors`, formerly `tf_efficientnet_b0_ap-3b8a4f.pth`);
-    {} for any other. Without a tag of timm in the name it is that of the model's default weights.
+    {} for any other. If the name has no tag of timm, the tag is that of the model's default weights.
     """
     import timm
 

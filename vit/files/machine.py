@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-ASSUMED_MEMORY = 2**34  # bytes, where the system does not state it
+ASSUMED_MEMORY = 2**34  # bytes, if the system does not state it
 GROUPS = Path("/proc/self/cgroup")  # the control groups of this process, on Linux
 MOUNT = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"  # the environment variable that torch reads when it is imported
@@ -61,7 +61,7 @@ def limit_spinning() -> None:
     they are woken up for each operation, which takes longer than many operations of a small model.
     """
     if WAITING not in os.environ:
-        os.environ[WAITING] = "PASSIVE"  # read by libomp too, which does not have the other variable
+        os.environ[WAITING] = "PASSIVE"  # libomp reads it too, but not the other variable
         os.environ.setdefault(SPINS, "2000")
 
 

@@ -45,5 +45,5 @@ class RecordedSearch:
 
     @property
     def chosen(self) -> frozenset[int]:
-        """Indices of the nodes on the path to the best text; none if the search has not found it."""
+        """Indices of the nodes on the path to the best text; empty if the search has not found it."""
         return frozenset() if self.nodes[0] is None else frozenset([0, *self.tree.path(self.nodes[0])])

@@ -81,7 +81,7 @@ def predictor_of(
     fast: bool = False,
     prepack: bool = False,
 ) -> Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor:
-    """The predictor of a model that has been opened; arguments and errors are those of `load`."""
+    """The predictor of a model that has been opened, with arguments and errors as in `load`."""
     check_options(bundle, ensemble, fast, prepack)
     kind = bundle.model.config.kind
     if PREDICTORS[kind] is Seq2SeqPredictor:

@@ -1,6 +1,6 @@
 """Text generation with a saved sequence-to-sequence model: translation of texts and image-to-text.
 
-Tokenization, preprocessing and decoding are those of the evaluation during training.
+Tokenization, preprocessing and decoding are the same as in the evaluation during training.
 """
 
 import warnings
@@ -34,7 +34,7 @@ class Seq2SeqPredictor:
 
     Args:
         others: bundles with the same tokenizers and preprocessing; token probabilities are averaged over all models (an
-            ensemble). The longest source is that of the model with the lowest limit.
+            ensemble). The length of a source is limited by the model with the lowest limit.
         fast: use the compiled decoding step if the first batch is faster with it and has the same texts. `fast_mode` is
             the choice with its measurements; None without `fast`.
 

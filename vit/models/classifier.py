@@ -150,8 +150,8 @@ class VisionTransformer(Classifier):
         return self.embed.scaled_grid(source) if self.embed.scaled_grids else None
 
     def add_image_sizes(self, sizes: Iterable[tuple[int, int]]) -> None:
-        """Also accept images that were scaled to other sizes (height, width). Position tables are resampled, and the
-        coordinates of rotary positions are those of the same points of an image of full size.
+        """Also accept images that were scaled to other sizes (height, width). Position tables are resampled, and rotary
+        positions get the coordinates of the same points in an image of full size.
 
         Raises:
             ValueError: a size is not divisible by the patch size, or a part of the model depends on the grid.

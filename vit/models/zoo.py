@@ -44,7 +44,7 @@ TEXT_SIZES = {
 }
 TEXT_FAMILIES = {"text": TextClassifierConfig, "bert": MaskedTextConfig}
 NAME = re.compile(r"(?:vit|mae)_(?P<size>[a-z0-9]+?)(_patch(?P<patch>\d+))?(_(?P<image>\d+))?")
-TIMM = ("timm:", "timm/")  # prefixes of timm's names; the second is the former one
+TIMM = ("timm:", "timm/")  # prefixes of timm's names; the second is the former prefix
 
 
 def create_model(name: str, **overrides: Any) -> nn.Module:

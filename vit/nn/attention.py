@@ -161,7 +161,8 @@ class Attention(nn.Module):
         return [part.unflatten(-1, (H, -1)).transpose(1, 2) for part in parts]
 
     def new_cache(self, like: Tensor, capacity: int) -> KeyValues:
-        """An empty cache of self-attention with room for `capacity` tokens; batch and dtype are those of `like`."""
+        """An empty cache of self-attention with room for `capacity` tokens; batch size and dtype are those of `like`.
+        """
         shape = (like.shape[0], self.heads.num_heads, capacity)
         return KeyValues(like.new_zeros(*shape, self.heads.head_dim), like.new_zeros(*shape, self.heads.value_dim))
 

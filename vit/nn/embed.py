@@ -260,7 +260,7 @@ class TokenEmbed(nn.Module):
 
 
 def register_pos_embed(module: nn.Module, pos_embed: Tensor | None) -> None:
-    """Register `pos_embed` as a parameter if it is learned, else as a buffer that is not saved."""
+    """Register `pos_embed` as a parameter if it is learned, otherwise as a buffer that is not saved."""
     if pos_embed is None or isinstance(pos_embed, nn.Parameter):
         module.register_parameter("pos_embed", pos_embed)
     else:

@@ -149,7 +149,7 @@ class RelativePositions(nn.Module):
         """mask as in `Attention` -> bias to add to the scores, (1,H,N,N), or (B,H,N,N) with -inf where masked
 
         Args:
-            N, S: numbers of queries and keys, which are those of the grid here.
+            N, S: numbers of queries and keys, which are determined by the grid here.
         """
         bias = self.mlp(self.offsets)[self.index].permute(2, 0, 1)  # (H,patches,patches)
         bias = F.pad(bias, (self.prefix, 0, self.prefix, 0))[None]  # (1,H,N,N)

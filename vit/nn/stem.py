@@ -30,7 +30,7 @@ class LinearPatches(nn.Conv2d):
 
     The weights have the shape of the convolution, (D,C,ph,pw), as in every ViT checkpoint; the tokens are contiguous.
     The product is faster than the convolution, but its backward pass needs the patches, which are a copy of the images.
-    Above `MANY_PATCHES`, where the projection is a small part of a step, the convolution itself saves that memory.
+    Above `MANY_PATCHES` the projection is a small part of a step, and the convolution itself saves that memory.
 
     Args:
         norm: applied to the tokens (AIMv2, arXiv 2411.14402); None for none.

@@ -30,7 +30,7 @@ AUDIT_SECONDS = 0.5  # of decoding, if the run has not audited its data
 
 def finish_with_report(job: "Job", folder: RunFolder, tested: "Tested", settings: dict,
                        own: Sequence[str] = ()) -> Path | None:
-    """Write `report.html` and `report.json`; None without `report`, and where the task has none.
+    """Write `report.html` and `report.json`; None without `report`, and if the task has no report.
 
     An error of the page itself is logged as a warning, and the run is finished without its report.
 

@@ -158,7 +158,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
 
 
 def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManager[Heartbeat | None]:
-    """The heartbeat of this rank; None without `trainer.timeout`."""
+    """The heartbeat of this rank; None if `trainer.timeout` is not set."""
     timeout = timeout_of(config["trainer"])
     if timeout is None:
         return contextlib.nullcontext()

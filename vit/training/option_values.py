@@ -17,7 +17,7 @@ UNCHECKED = re.compile(r"\b(str|list|List|Callable|dtype)\b")  # several kinds o
 
 
 def check_option(key: str, value: Any, parameter: inspect.Parameter, owner: str) -> None:
-    """Check an option where the default or the annotation of its parameter is a truth value, a number or numbers.
+    """Check an option if the default or the annotation of its parameter is a bool, a number or numbers.
 
     Args:
         key: name of the option in the message.
@@ -57,7 +57,7 @@ def stated_type(parameter: inspect.Parameter) -> str:
     """The annotation of a parameter, otherwise the type of its default: `bool`, `tuple[float, float]`,
     `Optional[float]`.
 
-    A whole number without annotation, such as `momentum=0`, stands for any number.
+    The default of a parameter without annotation, such as `momentum=0`, may be a whole number; any number is accepted.
     """
     if parameter.annotation is inspect.Parameter.empty:
         return {bool: "bool", int: "float", float: "float"}.get(type(parameter.default), "")

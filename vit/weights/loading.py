@@ -44,7 +44,7 @@ def load_weights(
             the rows of linear heads are reordered, and other heads are as with `head=False`.
         source_grid: (rows, columns) of the source's position table; needed only if it is not square.
         parts: prefixes of the names to load, such as ("embed.", "encoder."); the report covers only these.
-        assign: use the source's tensors themselves, without a copy, where they fit unchanged.
+        assign: use the source's tensors themselves, without a copy, if they fit unchanged.
 
     Raises:
         ValueError: fewer than half of the model's tensors fit, or a position table has no square grid and no

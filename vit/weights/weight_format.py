@@ -11,7 +11,7 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """A checkpoint format as pure functions of a state dict and the config that came with it ({} without one).
+    """A checkpoint format as pure functions of a state dict and the config that came with it ({} if there is none).
 
     Args:
         name: as it is printed in reports.

@@ -80,7 +80,7 @@ class Request:
 
     @property
     def stated_format(self) -> Format | None:
-        """The value of --format; without one, the format of the ending of --output; None if neither states it."""
+        """The value of --format, otherwise the format of the extension of --output; None if neither is given."""
         return self.format or ENDINGS.get(self.ending)
 
     @property

@@ -295,7 +295,7 @@ def model_builder(config: dict[str, Any]) -> "Callable[[], VisionTransformer]":
 
 
 def folder_of_photos(request: Request, config: dict[str, Any]) -> Path | None:
-    """The folder of `data=folder data.root=PHOTOS`; None without it.
+    """The folder of `data=folder data.root=PHOTOS`; None without these overrides.
 
     Raises:
         ValueError: another data set, which other libraries do not read, or there is no such folder.

@@ -86,8 +86,8 @@ class Request:
 
 
 def parse_arguments(arguments: list[str], against: list[str]) -> Request:
-    """Sort the arguments: names of benchmarks, names of peers, overrides. `--against timm torchvision` has two peers,
-    as has `--against timm,torchvision`.
+    """Sort the arguments: names of benchmarks, names of peers, overrides. Both `--against timm torchvision` and
+    `--against timm,torchvision` name two peers.
 
     Raises:
         BadParameter: an unknown name, or peers without --against.

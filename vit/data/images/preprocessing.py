@@ -127,7 +127,7 @@ class Preprocessing(StoredPreprocessing):
             raise ValueError(f"max_pixels={self.max_pixels} must be in 1..{MAX_PIXELS_LIMIT}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The values as a bundle stores them; `rounding` only where it is not torchvision's, as in earlier versions."""
+        """The values as a bundle stores them; `rounding` only if it is not torchvision's, as in earlier versions."""
         values = super().to_dict()
         if self.rounding == TORCHVISION:
             del values["rounding"]

@@ -27,7 +27,8 @@ def number_questions(
     """Which of three people has the most, or the fewest things: the first, second or third person of the story.
 
     "ben has two coins and it rains today and ann has ten pears ..." | "who has the most": second. The answer depends on
-    the order of the words, and most words are irrelevant. With `pairs`, story and question are two texts, else one.
+    the order of the words, and most words are irrelevant. With `pairs`, story and question are two texts, otherwise one
+    text.
 
     Raises:
         ValueError: a number is below 0.

@@ -170,8 +170,7 @@ class CharTokenizer(_BaseTokenizer):
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int = 8000, lower: bool = False) -> "CharTokenizer":
-        """The characters of the lines in the order of their code points; the most frequent ones where they are too
-        many.
+        """The characters of the lines in the order of their code points; if there are too many, the most frequent ones.
 
         Raises:
             ValueError: `vocab_size` leaves no room for characters.
@@ -191,7 +190,7 @@ class CharTokenizer(_BaseTokenizer):
         return [b""] * _FIRST + [each.encode() for each in self.characters]
 
     def encode(self, text: str) -> list[int]:
-        """Ids without bos or eos; the unknown token for other characters than those of the training texts."""
+        """Ids without bos or eos; characters that the training texts do not have become the unknown token."""
         return [self._ids.get(each, UNK) for each in _plain(text, self.lower)]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

@@ -88,7 +88,7 @@ def logistic_regression(
 class LinearFit:
     """Logistic regression as one linear layer: weight (classes,D) and bias (classes,) float32.
 
-    `accuracy` is that of the cross-validation which selected `C`; nan without cross-validation.
+    `accuracy` is the accuracy in the cross-validation that selected `C`; nan without cross-validation.
     """
 
     C: float

@@ -73,7 +73,7 @@ def next_to_label(
 ) -> NextToLabel:
     """Choose up to `count` inputs to label next, by `vit.evaluation.labelling.selection`.
 
-    The candidates are the most uncertain inputs; of several near copies only the most uncertain one is a candidate.
+    The candidates are the most uncertain inputs. Among near copies, only the most uncertain one is a candidate.
 
     Args:
         inputs: a folder or paths of images, or a list of texts.
@@ -126,7 +126,7 @@ def remaining(inputs: Sequence, exclude: Collection[str]) -> list:
 def predict_all(
     predictor: Predictor | TextPredictor, inputs: Iterable, batch_size: int, progress: Progress | None
 ) -> UnlabelledOutputs:
-    """The outputs for all inputs; the probabilities are those of `predict`, calibrated where the model is."""
+    """The outputs for all inputs. The probabilities are those of `predict`, calibrated if the model is."""
     classes = {name: c for c, name in enumerate(predictor.bundle.classes)}
     sources, rows, unreadable = [], [], []
     with captured_features(predictor.model) as captured:

@@ -24,7 +24,7 @@ def paragraph(value: str, muted: bool = False) -> str:
 
 
 def preformatted(value: str) -> str:
-    """A command or other text in a fixed width, wrapped where the screen is narrow."""
+    """A command or other text in a fixed-width font, wrapped on narrow screens."""
     return f"<pre>{text(value)}</pre>\n"
 
 
@@ -34,7 +34,7 @@ def heading(value: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Value]], caption: str, numbers: Collection[int] = ()) -> str:
-    """A table that scrolls sideways, by keyboard too, where the screen is narrow.
+    """A table that scrolls sideways on narrow screens, also by keyboard.
 
     Args:
         caption: what the table shows.

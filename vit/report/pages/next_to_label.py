@@ -56,7 +56,7 @@ def row(each: ChosenSample, classes: Sequence[str]) -> list:
 
 
 def address(source: str, inputs: Path | None) -> str:
-    """What Label Studio shows: the text, or the address of the image where the document root is the parent folder of
+    """What Label Studio shows: the text, or the address of the image if the document root is the parent folder of
     `inputs`.
     """
     if inputs is None:

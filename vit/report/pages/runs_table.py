@@ -18,7 +18,7 @@ STYLES = {"running": "blue", "failed": "red", "damaged": "red", "stopped": "yell
 HEADINGS = ("run", "state", "data", "model", "metric", "val", "test", "epochs", "time", "started")
 NUMBERS = ("val", "test", "epochs", "time")
 ABBREVIATED, LONGEST = ("data", "model"), 12  # columns of a narrow terminal with at most so many characters
-MIN_NAME = 12  # characters of the name of a run, also where the table is then wider than the terminal
+MIN_NAME = 12  # characters of the name of a run, even if the table is then wider than the terminal
 DROPPED = ("time", "epochs", "data", "model", "metric")  # columns that a narrower one leaves out, in this order
 WIDTH, HEIGHT = 90, 22  # size of a curve in pixels
 

@@ -14,7 +14,7 @@ from vit.report.logged_values import Curve, read_curves
 
 @dataclass(frozen=True)
 class RunRecord:
-    """`metrics` are empty before the run has finished, `curves` where it has logged nothing."""
+    """`metrics` are empty before the run has finished, `curves` if it has logged nothing."""
 
     path: Path
     metrics: Mapping[str, Any]

@@ -90,7 +90,7 @@ def check_samples(job: type[Job], source: Source | PairSource | CorpusSource, co
 
 
 def with_defaults(config: dict) -> dict:
-    """The config with the nodes of `DEFAULTS` where it lacks them."""
+    """The config, with the nodes of `DEFAULTS` that it lacks."""
     return config | {key: value for key, value in DEFAULTS.items() if config.get(key) is None}
 
 

@@ -33,7 +33,7 @@ def direction(config: Mapping[str, Any]) -> str:
 
 
 def direction_overrides(sweeper: str, stated: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-    """The override that gives a sweeper the direction of the monitored metric; none if the command states it.
+    """The override that sets the direction of the monitored metric for a sweeper; none if the command sets it.
 
     Args:
         stated: the values of the command's overrides.

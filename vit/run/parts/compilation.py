@@ -154,7 +154,7 @@ def choose_compile(job: "ImageClassificationJob", trainer: Trainer) -> bool:
             model.compile(mode=compile_mode(job.config))
             first = seconds_of(step)
             compiled = seconds_per_call(step)
-        except (ConfigError, RuntimeError) as error:  # what torch raises where it cannot compile
+        except (ConfigError, RuntimeError) as error:  # what torch raises if it cannot compile
             undo_compile(model)
             log.warning("compile: false (auto: %s)", str(error).partition("\n")[0])
             return False

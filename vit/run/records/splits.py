@@ -41,7 +41,7 @@ class DataRecord:
         left_out: name -> reason.
         labelled: whether the training used labels or targets, which masked pre-training does not.
         earlier: samples that the initial weights or a teacher were trained on; the label is "" if it was not used.
-        leakage: split -> its number of such samples, where there are any.
+        leakage: split -> its number of such samples, if there are any.
     """
 
     path: Path

@@ -111,8 +111,8 @@ class Finetune:
         """Name of every trained parameter -> the first epoch, from 0, in which it is trained.
 
         Raises:
-            ValueError: the model has no head, attention or numbered blocks, a prefix of `always_trainable` is that of
-                no parameter, or there are too few epochs.
+            ValueError: the model has no head, attention or numbered blocks, no parameter has a prefix of
+                `always_trainable`, or there are too few epochs.
         """
         layers = layer_numbers(model) if self.by_depth else {}
         top = max(layers.values(), default=0)
@@ -155,7 +155,7 @@ class Finetune:
         """Check that something is trained, and all that `always_trainable` names.
 
         Raises:
-            ValueError: the model has no head or no attention, or a prefix is that of no parameter.
+            ValueError: the model has no head or no attention, or no parameter has a prefix.
         """
         names = [name for name, _ in model.named_parameters()]
         for prefix in self.always_trainable:
@@ -170,7 +170,7 @@ class Finetune:
 
 
 def head_layer(model: nn.Module) -> nn.Linear | None:
-    """The head, where it is a single linear layer with a bias; None for any other head."""
+    """The head if it is a single linear layer with a bias; None for any other head."""
     heads = [(name, module) for name, module in model.named_modules() if is_head(f"{name}.weight", model)]
     single = len(heads) == 1 and isinstance(heads[0][1], nn.Linear) and heads[0][1].bias is not None
     return heads[0][1] if single else None

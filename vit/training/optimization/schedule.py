@@ -39,7 +39,7 @@ def noam(step: int, warmup_steps: int) -> float:
 
 
 def noam_peak(dim: int, warmup_steps: int) -> float:
-    """The highest rate of the Noam schedule, dim^-0.5 * warmup_steps^-0.5, which is that of step `warmup_steps`.
+    """The highest rate of the Noam schedule, dim^-0.5 * warmup_steps^-0.5, which it has at step `warmup_steps`.
 
     Raises:
         ValueError: there is no warm-up.

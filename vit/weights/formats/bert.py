@@ -143,7 +143,7 @@ def check_saved_class(state: State, source_config: Mapping[str, Any]) -> None:
 
 
 def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Config values, from config.json; without one, those of published models.
+    """Config values, from config.json; without config.json, those of published models.
 
     Raises:
         ValueError: the tensors are RoBERTa's, or the config describes another model, a decoder or other outputs.

@@ -121,7 +121,7 @@ def is_original(state: State) -> bool:
 
 
 def dinov3_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Config values, from config.json; without one, those of all published DINOv3."""
+    """Config values, from config.json; without config.json, those of all published DINOv3."""
     patch = state["embeddings.patch_embeddings.weight"]
     gated = any(".mlp.gate_proj." in name for name in state)
     stated = parse_config(source_config)
