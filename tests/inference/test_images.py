@@ -381,5 +381,5 @@ def test_changed_weights_change_the_predictions_of_the_next_call(saved):
 
 def test_a_model_of_another_kind_has_no_packed_weights(tmp_path):
     path = save_classifier(tmp_path / "texts")
-    with pytest.raises(ValueError, match="prepack=True is for image classifiers, and .* is of kind text_classifier"):
+    with pytest.raises(ValueError, match="prepack=True is for image classifiers, but .* is of kind text_classifier"):
         vit.load(path, prepack=True)

@@ -129,7 +129,7 @@ def test_the_commands_use_the_model(whole, shapes, tmp_path):
 
 def test_commands_for_images_of_one_size_refuse_the_model(whole, tmp_path):
     code, _, err = commands.run(commands.VIT, ["convert", str(whole), "model.pt2", "--to", "torch_export"], tmp_path)
-    assert code == 1 and "a program has images of one size" in err
+    assert code == 1 and "a program accepts images of one size" in err
     measured = ["bench", "step", "data=folder", "data.root=photos", "data.pack=true"]
     code, _, err = commands.run(commands.VIT, measured, tmp_path)
     assert code != 0 and "data.pack=true: step, inference and predict measure images of one size" in err

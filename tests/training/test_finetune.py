@@ -188,8 +188,8 @@ def test_invalid_options_are_errors(options, message):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"trainable": "head", "always_trainable": ["encoder.norm", "embd.proj"]},
-     r"always_trainable has 'embd.proj', with which the name of no parameter begins; did you mean embed.proj\?"),
-    ({"always_trainable": [1]}, "always_trainable has '1', with which"),
+     r"always_trainable has 'embd.proj', but no parameter has a name that begins with it; did you mean embed.proj\?"),
+    ({"always_trainable": [1]}, "always_trainable has '1', but no parameter"),
 ])
 def test_a_prefix_of_no_parameter_is_an_error(options, message):
     with pytest.raises(ValueError, match=message):
@@ -205,7 +205,7 @@ def test_one_text_is_no_list_of_prefixes_or_matrices():
 
 
 def test_a_network_without_attention_or_head_is_an_error():
-    with pytest.raises(ValueError, match="trainable is attention, but ResNet has none"):
+    with pytest.raises(ValueError, match="trainable is attention, but ResNet has no attention layers"):
         Finetune(trainable="attention").start(timms("test_resnet"), 10)
     with pytest.raises(ValueError, match="has no head to train"):
         Finetune(trainable="head").start(create_model("vit_tiny", image_size=8, patch_size=4, num_classes=0), 10)

@@ -168,5 +168,5 @@ def test_invalid_values_are_errors(matrices, rank, message):
 
 
 def test_a_network_without_blocks_of_linear_layers_is_refused():
-    with pytest.raises(ValueError, match="lora needs linear layers inside numbered blocks, and ResNet has none"):
+    with pytest.raises(ValueError, match="lora needs linear layers inside numbered blocks, but ResNet has none"):
         add_lora(timm.create_model("test_resnet"), ["q"])

@@ -77,14 +77,14 @@ def image_program(model: nn.Module, preprocessing: object, classes: Sequence[str
     """
     kind = model.config.kind
     if kind not in KINDS:
-        raise SourceError(f"a program holds an image classifier, but this model is of kind {kind}; --to bundle saves "
-                          "it for vit")
+        raise SourceError(f"only image classifiers can be exported as programs, but this model is of kind {kind}; use "
+                          "--to bundle for vit")
     if not classes or not isinstance(preprocessing, Preprocessing):
-        raise SourceError("a program holds a classifier, but this model has no classes; --num-classes N gives it a new "
-                          "head, --to bundle saves it unchanged")
+        raise SourceError("only classifiers can be exported as programs, but this model has no classes; add a head "
+                          "with --num-classes N, or use --to bundle")
     if isinstance(preprocessing, PackedPreprocessing):
-        raise SourceError("a program has images of one size, but those of this model keep their aspect ratio "
-                          "(data.pack=true); train with data.pack=false for it, or use vit predict")
+        raise SourceError("a program accepts images of one size, but this model keeps the aspect ratio of images "
+                          "(data.pack=true); train a model with data.pack=false, or use vit predict")
     probabilities = label_probabilities if thresholds else calibrated_probabilities
     return Program(model, preprocessing, partial(probabilities, record=calibration)).eval()
 

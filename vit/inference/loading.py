@@ -102,10 +102,10 @@ def check_options(bundle: Bundle, ensemble: Sequence[str | PathLike[str]], fast:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}), which makes no predictions; train it "
                          f"for a task with {override_for_shell('init_from', bundle.path)}")
     if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
-        raise ValueError(f"fast=True is for image classifiers and for models that generate text, and {bundle.path} is "
+        raise ValueError(f"fast=True is for image classifiers and for models that generate text, but {bundle.path} is "
                          f"of kind {kind}; leave it out")
     if prepack and PREDICTORS[kind] is not Predictor:
-        raise ValueError(f"prepack=True is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")
+        raise ValueError(f"prepack=True is for image classifiers, but {bundle.path} is of kind {kind}; leave it out")
     if ensemble and PREDICTORS[kind] is not Seq2SeqPredictor:
-        raise ValueError(f"ensemble= is for models that generate text, and {bundle.path} is of kind {kind}; "
-                         "classifiers of images are combined by vit.bundle.save_ensemble")
+        raise ValueError(f"ensemble= is for models that generate text, but {bundle.path} is of kind {kind}; "
+                         "combine classifiers of images with vit.bundle.save_ensemble")

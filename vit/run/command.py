@@ -187,9 +187,9 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
 def check_completed_script(overrides: list[str]) -> None:
     """Raises ConfigError if Hydra would install the completion of `vit`, whose subcommands it does not know."""
     if any(each.startswith("install=") for each in overrides) and not sys.argv[0].endswith(".py"):
-        raise ConfigError("Hydra completes a script, not vit train: call python train.py --shell-completion, where "
-                          "train.py is that of the checkout, or has the line `from vit.run import main; main()`; "
-                          "vit --install-completion completes the other commands")
+        raise ConfigError("Hydra completes scripts, but not vit train: use python train.py --shell-completion with the "
+                          "train.py of the checkout, or a script with the line `from vit.run import main; main()`; "
+                          "vit --install-completion installs the completion of the other commands")
 
 
 def print_with(function: Callable[[], None]) -> int:

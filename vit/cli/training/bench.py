@@ -289,7 +289,7 @@ def model_builder(config: dict[str, Any]) -> "Callable[[], VisionTransformer]":
         return build_model(model, data["patch_size"], preprocessing, classes, None)
 
     if (kind := build().config.kind) != "vit":
-        raise ValueError(f"step, inference and predict measure Vision Transformers of this project, and model="
+        raise ValueError(f"step, inference and predict measure Vision Transformers of this project, but model="
                          f"{model['name']} is of kind {kind}")
     return build
 

@@ -162,7 +162,7 @@ def rows_by_split(
     parts = {key: np.flatnonzero(splits == key) for key in SPLIT_NAMES if (splits == key).any()}
     if "train" not in parts and need_train:
         raise DataError(
-            f"{names[0]}: none of the {number_of(len(values), 'line')} is of the split train; splits found: "
+            f"{names[0]}: none of the {number_of(len(values), 'line')} is in the split train; splits found: "
             f"{', '.join(parts)}"
         )
     return parts

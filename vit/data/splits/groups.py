@@ -127,6 +127,6 @@ def check_apart(source: Source, found: dict[str, list[str]], group: str | int) -
     if crossing:
         key, (one, other) = next(iter(crossing.items()))
         raise DataError(f"{source.name}: {number_of(len(crossing), 'group')} of data.group={group} "
-                        f"{agree(len(crossing), 'is', 'are')} in more than one of the splits that the data states, "
+                        f"{agree(len(crossing), 'is', 'are')} in more than one of the predefined splits, "
                         f"such as {printable(key)!r} in {one} and {other}; move them to one split, or use "
                         "data.fold=k/n, which makes new splits")

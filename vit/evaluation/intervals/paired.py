@@ -111,7 +111,7 @@ def read_predictions(run: str | PathLike[str]) -> Predictions:
             rows = list(csv.DictReader(file))
     except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read ({first_line(error, 120)}); pass the folder of a finished run of a "
-                        "classifier, or that of vit evaluate --output") from error
+                        "classifier, or the folder of vit evaluate --output") from error
     if not rows:
         raise DataError(f"{path} {NO_ROWS}")
     if absent := [name for name in COLUMNS if rows[0].get(name) is None]:

@@ -92,6 +92,6 @@ def packed_preprocessing(data: dict, preprocessing: Preprocessing, model: nn.Mod
         raise ConfigError(f"data.min_patches={least} is larger than the {made.max_patches} patches that an image has "
                           "at most; choose a smaller number, or a larger data.max_patches")
     rows, columns = model.config.grid
-    log.info("images keep their aspect ratio: at most %d patches each; positions are those of %dx%d patches, resampled",
+    log.info("images keep their aspect ratio: at most %d patches each; positions are resampled from %dx%d patches",
              made.max_patches, rows, columns)
     return made

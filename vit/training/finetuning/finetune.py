@@ -161,12 +161,12 @@ class Finetune:
         for prefix in self.always_trainable:
             if not any(name.startswith(prefix) for name in names):
                 near = nearest_names(prefix, dict.fromkeys(name.rpartition(".")[0] or name for name in names))
-                raise ValueError(f"always_trainable has {prefix!r}, with which the name of no parameter begins"
+                raise ValueError(f"always_trainable has {prefix!r}, but no parameter has a name that begins with it"
                                  f"{did_you_mean(near)}")
         if not found:
             raise ValueError(f"{type(model).__name__} has no head to train")
         if self.trainable == "attention" and not any(ATTENTION.search(name) for name in found):
-            raise ValueError(f"trainable is attention, but {type(model).__name__} has none")
+            raise ValueError(f"trainable is attention, but {type(model).__name__} has no attention layers")
 
 
 def head_layer(model: nn.Module) -> nn.Linear | None:

@@ -124,7 +124,7 @@ def check_matrices(model: nn.Module, matrices: Sequence[str]) -> None:
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in block_layers(model)))
     known = list(dict.fromkeys(matrix for leaf in leaves for matrix in (leaf if leaf in FUSED else [leaf])))
     if not known:
-        raise ValueError(f"lora needs linear layers inside numbered blocks, and {type(model).__name__} has none")
+        raise ValueError(f"lora needs linear layers inside numbered blocks, but {type(model).__name__} has none")
     if not matrices:
         raise ValueError(f"lora.matrices is empty; name some of {', '.join(known)}")
     for matrix in matrices:

@@ -32,7 +32,7 @@ def layer_numbers(model: nn.Module) -> dict[str, int]:
     depth = max((int(match[2]) + 1 for name in names if (match := encoder_block(name))), default=0)
     if depth == 0:
         raise ValueError(
-            f"layer_decay needs numbered blocks (`blocks.N.`) or a timm `group_matcher`, and "
+            f"layer_decay needs numbered blocks (`blocks.N.`) or a timm `group_matcher`, but "
             f"{type(model).__name__} has neither; set layer_decay=null"
         )
     return {name: layer_number(name, depth) for name in names}
