@@ -19,6 +19,7 @@ log = logging.getLogger("vit")
 
 SEPARATORS = "|;,"  # common separators of several labels in one cell
 MISSING = frozenset({"nan", "na", "n/a", "<na>", "null", "none"})  # texts of missing values, in lower case
+PLACEHOLDERS = 10  # equal labels of a split that give a warning
 PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 LIST_AS_TEXT = re.compile(r"\[\s*(['\"\d].*)?\]|\{\s*['\"].*\}", re.DOTALL)  # as pandas and Label Studio write cells
 
@@ -89,6 +90,22 @@ def labels_are_withheld(values: Sequence[Any], known: Sequence[str]) -> bool:
 def withheld_reason(values: Sequence[Any]) -> str:
     """Why a split whose labels are withheld is left out."""
     return f"all of its {number_of(len(values), 'label')} are -1, so they are withheld"
+
+
+def warn_about_one_label(where: Path | str, key: str, labels: np.ndarray, classes: Sequence[str]) -> None:
+    """Warns about ten or more samples of val or test with the same label, which may be a placeholder, as in the test
+    tables of competitions.
+
+    Args:
+        key: the split.
+        labels: indices (N,), or bool (N,classes).
+    """
+    if len(labels) < PLACEHOLDERS or len(classes) < 2 or (labels != labels[0]).any():
+        return
+    name = classes[labels[0]] if labels.ndim == 1 else [classes[i] for i in np.flatnonzero(labels[0])]
+    log.warning("%s: all of the %d labels of %s are %r, and the data has %d classes; if this is a placeholder of "
+                "withheld labels, leave out these rows, since accuracies on them mean nothing", where, len(labels), key,
+                name, len(classes))
 
 
 def encode_labels(

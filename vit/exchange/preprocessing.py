@@ -219,7 +219,7 @@ def edges(size: Any, square: bool = True) -> tuple[int, ...]:
 
 
 # format -> resize rule, crop_pct, interpolation, mean and std of all its published models; torchvision's of 224 pixels
-# differ (IMAGENET1K_V1 and IMAGENET1K_SWAG_LINEAR_V1), and nothing in their files tells them apart
+# differ (IMAGENET1K_V1, IMAGENET1K_SWAG_LINEAR_V1), which their files do not state
 PUBLISHED = {
     "transformers CLIP": ("shorter", 1.0, "bicubic", *OPENAI),
     "OpenAI CLIP or OpenCLIP": ("shorter", 1.0, "bicubic", *OPENAI),
@@ -233,8 +233,8 @@ DEFAULT = ("shorter", 0.875, "bicubic", *IMAGENET)  # timm's, where nothing is s
 
 
 def published_preprocessing(format_name: str, size: tuple[int, int]) -> Preprocessing | None:
-    """The preprocessing that all published models of a format, of torchvision those of this size, share; None where they
-    differ.
+    """The preprocessing that all published models of a format (of torchvision, those of this size) share; None where
+    they differ.
     """
     if format_name not in PUBLISHED:
         return None

@@ -214,6 +214,21 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number; write null")
 
 
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """`object_pairs_hook` of `json.loads` for labels, of which Python's reader would keep the last of two.
+
+    Raises:
+        ValueError: a key has two values.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        for key, value in pairs:
+            if value != found[key]:
+                raise ValueError(f"the key {key!r} has two values, {str(value)[:40]!r} and {str(found[key])[:40]!r}; "
+                                 "remove one of them")
+    return found
+
+
 def read_yaml(path: str | PathLike[str]) -> Any:
     """The content of a YAML file: plain values only.
 

@@ -211,6 +211,13 @@ def test_folders_in_the_class_folders_are_reported_or_the_classes(class_folders,
     assert ("outside any class folder" in {reason for _, reason in folder(root, class_depth=2).left_out})
 
 
+def test_class_folders_of_different_depths_are_reported(class_folders, caplog):
+    root = class_folders({"animals/cat": 4, "animals/dog": 4, "car": 4})
+    assert folder(root).classes == ["animals", "car"]
+    assert ("the images of the class animals are in its folders cat, dog, and those of car are not in further folders; "
+            "if the folders are classes, move them beside") in caplog.text
+
+
 def test_folders_of_the_same_classes_beside_train_are_reported(class_folders, caplog):
     root = class_folders({f"{split}/{name}": 2 for split in ("train", "eval", "test") for name in ("cat", "dog")})
     assert sorted(folder(root).splits) == ["test", "train", "val"]

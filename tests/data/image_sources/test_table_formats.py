@@ -388,6 +388,49 @@ def test_keys_of_objects_are_columns(root):
             table(root / name, image="data.path", label="kind.name")
 
 
+@pytest.mark.parametrize("split", ["tables", "column"])
+def test_equal_labels_of_a_split_may_be_placeholders(class_folders, caplog, split):
+    root, names = class_folders({"images": 24}), [f"images/{i:03}.png" for i in range(24)]
+    train = [[name, "ab"[i % 2]] for i, name in enumerate(names[:12])]
+    test = [[name, "a"] for name in names[12:]]
+    if split == "tables":
+        (root / "train.csv").write_text(text(train))
+        (root / "test.csv").write_text(text(test))
+        path = root
+    else:
+        rows = [[*row, key] for key, part in (("train", train), ("test", test)) for row in part]
+        path = root / "t.csv"
+        path.write_text(text(rows, header=("path", "label", "split")))
+    assert len(table(path).splits["test"]) == 12
+    assert "all of the 12 labels of test are 'a', and the data has 2 classes; if this is a placeholder" in caplog.text
+    caplog.clear()
+    for file in root.glob("*.csv"):
+        file.write_text(file.read_text().replace("images/023.png,a", "images/023.png,b"))
+    table(path)
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("labels.txt", "a\nb\nc\n"), ("class_names.txt", "a\nb\nc"), ("obj.names", "a\nb\nc"),
+    ("labels.json", '["a","b","c"]'), ("data.yaml", "nc: 3\nnames: [a, b, c]\n"),
+    ("dataset.yml", "names:\n  0: a\n  1: b\n  2: c\n")])
+def test_other_files_of_class_names_that_are_not_read_are_reported(root, caplog, name, content):
+    (root / "t.csv").write_text(text([[path, "012"[i % 3]] for i, (path, _) in enumerate(ROWS)]))
+    (root / name).write_text(content)
+    table(root / "t.csv", **ALL)
+    assert f"its labels are numbers, and {name} beside it, which names them, is not read" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("labels.txt", "0\n" * 10), ("notes.txt", "a\nb\nc\n"), ("labels.txt", "a\nb\n"), ("data.yaml", "epochs: 3\n"),
+    ("data.yaml", "[a, b, c]"), ("data.yaml", "names: 3")])
+def test_other_files_beside_a_table_are_not_class_names(root, caplog, name, content):
+    (root / "t.csv").write_text(text([[path, "012"[i % 3]] for i, (path, _) in enumerate(ROWS)]))
+    (root / name).write_text(content)
+    table(root / "t.csv", **ALL)
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("content", [{"0": "a", "1": "b", "2": "c"}, {"a": 0, "b": 1, "c": 2}])
 def test_a_map_of_class_names_that_is_not_read_is_reported(root, caplog, content):
     (root / "t.csv").write_text(text([[path, "012"[i % 3]] for i, (path, _) in enumerate(ROWS)]))
@@ -462,6 +505,20 @@ def test_json_objects_of_columns_and_of_labels_by_name(root, form):
     }[form]
     (root / "t.json").write_text(json.dumps(content))
     assert labels(table(root / "t.json", **ALL)) == dict(ROWS)
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("t.json", '{"images/000.png": "a", "images/001.png": "b", "images/000.png": "b"}'),
+    ("t.json", '[{"path": "images/000.png", "label": "a", "label": "b"}]'),
+    ("t.jsonl", '{"path": "images/000.png", "label": "a", "label": "b"}')])
+def test_a_key_with_two_labels_is_an_error(root, name, content):
+    """Python's reader keeps the last one."""
+    (root / name).write_text(content)
+    with pytest.raises(DataError, match=r"the key '.*' has two values, 'a' and 'b'; remove one of them"):
+        table(root / name)
+    (root / name).write_text(content.replace('"b"', '"a"'))
+    with pytest.raises(DataError, match="found 1 class"):  # the same value twice is no contradiction
+        table(root / name, **ALL)
 
 
 def test_json_of_the_files_of_each_class(root):

@@ -21,7 +21,7 @@ from vit.data.formats.lines import UTF8_BOM, Line, lone_surrogate, number_lines
 from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
 from vit.data.splits.names import UnusedSplits
-from vit.files.untrusted import LimitError, open_decompressed
+from vit.files.untrusted import LimitError, open_decompressed, unique_keys
 from vit.messages import agree, list_names, number_of, override_for_shell
 
 log = logging.getLogger("vit")
@@ -297,7 +297,7 @@ def _objects(
         if not line.strip():
             continue  # an empty line, in contrast to a row with an empty text
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path} line {number}: is not valid JSON ({error})") from None
         if not isinstance(row, dict):

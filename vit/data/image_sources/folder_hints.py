@@ -119,8 +119,8 @@ def _folders_of_images(files: ImageFiles, directory: str) -> tuple[str, set[str]
 
 
 def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> str:
-    """The warning that the subfolders of class folders may be the classes, if no class folder contains images directly
-    and at least one has several subfolders with images; otherwise "".
+    """The warning that the subfolders of class folders may be the classes, if at least one class folder contains no
+    images directly, but several subfolders with images; otherwise "".
     """
     depth = len(Path(directory).parts)
     inside: dict[str, set[str]] = {name: set() for name in classes}
@@ -129,7 +129,14 @@ def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> 
         if parts[0] in inside:
             inside[parts[0]].add(parts[1] if len(parts) > 2 else "")
     inner = sorted(set().union(*inside.values()))
-    if len(classes) < 2 or "" in inner or max(map(len, inside.values())) < 2:
+    deeper = next((name for name, found in inside.items() if len(found) > 1 and "" not in found), None)
+    if len(classes) < 2 or deeper is None:
+        return ""
+    if flat := next((name for name, found in inside.items() if found == {""}), None):
+        return (f"the images of the class {printable(deeper)} are in its folders "
+                f"{list_names(map(printable, sorted(inside[deeper])), 5)}, and those of {printable(flat)} are not in "
+                "further folders; if the folders are classes, move them beside the other class folders")
+    if "" in inner:
         return ""
     each = "each with the same" if len({frozenset(found) for found in inside.values()}) == 1 else "with the"
     return (f"the classes are the folders {list_names(map(printable, classes), 5)}, {each} folders "

@@ -8,7 +8,7 @@ from vit.data.errors import DataError
 from vit.data.image_sources.coco_label_studio import annotation_rows
 from vit.data.image_sources.files import is_image_name
 from vit.data.image_sources.table_columns import IMAGE_COLUMNS
-from vit.files.untrusted import read_bytes
+from vit.files.untrusted import read_bytes, unique_keys
 
 JSON_LINES = (".jsonl", ".ndjson")
 IMAGE_KEYS = set(IMAGE_COLUMNS)
@@ -27,7 +27,7 @@ def read_json_columns(path: Path, unit: str = "image") -> dict[str, list[Any]]:
     try:
         text = read_bytes(path).decode("utf-8-sig")
         lines = path.suffix.lower() in JSON_LINES
-        content = _json_lines(path, text) if lines else json.loads(text)
+        content = _json_lines(path, text) if lines else json.loads(text, object_pairs_hook=unique_keys)
     except DataError:
         raise
     except (ValueError, RecursionError) as error:
@@ -85,7 +85,7 @@ def _json_lines(path: Path, text: str) -> list[Any]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                rows.append(json.loads(line))
+                rows.append(json.loads(line, object_pairs_hook=unique_keys))
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{path} line {number}: is not valid JSON ({error})") from None
     return rows

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
 from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list, values_of
 from vit.data.splits.names import is_split_name, split_of
-from vit.files.untrusted import read_json
+from vit.files.untrusted import read_json, read_text, read_yaml
 from vit.messages import agree, did_you_mean, list_names, nearest_names, number_of, override_for_shell
 
 log = logging.getLogger("vit")
 
+TEXTS = (".txt", ".names")
+NAMED = (".json", ".yaml", ".yml", *TEXTS)  # of files that may name the classes
+LISTS = re.compile(r"^(class|label|categor)\w*$|names$", re.IGNORECASE)  # of texts with a class per line
 PRESENT, ABSENT = ("1", "1.0", "true"), ("0", "0.0", "-1", "-1.0", "false")
 
 Labels = tuple[list[str], np.ndarray]  # class names, and indices (N,) or bool (N,classes)
@@ -165,35 +169,50 @@ def _whole_numbers(values: list) -> list:
 
 
 def _names_of_indices(path: Path, values: list[Any]) -> list[str] | None:
-    """The names in classes.json if all labels are indices. A classes.txt, which has no common format, and another JSON
-    file that maps the labels to names are reported.
-    """
+    """The names in classes.json if all labels are indices. Another file that names the labels is reported."""
     if not all(clean_label(value).isdecimal() for value in values):
         return None
     names = classes_beside(path.parent)
-    if names is None and (path.parent / "classes.txt").is_file():
+    if names is None and (path.parent / "classes.txt").is_file():  # which has no common format
         log.warning("%s: its labels are numbers, and classes.txt beside it is not read; a classes.json or "
                     "data.classes, a list of names in the order from 0, names the classes", path)
     elif names is None:
-        _warn_about_a_map_of_names(path, {int(clean_label(value)) for value in values})
+        _warn_about_a_file_of_names(path, [int(clean_label(value)) for value in values])
     return names
 
 
-def _warn_about_a_map_of_names(path: Path, numbers: set[int]) -> None:
-    """A warning if a JSON file beside the table maps the numbers to names, or names to the numbers, from 0."""
-    for file in sorted(path.parent.glob("*.json"))[:20]:
+def _warn_about_a_file_of_names(path: Path, numbers: Sequence[int]) -> None:
+    """A warning if a file beside the table has a name for each of the labels."""
+    files = (each for each in sorted(path.parent.iterdir()) if each.suffix.lower() in NAMED and each.name != path.name)
+    for file in islice(files, 20):
         try:
-            content = read_json(file) if file.stat().st_size < 2**20 else None
+            count = _count_names(file) if file.is_file() and file.stat().st_size < 2**20 else 0
         except (OSError, ValueError):
             continue
-        pairs = content.items() if isinstance(content, dict) else ()
-        names = {str(number): name for number, name in pairs} | {str(number): name for name, number in pairs}
-        found = [names.get(str(number)) for number in range(len(pairs))]
-        if numbers <= set(range(len(found))) and found and all(isinstance(name, str) for name in found):
+        lines_of_images = file.suffix.lower() in TEXTS and count >= len(numbers)
+        if max(numbers) < count and not lines_of_images:
             log.warning("%s: its labels are numbers, and %s beside it, which names them, is not read; a classes.json "
                         "or data.classes, a list of names in the order from 0, names the classes", path,
                         file.name)
             return
+
+
+def _count_names(file: Path) -> int:
+    """The number of names of classes in a file: a list, a mapping between numbers from 0 and names, `names` of YOLO's
+    YAML, or the lines of a text with such a name; 0 for any other file.
+    """
+    kind = file.suffix.lower()
+    if kind in TEXTS:
+        lines = read_text(file).split("\n") if kind == ".names" or LISTS.search(file.stem) else []
+        return sum(bool(line.strip()) for line in lines)
+    content = read_json(file) if kind == ".json" else read_yaml(file)
+    if kind != ".json":
+        content = content.get("names") if isinstance(content, dict) else None
+    listed = content if isinstance(content, list) else ()
+    pairs = list(content.items() if isinstance(content, dict) else enumerate(listed))
+    names = {str(number): name for number, name in pairs} | {str(number): name for name, number in pairs}
+    found = [names.get(str(number)) for number in range(len(pairs))]
+    return len(found) if all(isinstance(name, str) for name in found) else 0
 
 
 def _indicator_labels(path: Path, columns: dict[Column, Any], requested: Sequence[Column], one_hot: bool) -> Labels:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import clean_label, labels_are_withheld, withheld_reason
+from vit.data.class_names import clean_label, labels_are_withheld, warn_about_one_label, withheld_reason
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, find_column
 from vit.data.formats.split_tables import tables_of_folder
@@ -134,6 +134,9 @@ def _one_table(path: Path, options: _Options) -> Source:
         splits = three_ways(read.samples, options.fractions, options.split_seed)
     else:
         splits = _by_column(path, read.samples, column, values_of(path, read.columns, column), read.rows)
+        for key in ("val", "test"):
+            if key in splits:
+                warn_about_one_label(path, key, splits[key].labels, read.labels.classes)
         splits = with_validation(splits, None, validation_fraction(options.fractions), options.split_seed)
     return Source(path.stem, read.labels.classes, splits, read.left_out)
 
@@ -154,6 +157,8 @@ def _several_tables(folder: Path, tables: dict[str, Path], options: _Options) ->
         images = _folder_of_images(path, content, options.root or path.parent, key, options)
         read = _read_table(path, content, images, options, options.root or folder, train)
         _check_split_column(path, key, read)
+        if train is not None:
+            warn_about_one_label(path, key, read.labels.values, train.classes)
         train = train or read.labels
         splits[key] = read.samples
         left_out += read.left_out

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import encode_labels, labels_are_withheld, withheld_reason
+from vit.data.class_names import encode_labels, labels_are_withheld, warn_about_one_label, withheld_reason
 from vit.data.errors import DataError
 from vit.data.image_sources.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS
 from vit.data.sample_names import PackedStrings, RowNames
@@ -74,6 +74,8 @@ def hub(
         # val and test are matched with the classes of train, in their order
         stored = _class_names(_feature_of(rows, columns[1]))
         classes, numbers = encode_labels(f"{name} {key}", labels, label_separator, stored, classes)
+        if key != "train":
+            warn_about_one_label(name, key, numbers, classes)
         splits_of_source[key] = _make_split(rows, columns[0], numbers, key, Path(root).expanduser() if root else None)
     if list(splits_of_source) == ["train"]:
         return Source(title, classes, three_ways(splits_of_source["train"], fractions, split_seed), left_out, pinned)

@@ -15,6 +15,7 @@ from vit.data.class_names import (
     parse_class_names,
     warn_about_combined_labels,
     warn_about_missing,
+    warn_about_one_label,
     warn_about_similar_names,
     withheld_reason,
 )
@@ -40,7 +41,7 @@ from vit.data.source import Source
 from vit.data.splits.names import UnusedSplits
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
-from vit.files.untrusted import read_bytes
+from vit.files.untrusted import read_bytes, unique_keys
 from vit.messages import list_names, number_of, override_for_shell
 
 log = logging.getLogger("vit")
@@ -133,6 +134,8 @@ def _read_splits(
         if key == "train":
             found, index = _classes(columns["label"], names, rows, classes)
         splits[key] = _split(columns, names, rows, index)
+        if key != "train":
+            warn_about_one_label(path, key, splits[key].labels, found)
     return found, splits, left_out
 
 
@@ -222,7 +225,7 @@ def _json_columns(path: Path) -> dict[str, list[Any]]:
         DataError: the file is not valid JSON or has another form, or a text of such an export has several labels.
     """
     try:
-        content = json.loads(read_bytes(path).decode("utf-8-sig"))
+        content = json.loads(read_bytes(path).decode("utf-8-sig"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error})") from None
     kind, _ = annotation_format(content)
