@@ -3,18 +3,24 @@
 import csv
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 from scipy.sparse import coo_array
 
-from vit.evaluation import LabelScore
+from vit.data import TextSplit
+from vit.evaluation import Evaluation, LabelScore
+from vit.evaluation.classification import count_confusions
 from vit.report.attention.positions import positions_picture
+from vit.report.evaluation import write_text_evaluation
+from vit.report.figures import confusion, curves, misclassified
 from vit.report.figures.confusion import confusion_picture, most_frequent_errors
 from vit.report.figures.curves import curves_picture
 from vit.report.figures.misclassified import misclassified_picture
-from vit.report.figures.style import shorten
+from vit.report.figures.style import shorten, shorten_all
 from vit.report.logged_values import read_curves
 from vit.report.multi_label import labels_picture
 
@@ -128,6 +134,53 @@ def test_long_and_unusual_names_are_shortened():
     assert shorten("a" * 12 + "b" * 30, 10) == "aaaa…bbbbb"
     assert shorten("a$b\n") == r"a\$b?"
     assert shorten("$" * 12, 10) == r"\$" * 4 + "…" + r"\$" * 5  # no escape is cut
+
+
+STARTS, SIDES = ("photograph_of_digit", "photographs_of_a_number"), ("east", "WEST $x$")
+LONG = [f"{start}_{digit}_{side}_seen_from_the_side_of_the_street"
+        for start in STARTS for side in SIDES for digit in range(9)]
+
+
+@pytest.mark.parametrize("length", [8, 14, 24])
+def test_different_names_remain_different_when_they_are_shortened(length):
+    for names in (LONG, [*LONG, "cat", "cat"], ["x" * 30 + a + "y" * 30 + b + "z" * 30 for a in "ab" for b in "ab"],
+                  ["a" * i for i in range(20, 60)]):
+        shown = shorten_all(names, length)
+        assert len({*shown}) == len({*names}) and max(len(each.replace("\\", "")) for each in shown) <= length
+    assert shorten_all(["tench", "a" * 12 + "b" * 30], 10) == ["tench", "aaaa…bbbbb"]
+    assert shorten_all([f"IMG_2024_{i}_of_the_camera" for i in (17, 25)], 12) == ["…17_of_the_…", "…25_of_the_…"]
+
+
+def test_text_is_neither_cut_off_nor_drawn_over_other_text(tmp_path, monkeypatch):
+    figures = []
+    for module in (confusion, curves, misclassified):
+        monkeypatch.setattr(module, "save_figure", lambda figure, path: figures.append(figure))
+    pairs = np.zeros((len(LONG), len(LONG)), int)
+    pairs[np.arange(len(LONG)), np.arange(len(LONG))[::-1]] = 3
+    confusion_picture(tmp_path / "a.png", pairs, LONG)
+    rows = [{"epoch": epoch, "step": epoch, "val/loss": 1.0, "lr": 0.1} for epoch in (1, 2)]
+    curves_picture(tmp_path / "b.png", log(tmp_path / "metrics.csv", rows), "run", "Only the training loss")
+    images = [np.zeros((8, 8, 1), np.uint8)] * 12
+    misclassified_picture(tmp_path / "c.png", images, LONG[:12], LONG[12:24], [1.0] * 12, LONG[:12])
+    for figure in figures:
+        figure.draw_without_rendering()
+        shown = [text for text in figure.findobj(Text) if any(letter.isalpha() for letter in text.get_text())]
+        boxes = {text.get_text(): text.get_window_extent() for text in shown}
+        assert not [text for text, box in boxes.items() if box.x0 < 0 or box.x1 > figure.bbox.x1]
+        if figure is figures[1]:
+            assert boxes["Only the training loss"].y1 <= boxes["epoch"].y0
+
+
+@pytest.mark.parametrize(("samples", "unit"), [
+    (TextSplit(np.array([0, 1]), ["1", "2"], (["x", "y"],)), "texts"), (SimpleNamespace(names=["1", "2"]), "images"),
+])
+def test_the_confusion_figure_counts_what_the_split_has(tmp_path, monkeypatch, samples, unit):
+    figures = []
+    monkeypatch.setattr(confusion, "save_figure", lambda figure, path: figures.append(figure))
+    evaluated = Evaluation(["a", "b"], {"accuracy": 0.5}, count_confusions(np.array([0, 1]), np.array([1, 1]), 2),
+                           np.arange(2), np.array([0, 1]), np.zeros(2), np.array([[1], [1]]), np.full((2, 1), 0.75))
+    write_text_evaluation(tmp_path, evaluated, samples)
+    assert any(text.get_text() == f"true → predicted, {unit}" for text in figures[0].findobj(Text))
 
 
 def test_headings_are_no_formulas(tmp_path):

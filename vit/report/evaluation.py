@@ -25,7 +25,8 @@ def write_text_evaluation(folder: str | PathLike[str], evaluation: Evaluation, s
     """Write predictions.csv, confusion.png and reliability.png, which do not need images."""
     folder = Path(folder)
     write_predictions(folder / "predictions.csv", evaluation, split)
-    confusion_picture(folder / "confusion.png", evaluation.confusion_counts, evaluation.classes, heading)
+    unit = "texts" if isinstance(split, TextSplit) else "images"
+    confusion_picture(folder / "confusion.png", evaluation.confusion_counts, evaluation.classes, heading, unit)
     reliability_picture(folder / "reliability.png", evaluation, heading)
 
 

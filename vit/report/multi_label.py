@@ -22,7 +22,7 @@ from vit.report.figures.style import (
     new_figure,
     save_figure,
     set_title,
-    shorten,
+    shorten_all,
     style_axes,
 )
 from vit.report.summary import number, select_worst
@@ -92,7 +92,8 @@ def labels_picture(path: str | PathLike[str], scores: list[LabelScore], heading:
     positions = np.arange(len(shown))
     axes.barh(positions - 0.19, [s.average_precision for s in shown], 0.36, color=BLUE, label="average precision")
     axes.barh(positions + 0.19, [s.f1 for s in shown], 0.36, color=ORANGE, label="F1 at its threshold")
-    names = [f"{shorten(s.name)} ({s.images:,})" for s in shown]
+    short = shorten_all([s.name for s in shown])
+    names = [f"{name} ({s.images:,})" for name, s in zip(short, shown, strict=True)]
     axes.set_yticks(positions, names, fontsize=9, color=INK, family=FONT)
     axes.set(xlim=(0, 1), ylim=(len(shown) - 0.4, -0.6))
     mean = np.mean([s.average_precision for s in present])

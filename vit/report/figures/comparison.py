@@ -24,7 +24,7 @@ from vit.report.figures.style import (
     new_figure,
     save_figure,
     set_title,
-    shorten,
+    shorten_all,
     style_axes,
 )
 from vit.report.logged_values import Curve
@@ -147,12 +147,13 @@ def _draw_curves(axes: Axes, models: Sequence[ComparedModel]) -> None:
     drawn = [(c, colour) for c, colour in zip(models, _colours(models), strict=True)
              if c.curve is not None and np.isfinite(c.curve.y).any()]
     notes = []
-    for entry, colour in drawn:
+    names = shorten_all([entry.name for entry, _ in drawn])
+    for (entry, colour), name in zip(drawn, names, strict=True):
         curve, at = entry.curve, entry.curve.best(highest=True)
-        axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=shorten(entry.name),
+        axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=name,
                   marker="o" if len(curve.x) <= 3 else None)
         axes.plot(curve.x[at], curve.y[at], "o", color=colour, markersize=6, markeredgecolor="white", zorder=5)
-        notes.append(f"{shorten(entry.name)} {curve.y[at]:.2%} after epoch {curve.x[at]:.3g}")
+        notes.append(f"{name} {curve.y[at]:.2%} after epoch {curve.x[at]:.3g}")
     measure = models[0].measure.replace("_", " ")
     set_title(axes, f"Validation {measure}", "best: " + ", ".join(notes) if 0 < len(notes) <= 3 else "")
     axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
@@ -184,7 +185,7 @@ def _draw_bars(axes: Axes, models: Sequence[ComparedModel], fact: Fact) -> None:
                       textcoords="offset points", va="center", fontsize=8.5, color=INK, family=FONT,
                       annotation_clip=False)
     axes.set_title(name, loc="left", fontsize=9, color=MUTED, family=FONT, pad=3)
-    names = [shorten(entry.name, 16) for entry in models]
+    names = shorten_all([entry.name for entry in models], 16)
     axes.set_yticks(positions, names, fontsize=8.5, color=INK, family=FONT)
     axes.set_xticks([])
     axes.set_xlim(0, top)

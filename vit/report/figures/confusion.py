@@ -22,7 +22,7 @@ from vit.report.figures.style import (
     new_figure,
     save_figure,
     set_title,
-    shorten,
+    shorten_all,
 )
 
 MAX_COUNTS = 30  # classes; cells of larger matrices have no counts
@@ -31,9 +31,9 @@ MAX_CELLS = 1000  # per axis; with more classes a cell is a block of adjacent cl
 
 
 def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray, classes: Sequence[str],
-                      heading: str = "Confusion matrix") -> Path:
+                      heading: str = "Confusion matrix", unit: str = "images") -> Path:
     """Draw counts `confusion[true, predicted]` (classes,classes): correct blue, wrong orange, and list frequent errors.
-    A sparse array takes the memory of its counts above 0.
+    A sparse array takes the memory of its counts above 0. `unit`: images or texts.
 
     Raises:
         ValueError: the matrix does not have a row and a column per class.
@@ -41,7 +41,7 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray
     if confusion.shape != (len(classes), len(classes)):
         raise ValueError(f"confusion has shape {confusion.shape}, but there are {number_of(len(classes), 'class')}")
     confusion = csr_array(confusion)
-    names = [shorten(name) for name in classes]
+    names = shorten_all(classes)
     figure, axes, side = _layout(names)
     last = len(classes) - 0.5
     axes.imshow(_colours(confusion), interpolation="nearest", aspect="auto", extent=(-0.5, last, last, -0.5))
@@ -51,7 +51,7 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray
     _label(axes, names)
     if len(classes) <= MAX_COUNTS:
         _write_counts(axes, confusion.toarray())
-    _list_errors(side, confusion, names)
+    _list_errors(side, confusion, names, unit)
     return save_figure(figure, path)
 
 
@@ -62,6 +62,7 @@ def _layout(names: list[str]) -> tuple[Figure, Axes, Axes]:
     letter = 0.085 if len(names) <= MAX_COUNTS else 0.058
     margin = letter * max(map(len, names), default=0) if len(names) <= MAX_NAMES else 0.4
     left, top, bottom, gap, side = 0.5 + margin, 0.65, 0.55 + (0.15 if _upright(names) else margin), 0.5, 3.3
+    side = max(side, 0.082 * (2 * max(map(len, names), default=0) + 3))  # two names and an arrow
     width, height = left + matrix + gap + side + 0.2, top + matrix + bottom
     figure = new_figure(width, height)
     figure.set_layout_engine("none")
@@ -121,12 +122,12 @@ def _write_counts(axes: Axes, confusion: np.ndarray) -> None:
                   fontsize=8.5 if count < 1000 else 7 if count < 100_000 else 5.5, color="white" if dark else INK)
 
 
-def _list_errors(side: Axes, confusion: csr_array, names: list[str]) -> None:
+def _list_errors(side: Axes, confusion: csr_array, names: list[str], unit: str) -> None:
     """Bars of the most frequent wrong (true → predicted) pairs, as many as fit."""
     rows = int(side.get_position().height * side.figure.get_figheight() / 0.36)
     pairs = most_frequent_errors(confusion, rows)
     side.set_axis_off()
-    set_title(side, "Most frequent errors" if pairs else "No errors", "true → predicted, images" if pairs else "")
+    set_title(side, "Most frequent errors" if pairs else "No errors", f"true → predicted, {unit}" if pairs else "")
     counts = [int(confusion[pair]) for pair in pairs]
     side.barh(range(len(pairs)), counts, height=0.24, color=ORANGE, align="edge")
     style = {"fontsize": 8.5, "family": FONT}

@@ -49,7 +49,7 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
     if heading:
         figure.suptitle(literal(heading), x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
     if note:
-        figure.text(0.01, 0.005, literal(note), fontsize=7.5, color=MUTED, family=FONT, ha="left", va="bottom")
+        figure.supxlabel(literal(note), x=0.01, ha="left", fontsize=7.5, color=MUTED, family=FONT)
     return save_figure(figure, path)
 
 
@@ -109,7 +109,7 @@ def _draw_rates(axes: Axes, rates: dict[str, Curve]) -> None:
     axes.fill_between(top.x, top.y, color=INK, alpha=0.06, linewidth=0)
     axes.set_ylim(0, None)
     axes.yaxis.set_major_formatter("{x:g}")
-    set_title(axes, "Learning rate", f"peak {np.nanmax(top.y):.3g}")
+    set_title(axes, "Learning rate", f"at the end of each epoch, at most {np.nanmax(top.y):.3g}")
 
 
 def _smooth(curve: Curve) -> Curve:

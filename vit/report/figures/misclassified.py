@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from vit.report.figures.style import FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, shorten
+from vit.report.figures.style import FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, shorten, shorten_all
 
 ABOVE, BELOW, GAP, MARGIN = 0.42, 0.22, 0.2, 0.1  # inches around an image: for two lines, for its name, between columns
 HEADING = 0.45  # inches
@@ -32,14 +32,16 @@ def misclassified_picture(path: str | PathLike[str], images: Sequence[np.ndarray
     axes.set_axis_off()
     axes.text(MARGIN, HEADING / 2, "Wrong predictions, most confident first" if len(images) else "No wrong predictions",
               va="center", fontsize=12, fontweight="bold", color=INK, family=FONT)
+    labels = list(dict.fromkeys([*predictions, *truths]))
+    predicted, true = (dict(zip(labels, shorten_all(labels, length), strict=True)) for length in (14, 19))
     samples = zip(images, truths, predictions, probabilities, names, strict=True)
     for number, (image, truth, prediction, probability, name) in enumerate(samples):
         left = MARGIN + (number % columns) * (width + GAP)
         top = HEADING + ABOVE + (number // columns) * (height + ABOVE + BELOW)
         bottom = draw_image(axes, image, left, top, width, height)
-        axes.text(left, top - 0.2, f"pred: {shorten(prediction, 14)}, {probability:.0%}", color=ORANGE, fontsize=8.5,
+        axes.text(left, top - 0.2, f"pred: {predicted[prediction]}, {probability:.0%}", color=ORANGE, fontsize=8,
                   family=FONT)
-        axes.text(left, top - 0.05, f"true: {shorten(truth, 20)}", color=INK, fontsize=8.5, family=FONT)
+        axes.text(left, top - 0.05, f"true: {true[truth]}", color=INK, fontsize=8, family=FONT)
         axes.text(left, bottom + 0.04, shorten(Path(name).name, 22), color=MUTED, fontsize=6.5, family=FONT, va="top")
     return save_figure(figure, path)
 

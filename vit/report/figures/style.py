@@ -1,8 +1,11 @@
 """Common style of all figures. It uses neither pyplot nor global state, so the figures of a notebook do not change."""
 
 import warnings
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from io import BytesIO
 from os import PathLike
+from os.path import commonprefix
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -49,9 +52,48 @@ def literal(text: str) -> str:
 
 def shorten(name: str, length: int = 24) -> str:
     """The name as `literal`, shortened to `length` characters by an ellipsis in the middle."""
-    if len(name) > length:
-        name = f"{name[: length - length // 2 - 1]}…{name[-(length // 2):]}"
-    return literal(name)
+    return literal(cut_middle(name, length))
+
+
+def shorten_all(names: Sequence[str], length: int = 24) -> list[str]:
+    """The names as `shorten`, but different names remain different: of those that would be equal, the part from their
+    first difference on is shown, and where that is not enough, the position in `names`, from 1.
+    """
+    shown = _distinct_parts(list(dict.fromkeys(names)), length)
+    counts = Counter(shown.values())
+    for position, name in enumerate(names, 1):
+        if counts[shown[name]] > 1:
+            mark = f"…({position})"
+            shown[name] = shown[name][: max(length - len(mark), 0)] + mark
+    return [literal(shown[name]) for name in names]
+
+
+def _distinct_parts(names: Sequence[str], length: int, start: int = 0) -> dict[str, str]:
+    """Name -> a part of at most `length` characters that begins at `start`; names of equal parts begin at their first
+    difference.
+    """
+    groups = defaultdict(list)
+    for name in names:
+        groups[cut_middle(name, length) if not start else cut_ends(name, start, length)].append(name)
+    shown = {}
+    for part, group in groups.items():
+        difference = len(commonprefix(group))
+        if len(group) > 1 and difference > start:
+            shown |= _distinct_parts(group, length, difference)
+        else:
+            shown |= dict.fromkeys(group, part)
+    return shown
+
+
+def cut_middle(name: str, length: int) -> str:
+    """At most `length` characters of a name; an ellipsis replaces its middle."""
+    return name if len(name) <= length else f"{name[: length - length // 2 - 1]}…{name[-(length // 2):]}"
+
+
+def cut_ends(name: str, start: int, length: int) -> str:
+    """At most `length` characters of a name from `start` on; ellipses replace the rest."""
+    part = name[start:] if len(name) - start < length else f"{name[start : start + length - 2]}…"
+    return f"…{part}"
 
 
 def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:

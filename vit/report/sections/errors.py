@@ -12,6 +12,8 @@ PAIRS = 6  # number of confused pairs of classes with examples
 EXAMPLES = 4  # pictures of a pair
 LISTED = 50  # pairs in the JSON file
 GALLERY = 24  # pictures of the most confident errors
+COLOURS = ("Rows are true classes, columns are predictions. The darker a cell, the larger its share of the true class: "
+           "blue for correct predictions, orange for wrong ones, whose scale is steeper.")
 
 
 def confusion(subject: Subject) -> Section:
@@ -23,8 +25,8 @@ def confusion(subject: Subject) -> Section:
     alt = (f"Confusion matrix of {number_of(len(classes), 'class')}: {right:,} of {len(evaluation.rows):,} "
            f"{subject.unit} correct"
            + "".join(f"; {count_text(subject, pair)}" for pair in pairs[:3]))
-    url = subject.figure("confusion.png", confusion_picture, counts, classes, subject.title)
-    html = drawing(url, alt)
+    url = subject.figure("confusion.png", confusion_picture, counts, classes, subject.title, subject.unit)
+    html = drawing(url, alt) + paragraph(COLOURS, muted=True)
     html += "".join(examples(subject, pair) for pair in pairs[:PAIRS])
     if not pairs:
         html += paragraph("There are no wrong predictions.")

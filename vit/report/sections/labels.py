@@ -10,7 +10,18 @@ from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, LabelIntervals, label_intervals
 from vit.evaluation.multi_label import label_calibration_errors
 from vit.messages import number_of
-from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, shorten, style_axes
+from vit.report.figures.style import (
+    BLUE,
+    FONT,
+    INK,
+    MUTED,
+    ORANGE,
+    RULE,
+    new_figure,
+    save_figure,
+    shorten_all,
+    style_axes,
+)
 from vit.report.multi_label import labels_picture, names_of
 from vit.report.pages.embedded import figure_url, thumbnail_url
 from vit.report.pages.html_parts import card, cards, cut_note, drawing, facts, paragraph, table
@@ -106,13 +117,14 @@ def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str
         lines = [("as trained", BLUE, evaluation.probabilities)]
     else:
         lines.insert(0, ("as trained", ORANGE, evaluation.uncalibrated))
-    for axes, c in zip(panels, chosen, strict=False):
+    names = shorten_all([evaluation.classes[c] for c in chosen])
+    for axes, c, title in zip(panels, chosen, names, strict=False):
         style_axes(axes)
         axes.plot([0, 1], [0, 1], color=RULE, linewidth=2)
         for name, colour, probabilities in lines:
             draw_label(axes, probabilities[:, c].astype(float), evaluation.truth[:, c], colour, name)
         axes.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
-        axes.set_title(shorten(evaluation.classes[c]), loc="left", fontsize=9, color=INK, family=FONT)
+        axes.set_title(title, loc="left", fontsize=9, color=INK, family=FONT)
     panels[0].legend(frameon=False, fontsize=7.5, labelcolor=MUTED, loc="upper left")
     figure.supxlabel("probability of the label", fontsize=9, color=MUTED, family=FONT)
     figure.supylabel("share of images that have it", fontsize=9, color=MUTED, family=FONT)
