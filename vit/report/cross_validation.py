@@ -8,8 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vit.messages import number_of
-
-DIGITS = 4
+from vit.report.summary import number
 
 
 def print_cross_validation(result: dict, console: Console) -> None:
@@ -21,8 +20,8 @@ def print_cross_validation(result: dict, console: Console) -> None:
     for name, mean in result["mean"].items():
         if name.startswith("test/") and name.rpartition("/")[2] not in ("images", "texts", "sentences"):
             values = [run[name] for run in result["runs"].values()]
-            table.add_row(escape(name), *(f"{x:.{DIGITS}f}" for x in (mean, result["deviation"][name] or 0,
-                                                                       min(values), max(values))))
+            cells = mean, result["deviation"][name], min(values), max(values)
+            table.add_row(escape(name), *(number(value) for value in cells))
     console.print(table)
     for line in summary_lines(result):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -31,12 +30,13 @@ def print_cross_validation(result: dict, console: Console) -> None:
 def summary_lines(result: dict) -> list[str]:
     """A line for each kind of saved result, with its accuracy and its path."""
     whole, ensemble, soups = result["out_of_fold"], result["ensemble"], result["soups"]
-    of_all = f"{whole['accuracy']:.2%} of {number_of(whole['samples'], 'sample')}"
+    labels = whole.get("labels")
+    of_all = f"{whole['accuracy']:.2%} of {counted(whole['samples'], labels)}"
     lines = [f"  out of fold     {of_all}, {result['predictions']}"]
     if ensemble is not None:
         tested = ""
         if "test_accuracy" in ensemble:
-            tested = (f", {ensemble['test_accuracy']:.2%} of {number_of(ensemble['test_samples'], 'test sample')} (its "
+            tested = (f", {ensemble['test_accuracy']:.2%} of {counted(ensemble['test_samples'], labels, 'test ')} (its "
                       f"members: {ensemble['member_test_accuracy']:.2%})")
         lines.append(f"  ensemble        {number_of(ensemble['members'], 'model')}{tested}, {ensemble['path']}")
     if soups:
@@ -45,3 +45,10 @@ def summary_lines(result: dict) -> list[str]:
         lines.append(f"  soups           {count} of {number_of(len(soups), 'fold')}, {tested:.2%} out of fold (single "
                      f"models: {single:.2%})")
     return lines
+
+
+def counted(samples: int, labels: int | None, split: str = "") -> str:
+    """What an accuracy is a share of: samples, or, of several labels per sample, decisions at a threshold of 0.5."""
+    if labels is None:
+        return number_of(samples, f"{split}sample")
+    return f"the decisions about {number_of(labels, 'label')} of {number_of(samples, f'{split}image')} at threshold 0.5"

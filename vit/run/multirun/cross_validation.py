@@ -108,7 +108,9 @@ def combine(folder: pathlib.Path, names: list[str], predictions: pathlib.Path | 
     out_of_fold.save(target)
     result = {
         "runs": metrics, "mean": row["mean"], "deviation": row["deviation"],
-        "out_of_fold": {"samples": len(out_of_fold), "accuracy": out_of_fold.accuracy}, "predictions": str(target),
+        "out_of_fold": {"samples": len(out_of_fold), "accuracy": out_of_fold.accuracy,
+                        **({"labels": len(out_of_fold.classes)} if out_of_fold.multi_label else {})},
+        "predictions": str(target),
         "soups": fold_soups(folder, runs), "ensemble": build_ensemble(folder, runs, out_of_fold),
     }
     (folder / RESULT).write_text(json_text(result) + "\n", encoding="utf-8")
