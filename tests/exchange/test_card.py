@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shlex
+import warnings
 
 import numpy as np
 import pytest
@@ -84,6 +85,17 @@ def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, sentence)
         assert (result.metric_name, result.metric_value, result.dataset_split) == ("accuracy", 0.75, "val")
     if kind == "labels":
         assert "multi-label" in card.data.tags and "| a\\|b | 0.2000 |" in text and "| &lt;c> | 0.5000 |" in text
+
+
+@pytest.mark.parametrize(("mode", "prepared"), [("RGB", "as config.json states"), ("L", "another way (they read RGB")])
+def test_a_card_states_how_timm_and_transformers_prepare_images(tmp_path, mode, prepared):
+    channels = {"RGB": 3, "L": 1}[mode]
+    model = model_from_config({**IMAGES, "num_classes": 3, "in_chans": channels})
+    preprocessing = Preprocessing(size=16, mean=(0.5,) * channels, std=(0.25,) * channels, mode=mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the same statement
+        card = model_card(load_bundle(save_bundle(tmp_path / "model", model, CLASSES, preprocessing)), licence="mit")
+    assert f"With timm and transformers, which prepare images {prepared}" in card
 
 
 @pytest.mark.parametrize(("save", "task", "family", "sentence"), [

@@ -3,6 +3,7 @@
 import json
 
 from vit.bundle import CONFIG, Bundle
+from vit.bundle.timm_folder import unsupported_preprocessing
 
 OURS = """```python
 import vit
@@ -46,7 +47,9 @@ def usage(bundle: Bundle, repo: str | None) -> str:
     parts = ["## Use", "With vit, the Python package `vitwright` (safetensors and JSON: nothing is unpickled):",
              OURS.format(ours=ours, call=call)]
     if "architecture" in config:
-        parts += ["With timm and transformers, which prepare images as config.json states:",
+        other = unsupported_preprocessing(bundle.preprocessing)
+        how = f"another way ({other})" if other else "as config.json states"
+        parts += [f"With timm and transformers, which prepare images {how}:",
                   TIMM.format(timm=f"hf-hub:{repo}" if repo else "local-dir:FOLDER"),
                   TRANSFORMERS.format(repo=repo or "FOLDER")]
     return "\n\n".join(parts)
