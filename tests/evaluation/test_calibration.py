@@ -320,6 +320,13 @@ def test_the_risk_of_equal_probabilities_does_not_depend_on_the_order_of_the_sam
     assert risks(distinct, right) == pytest.approx([1 - right[each].mean() for each in chosen])
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_diverged_model_has_no_calibration_error():
+    probabilities = np.array([np.nan, 0.25, 1.0])
+    assert np.isnan(calibration_error(probabilities, np.array([True, False, True])))
+    assert [count for count, _, _ in reliability(probabilities, np.array([True, False, True]))] == [1, 1, 1]
+
+
 def test_a_probability_between_two_bins_belongs_to_the_lower_one():
     probabilities = np.array([0.0, 0.25, 0.125, 0.5, 0.75, 1.0])
     found = reliability(probabilities, np.array([0, 1, 1, 0, 1, 1], bool), bins=4)

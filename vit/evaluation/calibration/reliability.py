@@ -13,8 +13,10 @@ def certainty(probabilities: Tensor, labels: Tensor) -> tuple[np.ndarray, np.nda
 
 
 def reliability(probabilities: np.ndarray, right: np.ndarray, bins: int = BINS) -> list[tuple[int, float, float]]:
-    """(samples, mean probability, accuracy) of each bin of equal width that has samples, in ascending order."""
-    index = np.minimum(np.ceil(probabilities * bins).astype(int) - 1, bins - 1).clip(0)
+    """(samples, mean probability, accuracy) of each bin of equal width that has samples, in ascending order.
+    Probabilities that are nan, those of a model that diverged, are in the first bin.
+    """
+    index = np.nan_to_num(np.ceil(probabilities * bins) - 1).clip(0, bins - 1).astype(int)
     rows = (np.flatnonzero(index == i) for i in range(bins))
     return [(len(each), float(probabilities[each].mean()), float(right[each].mean())) for each in rows if len(each)]
 
