@@ -22,7 +22,7 @@ from vit.evaluation.intervals.label_bootstrap import label_intervals, weighted_f
 from vit.evaluation.intervals.paired_labels import LabelAnswers
 from vit.evaluation.intervals.text_bootstrap import TextStatistics
 from vit.evaluation.multi_label import LabelScore, MultiLabelEvaluation
-from vit.report.sections.generated_texts import buckets, confused_characters
+from vit.report.sections.generated_texts import buckets, confused_characters, span
 from vit.report.sections.labels import score_table
 
 GENERATED = ["header", "accuracy", "lengths", "errors", "attention", "training", "data"]
@@ -160,6 +160,7 @@ def test_resampled_bleu_is_that_of_sacrebleu_on_the_drawn_texts():
 def test_characters_and_lengths():
     found = confused_characters(["cat", "hat", "at"], ["cot", "hat", "cat"])
     assert found == {("o", "a"): 1, ("c", "(missing)"): 1}
+    assert (span(3, 3), span(3, 1200)) == ("3", "3 to 1,200")
     measured = np.array([3, 1, 1, 9, 5, 5, 2])
     parts = buckets(measured)
     assert sorted(np.concatenate(parts)) == list(range(7))

@@ -121,6 +121,18 @@ def test_of_many_classes_those_without_an_image_are_not_the_worst(table, score):
         assert message in text and "name 500" in text and "name 0 " not in text and ("name 900" in text) == (most == 40)
 
 
+@pytest.mark.parametrize(("table", "score"), [
+    (class_table, lambda name: ClassScore(name, 9, 0.5, 0.5, 0.5)),
+    (label_table, lambda name: LabelScore(name, 9, 0.5, 0.5, 0.5, 0.5, 0.5)),
+])
+def test_long_names_without_a_space_are_whole_on_a_narrow_terminal(table, score):
+    names = ["photograph_of_a_digit_that_was_seen_from_the_side_of_the_street_" + end for end in ("east", "west")]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table([score(name) for name in names]))
+    letters = "".join(line.split(" 9 ")[0].strip() for line in console.file.getvalue().splitlines())
+    assert all(name in letters for name in names) and "…" not in letters
+
+
 def test_a_list_that_is_empty_in_the_first_group_of_parquet_has_items_in_the_next():
     rows = [{"labels": [], "probabilities": []}] * 1000 + [{"labels": ["cat"], "probabilities": [0.5]}]
     stream = io.BytesIO()

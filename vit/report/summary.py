@@ -50,7 +50,7 @@ def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40) 
     """One row per class; of more than `most` classes those with the lowest F1. `unit`: images or texts."""
     shown, caption = select_worst(scores, most, "classes", unit)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
-    table.add_column("class")
+    table.add_column("class", overflow="fold")
     for name in (unit, "accuracy", "precision", "F1"):
         table.add_column(name, justify="right")
     for score in shown:

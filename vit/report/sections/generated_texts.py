@@ -67,13 +67,18 @@ def lengths(subject: Subject) -> Section:
                  / max(1, sum(len(evaluation.references[i]) for i in chosen)))
         rows.append({"shortest": int(measured[chosen].min()), "longest": int(measured[chosen].max()),
                      "pairs": len(chosen), "length_ratio": ratio, **scores})
-    shown = [(f"{row['shortest']:,} to {row['longest']:,}", f"{row['pairs']:,}", f"{row['bleu']:.2%}",
+    shown = [(span(row["shortest"], row["longest"]), f"{row['pairs']:,}", f"{row['bleu']:.2%}",
               f"{row['cer']:.2%}", f"{row['exact_match']:.2%}", f"{row['length_ratio']:.2f}") for row in rows]
     html = table((f"{unit} of the reference", "pairs", "BLEU", "character error rate", "exact match", "length ratio"),
                  shown, "By length of the reference", range(1, 6))
     html += paragraph("The length ratio is the number of generated characters divided by that of the references; "
                       "a value far below 1 means that the model stops too early.", muted=True)
     return Section("lengths", "Length", html, {"unit": unit, "buckets": rows})
+
+
+def span(shortest: int, longest: int) -> str:
+    """`3 to 7`, or `3` if both are equal."""
+    return f"{shortest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
 
 
 def measured_lengths(subject: Subject) -> tuple[np.ndarray, str]:
