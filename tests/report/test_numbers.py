@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from vit.evaluation import MultiLabelEvaluation
+from vit.evaluation.intervals.paired_labels import read_label_sets
+from vit.evaluation.multi_label import label_scores
 from vit.report import evaluation, multi_label, seq2seq
 from vit.report.cross_validation import print_cross_validation, summary_lines
 from vit.report.summary import number
@@ -131,7 +134,32 @@ def test_a_cross_validation_has_mean_deviation_and_range_of_each_test_metric():
         ["test/accuracy", "0.6250", "0.1250", "0.5000", "0.7500"]]
     assert "Cross-validation, 2 runs" in text and "62.50% of 1,200 samples, p.csv" in text
     print_cross_validation(crossed(deviation={"test/accuracy": None}), console)
-    assert "0.6250  0.0000" in " ".join(console.file.getvalue().splitlines()[-6:]).replace("   ", "  ")
+    assert "0.6250  –" in re.sub("  +", "  ", " ".join(console.file.getvalue().splitlines()[-6:]))
+
+
+def test_the_accuracy_of_several_labels_per_image_is_that_of_decisions():
+    several = {"accuracy": 0.95, "samples": 600, "labels": 5}
+    ensemble = {"members": 5, "path": "run/ensemble", "test_accuracy": 0.9, "test_samples": 80,
+                "member_test_accuracy": 0.85}
+    assert summary_lines(crossed(out_of_fold=several, ensemble=ensemble)) == [
+        "  out of fold     95.00% of the decisions about 5 labels of 600 images at threshold 0.5, p.csv",
+        "  ensemble        5 models, 90.00% of the decisions about 5 labels of 80 test images at threshold 0.5 (its "
+        "members: 85.00%), run/ensemble",
+    ]
+
+
+def test_rare_labels_have_the_same_average_precision_in_the_table(tmp_path):
+    """With six decimals all probabilities of a rare label are equal."""
+    truth = np.array([[True, False], [False, True], [True, False], [False, False]])
+    probabilities = np.array([[4e-8, 0.1], [3e-8, 0.9], [2e-8, 0.1], [1e-8, 0.123456789]], np.float32)
+    scores = label_scores(["a", "b"], truth, probabilities, [0.5, 0.5])
+    values = MultiLabelEvaluation(["a", "b"], np.array([0.5, 0.5]), {}, np.arange(4), truth, np.zeros(4), probabilities,
+                                  scores)
+    multi_label.write_predictions(tmp_path / "predictions.csv", values, SPLIT)
+    found = read_label_sets(tmp_path)
+    assert (found.probabilities.astype(np.float32) == probabilities).all()
+    assert found.metrics(np.ones((1, 4), np.int64))["map"] == pytest.approx(
+        np.mean([score.average_precision for score in scores]))
 
 
 def test_ensemble_and_soups_are_in_lines_of_their_own():

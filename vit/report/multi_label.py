@@ -28,6 +28,8 @@ from vit.report.figures.style import (
 from vit.report.summary import number, select_worst
 from vit.report.tables import join_cell, open_table
 
+DIGITS = "{:.9g}"  # of probabilities in predictions.csv
+
 
 def write_multi_label_evaluation(folder: str | PathLike[str], evaluation: MultiLabelEvaluation, split: Split,
                                  preprocessing: Preprocessing, heading: str = "Test split") -> None:
@@ -39,7 +41,9 @@ def write_multi_label_evaluation(folder: str | PathLike[str], evaluation: MultiL
 
 
 def write_predictions(path: str | PathLike[str], evaluation: MultiLabelEvaluation, split: Split) -> Path:
-    """Write a row per image: file, true and predicted labels, whether all are right, loss, and each probability."""
+    """Write a row per image: file, true and predicted labels, whether all are right, loss, and each probability, with
+    the digits that distinguish float32 values: the average precision of a rare label depends on their order.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     classes, predicted = evaluation.classes, evaluation.predicted
@@ -52,7 +56,7 @@ def write_predictions(path: str | PathLike[str], evaluation: MultiLabelEvaluatio
                 "labels": join_cell(names_of(classes, predicted[i]), classes),
                 "right": int((predicted[i] == evaluation.truth[i]).all()),
                 "loss": float(evaluation.losses[i]),
-                **dict(zip(probability_columns(classes), evaluation.probabilities[i].tolist(), strict=True)),
+                **dict(zip(probability_columns(classes), map(DIGITS.format, evaluation.probabilities[i]), strict=True)),
             })
     return path
 
@@ -71,7 +75,7 @@ def label_table(scores: list[LabelScore], most: int = 40) -> Table:
     """One row per label. If there are more than `most`, only those with images and the lowest F1."""
     shown, caption = select_worst(scores, most, "labels")
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
-    table.add_column("label")
+    table.add_column("label", overflow="fold")
     for name in ("images", "AP", "threshold", "precision", "recall", "F1"):
         table.add_column(name, justify="right")
     for score in shown:
