@@ -783,11 +783,11 @@ def test_shell_completion_and_info(own, tmp_path):
     assert str(own) in done.stdout.replace("\n", ""), done.stdout + done.stderr
 
 
-def test_the_completion_of_hydra_is_that_of_a_script(monkeypatch, capsys):
+def test_hydra_completes_scripts_only(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["/usr/bin/vit", "train"])
     assert main(["--shell-completion", "install=bash"]) == 2
     printed = capsys.readouterr()
-    assert "call python train.py --shell-completion" in printed.err and not printed.out
+    assert "use python train.py --shell-completion" in printed.err and not printed.out
 
 
 @pytest.mark.parametrize("options", [["--info", "config"], ["--cfg", "job"], ["--help"], ["--hydra-help"]])
