@@ -253,7 +253,7 @@ def test_wrong_requests_are_errors_before_the_work(tmp_path, monkeypatch):
     masked = save_bundle(tmp_path / "mae", masked, [], PREPROCESSING)
     with pytest.raises(SourceError, match="of kind mae"):
         convert(masked, tmp_path / "model.onnx", "onnx")
-    with pytest.raises(SourceError, match=r"keep their aspect ratio \(data.pack=true\); train with data.pack=false"):
+    with pytest.raises(SourceError, match=r"\(data.pack=true\); train a model with data.pack=false"):
         programs.image_program(vit.create_model("vit_tiny", **TINY), PackedPreprocessing((32, 16)), NAMES, (), None)
     monkeypatch.setattr(programs, "find_spec", lambda name: None)
     programs.check_libraries("torch_export")  # torch alone writes it

@@ -87,10 +87,10 @@ def test_one_device_by_default_but_several_processes_is_an_error_before_the_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_the_number_of_tasks_of_a_slurm_job_is_stated_for_each_machine(monkeypatch):
+def test_the_tasks_of_a_slurm_job_are_set_per_machine(monkeypatch):
     for name, value in TASK.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match="--ntasks=2 of SLURM .* use --nodes=1 --ntasks-per-node=2$"):
+    with pytest.raises(ConfigError, match="SLURM's --ntasks=2 .* use --nodes=1 --ntasks-per-node=2$"):
         check_number(Devices("cpu", 2, 1))
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
     check_number(Devices("cpu", 2, 1))
