@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,17 @@ def test_probabilities_out_of_fold_are_the_calibrated_ones_of_the_runs(finished)
             name = row["file"]
             assert whole[name]["prediction"] == row["label"]
             assert float(whole[name][f"p:{row['label']}"]) == pytest.approx(float(row["probability"]), abs=2e-6)
+
+
+def test_rows_of_one_file_stay_two_samples_with_their_own_labels():
+    """As in the runs, whose accuracies count both rows of a table; two seeds are averaged for each of them."""
+    one = HeldOut(["x", "y", "x"], ["1/2"] * 3, np.array([0, 1, 1]), np.array([[0.8, 0.2], [0.4, 0.6], [0.8, 0.2]]),
+                  ["a", "b"])
+    other = replace(one, probabilities=np.array([[0.6, 0.4], [0.4, 0.6], [0.6, 0.4]]))
+    whole = HeldOut.concat([one, other])
+    assert whole.names == ["x", "y", "x"] and whole.labels.tolist() == [0, 1, 1]
+    assert whole.accuracy == pytest.approx(2 / 3)
+    np.testing.assert_allclose(whole.probabilities, [[0.7, 0.3], [0.4, 0.6], [0.7, 0.3]])
 
 
 def test_folds_of_other_classes_are_not_one_table():

@@ -1,6 +1,7 @@
 """Predictions for samples that a model was not trained on: the test splits of several folds as one table."""
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -86,7 +87,8 @@ class HeldOut:
 
     @staticmethod
     def concat(parts: Sequence["HeldOut"]) -> "HeldOut":
-        """All samples of several folds; the mean of the probabilities for a sample that occurs several times.
+        """All samples of several folds; the mean of the probabilities for a sample that several parts have. Two samples
+        of one part stay two, also with the same name, as rows of a table that have one file.
 
         Raises:
             DataError: the parts have different classes.
@@ -95,16 +97,16 @@ class HeldOut:
             if part.classes != parts[0].classes:
                 raise DataError("a fold has other classes than the first one: "
                                 f"{different_names(part.classes, parts[0].classes)}")
-        names = [name for part in parts for name in part.names]
-        index = {name: i for i, name in enumerate(dict.fromkeys(names))}
-        rows = np.array([index[name] for name in names], dtype=np.int64)
+        keys = [key for part in parts for key in _occurrences(part.names)]
+        index = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        rows = np.array([index[key] for key in keys], dtype=np.int64)
         _, first = np.unique(rows, return_index=True)
         probabilities = np.concatenate([part.probabilities for part in parts]).astype(np.float64)
         total = np.zeros((len(index), probabilities.shape[1]))
         np.add.at(total, rows, probabilities)
         folds = [fold for part in parts for fold in part.folds]
         labels = np.concatenate([part.labels for part in parts])
-        return HeldOut(list(index), [folds[i] for i in first], labels[first],
+        return HeldOut([name for name, _ in index], [folds[i] for i in first], labels[first],
                        total / np.bincount(rows)[:, None], parts[0].classes)
 
 
@@ -142,6 +144,16 @@ def read_held_out(path: str | PathLike[str]) -> HeldOut:
         raise DataError(f"{path}: a probability of {rows[int(wrong.argmax())][0]} is not between 0 and 1")
     labels = _labels_of(path, rows, classes, probabilities)
     return HeldOut([row[0] for row in rows], [str(row[1]) for row in rows], labels, probabilities, classes)
+
+
+def _occurrences(names: Sequence[str]) -> list[tuple[str, int]]:
+    """Each name with the number of its earlier occurrences."""
+    counts: Counter[str] = Counter()
+    found = []
+    for name in names:
+        found.append((name, counts[name]))
+        counts[name] += 1
+    return found
 
 
 def _labels_of(path: Path, rows: Sequence[Sequence[str]], classes: list[str], probabilities: np.ndarray) -> np.ndarray:
