@@ -71,7 +71,7 @@ def test_folds_of_other_classes_are_not_one_table():
 
 
 def test_only_a_run_reports_the_samples_that_are_in_no_fold(finished, caplog, monkeypatch):
-    run, line = finished.path / "fold1", "the 360 samples of test take no part"
+    run, line = finished.path / "fold1", "the 360 samples of test are left out"
     assert (run / "log.txt").read_text().count(line) == 1
     monkeypatch.setattr(logging.getLogger("vit"), "handlers", [caplog.handler])
     caplog.set_level(logging.INFO, "vit")
