@@ -81,6 +81,13 @@ def test_only_a_run_reports_the_samples_that_are_in_no_fold(finished, caplog, mo
     assert line in caplog.text
 
 
+def test_a_resumed_cross_validation_has_its_own_folds_and_seeds(finished):
+    for given, started in (("folds=3", "folds=2"), ("seeds=0,1", "seeds=0")):
+        with pytest.raises(ConfigError, match=f"{given}: resume would continue {finished.path}, .* with {started};"):
+            cross_validate([f"resume={finished.path}", given])
+    assert cross_validate([f"resume={finished.path}", "folds=2", "seeds=[0]"]).path == finished.path
+
+
 def test_splits_that_a_run_lacks_are_named(finished):
     with pytest.raises(DataError, match="fold1 has no split extra; it has train, val, test"):
         held_out(finished.path / "fold1", ("extra",))

@@ -12,7 +12,7 @@ from vit.report.cross_validation import print_cross_validation
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.overrides import key_of
 from vit.run.console import console
-from vit.run.multirun.compare import conclude, raise_failed, resume_printed, train_all
+from vit.run.multirun.compare import conclude, find_stopped, raise_failed, read_plan, resume_printed, train_all
 from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweep_results import SweptRun, summary
@@ -21,6 +21,7 @@ from vit.run.records.folder import read_metrics
 from vit.run.records.members import CROSS_VALIDATION, HELD_OUT
 from vit.run.records.reading import read_config
 from vit.run.result import Run
+from vit.run.resume import to_record
 
 log = logging.getLogger("vit")
 
@@ -49,6 +50,7 @@ def cross_validate(arguments: list[str], predictions: pathlib.Path | None = None
     check_overrides(overrides)
     config = resolve(compose(overrides))
     check_task(config)
+    check_resumed(own, config, overrides)
     folder, plan, done, failed = train_all({**config, "compare": fold_runs(own)}, overrides, COMMAND)
     raise_failed(folder, failed)
     with resume_printed(folder, overrides, COMMAND):
@@ -77,6 +79,29 @@ def check_task(config: dict) -> None:
     if task not in TASKS or "fold" not in data:
         raise ConfigError(f"data={data['name']} with task={task} cannot be cross-validated: folds are made of images "
                           "or texts with classes; vit train -m seed=0,1,2 repeats other runs")
+
+
+def check_resumed(own: dict[str, str], config: dict, overrides: list[str]) -> None:
+    """Checks `folds` and `seeds` of a command that resumes a cross-validation, whose runs are determined.
+
+    Raises:
+        ConfigError: they are others than those of the cross-validation.
+    """
+    folder = find_stopped(config, to_record(overrides))
+    if not own or folder is None:
+        return
+    started: dict[str, dict[str, None]] = {key: {} for key in OWN_KEYS}  # the values of its runs, in their order
+    for override in (each for run in read_plan(folder)["runs"].values() for each in run):
+        key, _, value = override.partition("=")
+        if key == "data.fold":
+            started["folds"][value.partition("/")[2]] = None
+        elif key == "seed":
+            started["seeds"][value] = None
+    for key, value in own.items():
+        if [each.strip() for each in value.strip("[]").split(",")] != list(started[key]):
+            raise ConfigError(f"{key}={value}: resume would continue {folder}, which was started with {key}="
+                              f"{','.join(started[key])}; leave {key} out, or leave resume out for a new "
+                              "cross-validation")
 
 
 def fold_runs(own: dict[str, str]) -> dict[str, list[str]]:
