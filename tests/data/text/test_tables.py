@@ -393,6 +393,14 @@ def test_a_folder_with_a_table_of_each_split(tmp_path, caplog):
     assert "data.val=test.csv has no effect" in caplog.text
 
 
+def test_equal_labels_of_a_split_may_be_placeholders(tmp_path, caplog):
+    for name, labels in (("train", "ab" * 6), ("test", "a" * 10)):
+        rows = "".join(f"{name} {i},{label}\n" for i, label in enumerate(labels))
+        (tmp_path / f"{name}.csv").write_text(f"text,label\n{rows}")
+    assert len(text_table(tmp_path).splits["test"]) == 10
+    assert "test.csv: all of the 10 labels of test are 'a', and the data has 2 classes" in caplog.text
+
+
 @pytest.mark.parametrize("form", ["objects", "columns"])
 def test_json(tmp_path, form):
     rows = [{"text": text, "label": label} for text, _, label in ROWS]
