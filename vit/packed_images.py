@@ -78,8 +78,11 @@ class PackedImages:
         return self.apply_by_grid(lambda images, rows: images.flip(axis))
 
     def to(self, target: torch.device | torch.dtype | str) -> Self:
-        """The images on another device, or in another dtype."""
-        return self.replaced(self.patches.to(target))
+        """The images on another device, or in another dtype. As Lightning copies tensors, the host does not wait for a
+        copy from page-locked memory to a GPU.
+        """
+        to_gpu = not isinstance(target, torch.dtype) and torch.device(target).type == "cuda"
+        return self.replaced(self.patches.to(target, non_blocking=to_gpu))
 
     def cpu(self) -> Self:
         """The images on the CPU."""

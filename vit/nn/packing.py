@@ -53,14 +53,19 @@ class Packing:
 
     def mask(self, device: torch.device) -> Tensor:
         """The mask (1,T,T) of the attention within each image."""
-        image = torch.arange(len(self), device=device).repeat_interleave(torch.tensor(self.lengths, device=device))
+        image = self.repeated(torch.arange(len(self), device=device))
         return (image[:, None] == image)[None]
 
     def per_token(self, values: Tensor) -> Tensor:
         """A value of each image (B,1,1), in the order of the packing -> (1,T,1)"""
         if len(self.runs) == 1:
             return values.expand(-1, self.lengths[0], -1).reshape(1, -1, 1)
-        return values.flatten().repeat_interleave(torch.tensor(self.lengths, device=values.device))[None, :, None]
+        return self.repeated(values.flatten())[None, :, None]
+
+    def repeated(self, values: Tensor) -> Tensor:
+        """A value of each image (B,), in the order of the packing -> (T,)"""
+        lengths = on_device(torch.tensor(self.lengths), values.device)
+        return values.repeat_interleave(lengths, output_size=sum(self.lengths))  # otherwise the host reads the lengths
 
     def padded(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """(1,T,D) -> the tokens of each image (B,N,D), in the order of the batch, and their mask (B,N), False for
@@ -68,8 +73,13 @@ class Packing:
         """
         if len(self.runs) == 1:
             return x.view(len(self), self.lengths[0], -1), None
-        back = torch.tensor(self.order, device=x.device).argsort()
-        lengths = torch.tensor(self.lengths, device=x.device)
+        back = on_device(torch.tensor(self.order).argsort(), x.device)
+        lengths = on_device(torch.tensor(self.lengths), x.device)
         mask = torch.arange(self.lengths[-1], device=x.device) < lengths[:, None]
         images = pad_sequence(x[0].split(self.lengths), batch_first=True)  # (B,N,D)
         return images.index_select(0, back), mask.index_select(0, back)
+
+
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A small tensor (B,) of the host on the device, without waiting for a GPU."""
+    return tensor.to(device, non_blocking=True)

@@ -22,6 +22,7 @@ from vit.data.images.dataset import Batch
 from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
 from vit.files.machine import STOP_SIGNALS, available_cores, stop_signals_blocked, unblock_stop_signals
 from vit.messages import number_of
+from vit.packed_images import PackedImages
 
 
 @dataclass(eq=False)
@@ -190,7 +191,8 @@ class BatchTimeout:
 
 
 def _pinned(batch: Batch) -> Batch:
-    return {key: value.pin_memory() if isinstance(value, Tensor) else value for key, value in batch.items()}
+    return {key: value.pin_memory() if isinstance(value, Tensor | PackedImages) else value
+            for key, value in batch.items()}
 
 
 def kill_workers(iterator: Any) -> None:
