@@ -114,8 +114,8 @@ class Seq2Seq(Task):
             return
         source, mask = self.source(batch)[rows], batch["source_mask"][rows]
         found = generate(self.model, source, mask, self.validation.decode.greedy, utf8=self.utf8)
-        for row, hypotheses in zip(rows.tolist(), found, strict=True):
-            number, text = int(batch["index"][row]), self.tokenizer.decode(hypotheses[0].ids, "ignore")
+        for number, hypotheses in zip(batch["index"][rows].tolist(), found, strict=True):
+            text = self.tokenizer.decode(hypotheses[0].ids, "ignore")
             self.generated.append((number, text, self.validation.references[number]))
 
     def on_validation_epoch_end(self) -> None:

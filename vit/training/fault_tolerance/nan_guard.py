@@ -58,12 +58,15 @@ class RoundRobinWeights:
         return self.all[self._turn :: PARTS]
 
 
-def sum_of_norms(tensors: Sequence[Tensor | None]) -> Tensor:
+def sum_of_norms(tensors: Sequence[Tensor | None], device: torch.device | None = None) -> Tensor:
     """The sum of the norms of the tensors, a scalar: it is finite and small only if all elements in this process are.
 
     Tensors that are not floating point are ignored.
+
+    Args:
+        device: where the zero is created if there are no others; a copy from the host would wait for a GPU.
     """
-    return norms([local(t) for t in tensors if t is not None and t.is_floating_point()]).sum()
+    return norms([local(t) for t in tensors if t is not None and t.is_floating_point()], device).sum()
 
 
 def gradient_norm_and_others(gradients: Sequence[Tensor], others: Sequence[Tensor]) -> tuple[Tensor, list[float]]:
@@ -145,8 +148,9 @@ class FiniteLoss(pl.Callback):
             self._found.append((loss.detach().float(), inputs))  # norms in float32 do not accept float64
             return
         if self._weight_norm is None:  # the same for all micro-batches of a step
-            self._weight_norm = sum_of_norms(self._weights.select()).to(loss.device)  # without weights it is on the CPU
-        numbers = torch.stack([loss.detach().float().abs(), self._weight_norm, sum_of_norms([inputs]).to(loss.device)])
+            self._weight_norm = sum_of_norms(self._weights.select(), loss.device)
+        input_norm = sum_of_norms([inputs], loss.device)
+        numbers = torch.stack([loss.detach().float().abs(), self._weight_norm, input_norm])
         fine = (numbers < LIMIT).all()
         loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
         self._found.append(numbers)

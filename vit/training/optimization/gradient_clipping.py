@@ -13,9 +13,10 @@ def gradient_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 @torch.no_grad()
-def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """L2 norms (number of tensors,) in float32, from one call for all tensors."""
-    return torch.stack(torch._foreach_norm(tensors, dtype=torch.float32)) if tensors else torch.zeros(1)
+def norms(tensors: Sequence[torch.Tensor], device: torch.device | None = None) -> torch.Tensor:
+    """L2 norms (number of tensors,) in float32, from one call for all tensors; without tensors (1,) zero on `device`.
+    """
+    return torch.stack(torch._foreach_norm(tensors, dtype=torch.float32)) if tensors else torch.zeros(1, device=device)
 
 
 def clip_gradients(
