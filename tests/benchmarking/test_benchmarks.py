@@ -32,7 +32,7 @@ from vit.benchmarking.results import Case
 from vit.benchmarking.steps import fixed_batch, train_step
 from vit.benchmarking.steps import program as program_of
 from vit.benchmarking.tables import conditions
-from vit.benchmarking.training_run import STEP, add_round, as_bare_step, bare_step, new_case
+from vit.benchmarking.training_run import STEP, add_round, as_bare_step, bare_step, environment, new_case
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing
 from vit.models import flops
@@ -254,6 +254,15 @@ def test_a_run_has_the_device_and_the_batch_of_its_bare_step():
     for override in ("trainer.accelerator=gpu", "trainer.devices=2", "recipe.accumulate=2", "++trainer.devices=2"):
         with pytest.raises(ValueError, match=f"{re.escape(override)}: the run is compared with a step on one device"):
             bench_training_run([override], Settings(rounds=1), [], quiet)
+
+
+def test_a_run_on_another_gpu_sees_only_that_one(monkeypatch):
+    """Its process uses the first GPU that it sees."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
+    seen = {each: environment(each)["CUDA_VISIBLE_DEVICES"] for each in ("cpu", "cuda", "cuda:0", "cuda:1")}
+    assert seen == {"cpu": "4, 6", "cuda": "4, 6", "cuda:0": "4, 6", "cuda:1": "6"}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert environment("cuda:1")["CUDA_VISIBLE_DEVICES"] == "1" and "CUDA_VISIBLE_DEVICES" not in environment("cuda:0")
 
 
 def test_matrix_rates_are_positive():

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from vit.benchmarking import steps
 from vit.cli import main
@@ -68,6 +69,16 @@ def test_an_emulated_precision_is_measured_on_request_only(monkeypatch, capsys, 
     assert build_settings(TimingOptions(device="cpu"), ()).precisions == precisions
     assert ("bf16-mixed is left out (a linear layer in" in capsys.readouterr().err) is slow
     assert build_settings(TimingOptions(precision="bf16", device="cpu"), ()).precisions == ("bf16-mixed",)
+
+
+def test_another_gpu_is_the_one_that_timing_waits_for(monkeypatch):
+    """And whose memory is measured: those functions are about the current device."""
+    chosen = []
+    monkeypatch.setattr("vit.inference.best_device", torch.device)
+    monkeypatch.setattr("torch.cuda.set_device", chosen.append)
+    for device in ("cpu", "cuda", "cuda:1"):
+        assert build_settings(TimingOptions(device=device), ()).device == device
+    assert chosen == [torch.device("cuda", 1)]
 
 
 def test_an_interrupt_prints_what_was_measured(tmp_path, capsys, monkeypatch):

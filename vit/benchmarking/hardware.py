@@ -33,6 +33,15 @@ def machine(device: str = "cpu") -> dict[str, object]:
     }
 
 
+def select_gpu(device: str) -> None:
+    """Make a GPU such as `cuda:1` the current one, which timing waits for and whose memory is measured; nothing for
+    other devices.
+    """
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and chosen.index is not None:
+        torch.cuda.set_device(chosen)
+
+
 def matrix_rates(
     precisions: tuple[str, ...], device: str = "cpu", clock: Clock = wall_seconds, rounds: int = 15,
     size: int | None = None,

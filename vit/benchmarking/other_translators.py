@@ -96,7 +96,8 @@ def serve_translations(
     """The process of CTranslate2: receives batches of sources and sends the best texts."""
     import ctranslate2
 
-    translator = ctranslate2.Translator(folder, device=device, intra_threads=threads)
+    kind, index = (chosen := torch.device(device)).type, chosen.index or 0
+    translator = ctranslate2.Translator(folder, device=kind, device_index=index, intra_threads=threads)
     while True:
         found = translator.translate_batch(
             [[str(token) for token in row] for row in sources.recv()],

@@ -49,7 +49,7 @@ def bench_training_run(
     for number in range(settings.rounds):
         progress(f"train, round {number + 1} of {settings.rounds}: vit train {' '.join(overrides_of_run)}")
         with tempfile.TemporaryDirectory() as folder:
-            metrics = run_command(overrides_of_run, Path(folder, "run"))
+            metrics = run_command(overrides_of_run, Path(folder, "run"), environment(settings.device))
             if case is None:
                 bundle = load_bundle(Path(folder, "run"))
                 case, step = new_case(overrides, bundle, settings), bare_step(bundle, settings.device)
@@ -72,15 +72,25 @@ def as_bare_step(overrides: list[str], device: str) -> list[str]:
     return [f"{key}={value}" for key, value in fixed.items()]
 
 
-def run_command(overrides: list[str], folder: Path) -> dict:
-    """The metrics of a run in a separate process, and the elapsed seconds of the command.
+def environment(device: str) -> dict[str, str]:
+    """The environment variables of a run, which uses the first GPU that it sees: for `cuda:1` it sees only that one."""
+    chosen, visible = torch.device(device), os.environ.get("CUDA_VISIBLE_DEVICES")
+    only = {}
+    if chosen.type == "cuda" and chosen.index:
+        only = {"CUDA_VISIBLE_DEVICES": visible.split(",")[chosen.index].strip() if visible else str(chosen.index)}
+    return {**os.environ, "NO_COLOR": "1", **only}
+
+
+def run_command(overrides: list[str], folder: Path, variables: dict[str, str]) -> dict:
+    """The metrics of a run in a separate process with these environment variables, and the elapsed seconds of the
+    command.
 
     Raises:
         RuntimeError: it fails.
     """
     command = [sys.executable, "-m", "vit", "train", *overrides, f"run_dir={folder}"]
     start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
     seconds = time.perf_counter() - start
     if done.returncode:
         lines = " ".join(line.strip() for line in (done.stdout + done.stderr).splitlines()[-LINES:])

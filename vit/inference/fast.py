@@ -132,6 +132,8 @@ def timed(program: Callable[[], object], device: torch.device) -> float:
     program()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
     return time.perf_counter() - start
 
 

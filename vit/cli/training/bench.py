@@ -108,10 +108,12 @@ def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
         ValueError: a clock that does not fit the device.
     """
     from vit.benchmarking import DTYPES, Settings
+    from vit.benchmarking.hardware import select_gpu
     from vit.inference import best_device
     from vit.training.precision import check_precision
 
     modes, device = split_names(timing.mode), str(best_device(timing.device))
+    select_gpu(device)
     for option, text in {"--mode": timing.mode, "--precision": timing.precision}.items():
         if text is not None and not split_names(text):
             raise typer.BadParameter(f"{option} {text!r}: must be one or more names with commas")
