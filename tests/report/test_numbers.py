@@ -15,7 +15,7 @@ from vit.evaluation.intervals.paired_labels import read_label_sets
 from vit.evaluation.multi_label import label_scores
 from vit.report import evaluation, multi_label, seq2seq
 from vit.report.cross_validation import print_cross_validation, summary_lines
-from vit.report.summary import number
+from vit.report.summary import mega, number
 
 CLASSES = ["cat", "dog", "owl"]
 SPLIT = SimpleNamespace(names=["a", "b", "c", "d", "e"], read=lambda row: row, sources=None)
@@ -173,6 +173,14 @@ def test_ensemble_and_soups_are_in_lines_of_their_own():
         "  ensemble        5 models, 90.00% of 2,000 test samples (its members: 85.00%), run/ensemble",
         "  soups           1 of 2 folds, 75.00% out of fold (single models: 50.00%)",
     ]
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (12_345, "0.0123"), (3_500_000, "3.5"), (999_400_000, "999"), (999_600_000, "1,000"),
+    (17_582_000_000, "17,582"), (0, "0"),
+])
+def test_operations_have_three_digits_and_no_exponent(value, text):
+    assert mega(value) == text
 
 
 def test_an_undefined_number_is_a_dash():

@@ -14,6 +14,7 @@ from scipy.sparse import coo_array
 from vit.data import TextSplit
 from vit.evaluation import Evaluation, LabelScore
 from vit.evaluation.classification import count_confusions
+from vit.report.attention.maps import TokenMaps
 from vit.report.attention.positions import positions_picture
 from vit.report.evaluation import write_text_evaluation
 from vit.report.figures import confusion, curves, misclassified
@@ -23,6 +24,7 @@ from vit.report.figures.misclassified import misclassified_picture
 from vit.report.figures.style import shorten, shorten_all
 from vit.report.logged_values import read_curves
 from vit.report.multi_label import labels_picture
+from vit.report.sections import generated_texts
 
 
 def test_a_picture_needs_no_pyplot_and_so_no_global_state(tmp_path):
@@ -153,7 +155,7 @@ def test_different_names_remain_different_when_they_are_shortened(length):
 
 def test_text_is_neither_cut_off_nor_drawn_over_other_text(tmp_path, monkeypatch):
     figures = []
-    for module in (confusion, curves, misclassified):
+    for module in (confusion, curves, misclassified, generated_texts):
         monkeypatch.setattr(module, "save_figure", lambda figure, path: figures.append(figure))
     pairs = np.zeros((len(LONG), len(LONG)), int)
     pairs[np.arange(len(LONG)), np.arange(len(LONG))[::-1]] = 3
@@ -162,6 +164,8 @@ def test_text_is_neither_cut_off_nor_drawn_over_other_text(tmp_path, monkeypatch
     curves_picture(tmp_path / "b.png", log(tmp_path / "metrics.csv", rows), "run", "Only the training loss")
     images = [np.zeros((8, 8, 1), np.uint8)] * 12
     misclassified_picture(tmp_path / "c.png", images, LONG[:12], LONG[12:24], [1.0] * 12, LONG[:12])
+    maps = TokenMaps({"layer": np.full((1, 9, 9), 1 / 9)}, list("abcdefghi"), list("abcdefghi"))
+    generated_texts.matrix_picture(tmp_path / "d.png", maps, "questions, test row 367: third, predicted second, 34%")
     for figure in figures:
         figure.draw_without_rendering()
         shown = [text for text in figure.findobj(Text) if any(letter.isalpha() for letter in text.get_text())]
@@ -169,6 +173,49 @@ def test_text_is_neither_cut_off_nor_drawn_over_other_text(tmp_path, monkeypatch
         assert not [text for text, box in boxes.items() if box.x0 < 0 or box.x1 > figure.bbox.x1]
         if figure is figures[1]:
             assert boxes["Only the training loss"].y1 <= boxes["epoch"].y0
+
+
+@pytest.fixture
+def drawn_curves(monkeypatch, tmp_path):
+    """The figure of the learning curves of these rows."""
+    def draw(rows):
+        figures = []
+        monkeypatch.setattr(curves, "save_figure", lambda figure, path: figures.append(figure))
+        curves_picture(tmp_path / "a.png", log(tmp_path / "metrics.csv", rows))
+        return figures[0]
+    return draw
+
+
+@pytest.mark.parametrize(("accuracy", "loss", "epoch"), [
+    ((0.5, 0.9, 0.9, 0.9), (3.0, 1.0, 0.5, 0.7), 3), ((0.5, 0.9, 0.9, 0.9), (3.0, 1.0, 0.5, 0.5), 4),
+    ((0.9, 0.9, 0.5, 0.5), (0.1, 0.3, 0.2, 0.2), 1),
+])
+def test_of_equal_accuracies_the_epoch_is_marked_that_training_selects(drawn_curves, accuracy, loss, epoch):
+    rows = [{"epoch": i, "step": 5 * i, "val/loss": each, "val/accuracy": rate}
+            for i, (rate, each) in enumerate(zip(accuracy, loss, strict=True), 1)]
+    texts = [text.get_text() for text in drawn_curves(rows).findobj(Text)]
+    assert f"best validation 90.00% after epoch {epoch}" in texts
+
+
+def test_the_curves_of_one_epoch_are_points_at_epoch_1(drawn_curves):
+    figure = drawn_curves([{"epoch": 1, "step": 9, "val/loss": 2.0, "train/loss": 2.1, "val/accuracy": 0.5, "lr": 0.0}])
+    figure.draw_without_rendering()
+    assert [axes.get_title(loc="left").strip() for axes in figure.axes] == ["Loss", "Accuracy"]  # no rate to see
+    for axes in figure.axes:
+        assert 1 in axes.get_xticks() and all(tick == int(tick) for tick in axes.get_xticks())
+        box = axes.get_legend().get_window_extent()
+        assert not any(box.contains(*axes.transData.transform(line.get_xydata()[0])) for line in axes.lines)
+
+
+@pytest.mark.parametrize(("names", "rotation"), [
+    (["first", "second", "third"], 0), (list("0123456789"), 0), (["a long name"] * 9, 90),
+    ([str(i) for i in range(40)], 90),
+])
+def test_class_names_are_turned_only_where_they_do_not_fit(tmp_path, monkeypatch, names, rotation):
+    figures = []
+    monkeypatch.setattr(confusion, "save_figure", lambda figure, path: figures.append(figure))
+    confusion_picture(tmp_path / "a.png", np.eye(len(names)), names)
+    assert {label.get_rotation() for label in figures[0].axes[0].get_xticklabels()} == {rotation}
 
 
 @pytest.mark.parametrize(("samples", "unit"), [

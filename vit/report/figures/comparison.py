@@ -28,6 +28,7 @@ from vit.report.figures.style import (
     style_axes,
 )
 from vit.report.logged_values import Curve
+from vit.report.summary import mega
 
 COLOURS = (BLUE, ORANGE, "#3d8b5f", "#8a5fb0", "#b58a1b", "#5b6b7a")
 MAX_COLUMNS = 3  # models; the table of more models has a row per model instead of a column
@@ -70,7 +71,7 @@ def facts(models: Sequence[ComparedModel]) -> list[Fact]:
     sizes: list[Fact] = [
         ("parameters", lambda c: c.parameters, whole, None),
         ("trained parameters", trained, whole, None),
-        ("MFLOPs per sample", lambda c: c.flops / 1e6, lambda v: f"{v:,.3g}" if v < 1000 else f"{v:,.0f}", None),
+        ("MFLOPs per sample", lambda c: c.flops, mega, None),
     ]
     partly = any(trained(c) < c.parameters for c in models)
     sizes = [fact for fact in sizes if len({fact[1](c) for c in models}) > 1 and (partly or fact[1] is not trained)]
@@ -125,7 +126,7 @@ def describe_shared(models: Sequence[ComparedModel]) -> str | None:
     first = models[0]
     if any((each.model, each.parameters) != (first.model, first.parameters) for each in models):
         return None
-    return escape(f"{first.model}, {first.parameters:,} parameters, {first.flops / 1e6:,.3g} MFLOPs per sample")
+    return escape(f"{first.model}, {first.parameters:,} parameters, {mega(first.flops)} MFLOPs per sample")
 
 
 def comparison_picture(path: str | PathLike[str], models: Sequence[ComparedModel], heading: str = "") -> Path:

@@ -27,6 +27,7 @@ from vit.report.figures.style import (
 
 MAX_COUNTS = 30  # classes; cells of larger matrices have no counts
 MAX_NAMES = 120  # classes; the axes of larger matrices have no class names
+LETTER = 0.085  # inches, the width of a letter of a class name
 MAX_CELLS = 1000  # per axis; with more classes a cell is a block of adjacent classes
 
 
@@ -57,9 +58,8 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray
 
 def _layout(names: list[str]) -> tuple[Figure, Axes, Axes]:
     """The figure, the axes of the matrix, and the axes of the list beside it; all sizes in inches."""
-    cell = 0.42 if len(names) <= MAX_COUNTS else 0.16
-    matrix = min(max(cell * len(names), 3.2), 13.0)
-    letter = 0.085 if len(names) <= MAX_COUNTS else 0.058
+    matrix = _side(names)
+    letter = LETTER if len(names) <= MAX_COUNTS else 0.058
     margin = letter * max(map(len, names), default=0) if len(names) <= MAX_NAMES else 0.4
     left, top, bottom, gap, side = 0.5 + margin, 0.65, 0.55 + (0.15 if _upright(names) else margin), 0.5, 3.3
     side = max(side, 0.082 * (2 * max(map(len, names), default=0) + 3))  # two names and an arrow
@@ -72,7 +72,14 @@ def _layout(names: list[str]) -> tuple[Figure, Axes, Axes]:
 
 
 def _upright(names: list[str]) -> bool:
-    return len(names) <= MAX_COUNTS and max(map(len, names), default=0) <= 4
+    """Whether the names fit below their columns without being turned."""
+    longest = max(map(len, names), default=0)
+    return len(names) <= MAX_COUNTS and LETTER * longest < _side(names) / max(len(names), 1)
+
+
+def _side(names: list[str]) -> float:
+    """The width of the matrix in inches."""
+    return min(max((0.42 if len(names) <= MAX_COUNTS else 0.16) * len(names), 3.2), 13.0)
 
 
 def _colours(confusion: csr_array) -> np.ndarray:

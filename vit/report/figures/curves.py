@@ -28,7 +28,8 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
                    heading: str = "", note: str = "") -> Path | None:
     """Draw the panels that the log has values for, and a note below; None if it has no values yet."""
     curves = read_curves(metrics_csv)
-    rates = {name: curve for name, curve in curves.items() if name.rsplit("/", 1)[-1].startswith("lr")}
+    rates = {name: curve for name, curve in curves.items()
+             if name.rsplit("/", 1)[-1].startswith("lr") and len(curve.x) > 1}
     losses = _pair(curves, "loss")
     metric = "map" if "val/map" in curves else "accuracy"  # by default it selects the best epoch
     accuracies = _pair(curves, metric)
@@ -40,12 +41,13 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         style_axes(axes)
         axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=last > 1.5))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=last >= 1))
         axes.set_xlim(0, last * 1.03)
         if panel is rates:
             _draw_rates(axes, panel)
         else:
-            _draw_pair(axes, panel, "Loss" if panel is losses else "mAP" if metric == "map" else "Accuracy")
+            name = "Loss" if panel is losses else "mAP" if metric == "map" else "Accuracy"
+            _draw_pair(axes, panel, losses.get("val"), name)
     if heading:
         figure.suptitle(literal(heading), x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
     if note:
@@ -64,7 +66,7 @@ def _pair(curves: dict[str, Curve], name: str) -> dict[str, Curve]:
     return pair
 
 
-def _draw_pair(axes: Axes, pair: dict[str, Curve], name: str) -> None:
+def _draw_pair(axes: Axes, pair: dict[str, Curve], losses: Curve | None, name: str) -> None:
     is_loss = name == "Loss"
     for stage, colour, label in LINES:
         if stage not in pair:
@@ -75,17 +77,31 @@ def _draw_pair(axes: Axes, pair: dict[str, Curve], name: str) -> None:
             curve = _smooth(curve)
         marker = "o" if len(curve.x) <= 3 else None
         axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=label, marker=marker)
-    note = _mark_best(axes, pair["val"], is_loss) if "val" in pair and np.isfinite(pair["val"].y).any() else ""
+    note = _mark_best(axes, pair["val"], losses, is_loss) if "val" in pair and np.isfinite(pair["val"].y).any() else ""
     set_title(axes, name, note)
     _limits(axes, pair, is_loss)
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper right" if is_loss else "lower right")
+    corner = "upper right" if is_loss else "lower right"
+    few = max(len(curve.x) for curve in pair.values()) <= 3  # points that the legend could hide
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best" if few else corner)
 
 
-def _mark_best(axes: Axes, curve: Curve, is_loss: bool) -> str:
+def _mark_best(axes: Axes, curve: Curve, losses: Curve | None, is_loss: bool) -> str:
     at = curve.best(highest=not is_loss)
+    if not is_loss and losses is not None:
+        at = _selected(curve, losses, at)
     axes.plot(curve.x[at], curve.y[at], "o", color=BLUE, markersize=6, markeredgecolor="white", zorder=5)
     value = f"{curve.y[at]:.4g}" if is_loss else f"{curve.y[at]:.2%}"
     return f"best validation {value} after epoch {curve.x[at]:.3g}"
+
+
+def _selected(curve: Curve, losses: Curve, first: int) -> int:
+    """The index of the epoch that training selects among those as good as the `first` best one: the start, else the one
+    with the lowest loss, the latest of equal ones.
+    """
+    if curve.x[first] == 0 or not np.array_equal(curve.x, losses.x):
+        return first
+    equal = np.flatnonzero(curve.y == curve.y[first])
+    return int(min(reversed(equal), key=lambda i: np.nan_to_num(losses.y[i], nan=np.inf)))
 
 
 def _limits(axes: Axes, pair: dict[str, Curve], is_loss: bool) -> None:

@@ -60,7 +60,7 @@ def draw_risk(axes: Axes, probabilities: np.ndarray, right: np.ndarray) -> None:
     style_axes(axes)
     count = len(probabilities)
     axes.plot(np.arange(1, count + 1) / count, risks(probabilities, right), color=BLUE, linewidth=1.5)
-    axes.set(xlim=(0, 1.02))
+    axes.set(xlim=(-0.02, 1.02))
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))

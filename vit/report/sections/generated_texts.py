@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from textwrap import wrap
 
 import numpy as np
 
@@ -16,7 +17,17 @@ from vit.report.attention.figures import MIN_SPACING
 from vit.report.attention.image_figures import image_to_text_picture
 from vit.report.attention.maps import TokenMaps
 from vit.report.attention.recording import Seq2SeqAttention, seq2seq_attention
-from vit.report.figures.style import FONT, INK, RULE, new_figure, save_figure, set_title, shorten
+from vit.report.figures.style import (
+    FONT,
+    INK,
+    RULE,
+    cut_middle,
+    literal,
+    new_figure,
+    save_figure,
+    set_title,
+    shorten,
+)
 from vit.report.figures.theme import LIGHT
 from vit.report.pages.embedded import figure_url, thumbnail_url
 from vit.report.pages.html_parts import card, cards, cut_note, drawing, facts, paragraph, shortened, table
@@ -26,6 +37,7 @@ from vit.report.seq2seq import marked_differences
 BUCKETS = 5
 LISTED = 30  # worst texts, and pairs of characters
 BOOTSTRAPPED = 5000  # most pairs of the intervals; of more pairs, so many evenly spaced ones are used
+LETTER = 0.105  # inches, the width of a letter of a heading
 WIDE = 480  # pixels of the picture of a text line
 NAMES = {"exact_match": "exact match", "cer": "character error rate", "bleu": "BLEU", "chrf": "chrF"}
 MISSING, ADDED = "(missing)", "(none)"  # for a character that was not generated, and for one that the reference lacks
@@ -217,7 +229,8 @@ def matrix_picture(path: str, maps: TokenMaps, heading: str) -> str:
         axes.set_yticks(range(len(names[0])), [shorten(name, 12) for name in names[0]], **style)
     axes.tick_params(length=0)
     axes.spines[:].set_color(RULE)
-    set_title(axes, shorten(heading, 70))
+    lines = wrap(cut_middle(heading, 70), int(wide / LETTER))
+    set_title(axes, "\n".join(map(literal, lines)))
     return save_figure(figure, path)
 
 

@@ -125,6 +125,8 @@ def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str
             draw_label(axes, probabilities[:, c].astype(float), evaluation.truth[:, c], colour, name)
         axes.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
         axes.set_title(title, loc="left", fontsize=9, color=INK, family=FONT)
+    for axes in panels[: len(chosen)][-columns:]:  # the lowest of each column, also above a place without a diagram
+        axes.tick_params(labelbottom=True)
     panels[0].legend(frameon=False, fontsize=7.5, labelcolor=MUTED, loc="upper left")
     figure.supxlabel("probability of the label", fontsize=9, color=MUTED, family=FONT)
     figure.supylabel("share of images that have it", fontsize=9, color=MUTED, family=FONT)

@@ -6,6 +6,7 @@ from vit.messages import duration, number_of
 from vit.report.figures.curves import curves_picture
 from vit.report.pages.html_parts import cut_note, drawing, facts, heading, paragraph, preformatted, table
 from vit.report.sections.subject import Section, Subject, missing
+from vit.report.summary import mega
 
 LISTED = 20  # files of each kind in the audit; the JSON file has all
 SHOWN = 1000  # classes in the tables of the page
@@ -44,7 +45,7 @@ def cost(metrics: dict) -> dict[str, str | None]:
         value = metrics.get(key)
         return form.format(value * scale) if isinstance(value, int | float) else None
 
-    seconds = metrics.get("seconds")
+    seconds, flops = metrics.get("seconds"), metrics.get("flops")
     return {
         "epochs": number("epochs", "{:,}"),
         "best epoch": None if (epoch := best_epoch(metrics)) is None else f"{epoch:,}",
@@ -54,7 +55,7 @@ def cost(metrics: dict) -> dict[str, str | None]:
         "waiting for data": number("data_wait", "{:.1%}"),
         "peak memory": number("peak_memory", "{:,.0f} MB", 1e-6),
         "parameters": number("parameters", "{:,}"),
-        "operations per sample": number("flops", "{:,.1f} MFLOP", 1e-6),
+        "operations per sample": f"{mega(flops)} MFLOP" if isinstance(flops, int | float) else None,
     }
 
 
