@@ -173,6 +173,8 @@ def test_text_is_neither_cut_off_nor_drawn_over_other_text(tmp_path, monkeypatch
         assert not [text for text, box in boxes.items() if box.x0 < 0 or box.x1 > figure.bbox.x1]
         if figure is figures[1]:
             assert boxes["Only the training loss"].y1 <= boxes["epoch"].y0
+    for figure, start, count in ((figures[0], "…", len(LONG)), (figures[2], "true: ", 12), (figures[2], "pred: ", 12)):
+        assert len({text.get_text() for text in figure.findobj(Text) if text.get_text().startswith(start)}) >= count
 
 
 @pytest.fixture
