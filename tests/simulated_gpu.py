@@ -1,4 +1,4 @@
-"""A simulated CUDA device for machines without one: values are computed on the CPU, under the rules of a GPU.
+"""A simulated GPU for machines without one: values are computed on the CPU, under the rules of a GPU.
 
 torch's own `FakeTensorMode` has no values, and without a driver no backward pass. Here a tensor "on the GPU" holds a
 tensor of the CPU. An operation that mixes devices as CUDA does not allow raises an error, and operations for which the
@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 GPU, STAND_IN = torch.device("cuda", 0), torch.device("meta", 0)  # in C++ the tensors are on the latter
+APPLE_GPU = torch.device("mps", 0)
 COPIES = {"_to_copy", "copy", "_foreach_copy"}
 INDEXING = {"index", "index_put", "_index_put_impl", "_unsafe_index"}
 NUMBERS = {"_local_scalar_dense", "is_nonzero", "equal"}  # whose result is a number of Python
@@ -104,6 +105,8 @@ class Operators(TorchDispatchMode):
             return found
         if operator._schema.is_mutable and args and type(args[0]) is Tensor:
             return args[0]
+        if OnGpu.device == APPLE_GPU and any(getattr(x, "dtype", None) == torch.float64 for x in tree_leaves(found)):
+            raise TypeError(f"{operator}: the MPS framework doesn't support float64")
         found = tree_map_only(Tensor, OnGpu, found)
         return return_and_correct_aliasing(operator, args, options, found) if there and name != "_to_copy" else found
 
@@ -144,8 +147,9 @@ class Functions(TorchFunctionMode):
 
 def stand_in(device: Any) -> Any:
     """The device by which C++ knows the simulated one; any other device or value unchanged."""
-    is_name = isinstance(device, str) and device.startswith("cuda")
-    return STAND_IN if is_name or isinstance(device, torch.device) and device.type == "cuda" else device
+    kind = OnGpu.device.type
+    is_name = isinstance(device, str) and device.startswith(kind)
+    return STAND_IN if is_name or isinstance(device, torch.device) and device.type == kind else device
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0,
@@ -187,6 +191,20 @@ def simulated_gpu() -> Iterator[list[str]]:
         "torch.Event": Event, "torch.Tensor.record_stream": lambda *args: None,
         "torch.optim.Optimizer._accelerator_graph_capture_health_check": lambda optimizer: None,
     }
+    with simulated(changes) as waits:
+        yield waits
+
+
+@contextlib.contextmanager
+def simulated_apple_gpu() -> Iterator[list[str]]:
+    """As `simulated_gpu`, with an Apple GPU, which has no float64."""
+    with patch.multiple(OnGpu, device=APPLE_GPU, is_cuda=False), simulated({}) as waits:
+        yield waits
+
+
+@contextlib.contextmanager
+def simulated(changes: dict[str, Any]) -> Iterator[list[str]]:
+    """The context of a simulated device; `changes` are the functions of torch that are replaced."""
     operators = Operators()
     with contextlib.ExitStack() as stack:
         for name, replacement in changes.items():

@@ -131,6 +131,8 @@ def seed_step(seed: int, step: int, micro_batch: int = 0, rank: int = 0) -> None
     torch.default_generator.manual_seed(value)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed(value)
+    elif torch.backends.mps.is_available():
+        torch.mps.manual_seed(value)
 
 
 def seed_everything_once(seed: int) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 import vit
 from tests.run.conftest import QUICK, write_photos, write_questions, write_stories
-from tests.simulated_gpu import simulated_gpu
+from tests.simulated_gpu import simulated_apple_gpu, simulated_gpu
+from vit.cli import main
+from vit.generation import Generation
 from vit.tasks import Task
 
 TINY = [*QUICK, "recipe.epochs=1", "data.workers=0", "model.dim=16", "model.num_heads=2", "model.depth=1",
@@ -66,3 +68,21 @@ def test_no_step_mixes_devices_or_waits_for_the_gpu(tmp_path, files, monkeypatch
     assert losses(run.path) == pytest.approx(expected, rel=1e-3)
     in_steps = waits[span["start"] : span["stop"]]
     assert [each for each in in_steps if "progress.py" not in each] == []  # the progress line reads a loss at intervals
+
+
+@pytest.mark.parametrize("name", ["masked images", "masked texts", "translation"])
+def test_models_are_evaluated_on_an_apple_gpu(tmp_path, files, name):
+    """Which has no float64."""
+    run = vit.train([*(override.format(**files) for override in RUNS[name]), f"run_dir={tmp_path / 'run'}"])
+    with simulated_apple_gpu() as waits:
+        assert main(["evaluate", str(run.path / "model"), "--device", "mps"]) == 0
+    assert waits
+
+
+def test_texts_generated_on_an_apple_gpu_are_those_of_a_cpu(tmp_path):
+    run = vit.train([*RUNS["translation"], f"run_dir={tmp_path / 'run'}"])
+    settings = [Generation(max_len=8, beam=3), Generation(max_len=8, sample=True, top_k=9, n_best=2)]
+    expected = [vit.load(run.path / "model", device="cpu").predict(["12", "407"], each) for each in settings]
+    with simulated_apple_gpu():
+        found = [vit.load(run.path / "model", device="mps").predict(["12", "407"], each) for each in settings]
+    assert [[text.texts for text in each] for each in found] == [[text.texts for text in each] for each in expected]

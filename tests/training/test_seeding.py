@@ -21,6 +21,15 @@ def test_a_steps_randomness_depends_on_its_counters_alone():
     assert torch.equal(first, draw())
 
 
+def test_an_apple_gpu_is_seeded_too(monkeypatch):
+    seeds = []
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+    monkeypatch.setattr("torch.mps.manual_seed", seeds.append)
+    for step in (5, 4, 5):
+        seed_step(1, step)
+    assert seeds == [mix(1, step, 0, 0) for step in (5, 4, 5)]
+
+
 def test_every_counter_changes_the_numbers_and_none_equals_another():
     keys = list(itertools.product(range(6), repeat=4))
     assert len({mix(*key) for key in keys}) == len(keys)

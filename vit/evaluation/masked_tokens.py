@@ -73,8 +73,8 @@ def batch_sums(model: nn.Module, batch: dict[str, Tensor], device: torch.device,
         token_logits, pair_logits = model(*inputs, positions.to(device))
     return [
         len(labels),
-        float(F.cross_entropy(token_logits.float(), labels, reduction="sum").double()),
-        float(F.cross_entropy(pair_logits.float(), follows, reduction="sum").double()),
+        float(F.cross_entropy(token_logits.float(), labels, reduction="sum")),
+        float(F.cross_entropy(pair_logits.float(), follows, reduction="sum")),
         int((token_logits.argmax(-1) == labels).sum()),
         int((pair_logits.argmax(-1) == follows).sum()),
     ]

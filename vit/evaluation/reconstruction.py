@@ -35,7 +35,7 @@ def evaluate_reconstruction(
     total, images = 0.0, 0
     for pixels, _, rows in readable_batches(dataset, batch_size, unreadable):
         errors = reconstruction_errors(model, preprocessing, pixels.to(device), rows.to(device), precision)
-        total, images = total + float(errors.double().sum()), images + len(errors)
+        total, images = total + float(errors.cpu().double().sum()), images + len(errors)
         if progress:
             progress(len(errors))
     if not images:

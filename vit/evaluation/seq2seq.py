@@ -79,7 +79,7 @@ def evaluate_seq2seq(
             target = padded_targets(predictor, [split.targets[row] for row in rows], long_references)
             losses, hits = predictor.score_targets(source, mask, target)  # (B,T-1)
             real = target[:, 1:] != PAD
-            loss, correct = loss + float(losses[real].double().sum()), correct + int(hits[real].sum())
+            loss, correct = loss + float(losses[real].cpu().double().sum()), correct + int(hits[real].sum())
             tokens += int(real.sum())
             if progress:
                 progress(len(rows))

@@ -68,8 +68,14 @@ def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     Ties are broken in float64: a value is reduced by a tiny part of itself that grows with its index and stays below
     the distance to the next float32 value.
     """
+    values = values.to(float64_device(values.device))
     numbers = torch.arange(1, values.shape[-1] + 1, dtype=torch.float64, device=values.device)
     wide = values.double().clamp_(-LARGE, LARGE)
     keys = wide.addcmul(wide.abs() + TINY, numbers, value=-STEP)
     indices = keys.topk(count).indices
     return values.gather(-1, indices), indices
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """The device, or the CPU in place of an Apple GPU, which has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device

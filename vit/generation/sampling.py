@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vit.counters import hash_to_int
 from vit.generation.active_rows import ActiveRows
-from vit.generation.candidates import best, candidates
+from vit.generation.candidates import best, candidates, float64_device
 from vit.generation.ensemble import Ensemble
 from vit.generation.hypotheses import Hypothesis
 from vit.generation.search_tree import Outcome, SearchTree
@@ -79,7 +79,8 @@ def choose(log_probs: Tensor, settings: Generation, counters: list[tuple[int, ..
     if not settings.sample:
         return log_probs.max(-1, keepdim=True).indices
     draws = torch.tensor([uniform(settings.seed, *each) for each in counters], dtype=torch.float64)
-    return draw(log_probs, draws.to(log_probs.device), settings)
+    device = float64_device(log_probs.device)
+    return draw(log_probs.to(device), draws.to(device), settings).to(log_probs.device)
 
 
 def draw(logits: Tensor, draws: Tensor, settings: Generation) -> Tensor:
