@@ -34,7 +34,7 @@ def test_arguments_of_python_are_options(text, named):
     ("predict {translator} {lines} --ensemble {classifier}", "--ensemble takes models that do"),
     ("predict {translator} {lines} --explain -o a.csv", "--output a.csv must end with .png"),
     ("predict {classifier} {lines} --ensemble {classifier}", "--ensemble is for models that generate text"),
-    ("predict {classifier} {lines} --ensemble {classifier}", "; classifiers of images are combined by vit.bundle."),
+    ("predict {classifier} {lines} --ensemble {classifier}", "; combine classifiers of images with vit.bundle."),
     ("predict {classifier} {lines} --device nothing", "--device nothing cannot be used"),
     ("predict {classifier} {lines} --set 2", "--set 2 must be between 0 and 1"),
     ("predict {classifier} {lines} --abstain 0.1", "--abstain needs a calibrated model"),

@@ -511,7 +511,7 @@ def test_a_file_that_was_changed_since_a_run_began_is_reported_on_resuming(own):
     stored["recipe"]["batch_size"] = 64  # what auto is for the data of the run
     assert list(changed_files(stored, resolve(compose(overrides)), overrides)) == []
     file.write_text(written.format(2, 5))
-    seed, epochs = changed_files(stored, resolve(compose(overrides)), overrides)
+    epochs, seed = changed_files(stored, resolve(compose(overrides)), overrides)
     assert seed == f"{file}: seed=2 has no effect on this resumed run, which keeps 1; start a new run for it"
     assert epochs.endswith("resumed run, which keeps 4; add recipe.epochs=5 to the command")
     given = [*overrides, "recipe.epochs=6", "seed=1"]

@@ -46,7 +46,7 @@ class OwnFiles:
     def keys(self) -> dict[str, Path]:
         """The dotted keys that the selected files set -> the file."""
         files = [(folder / f"{name}.yaml", folder) for folder in self.folders for name in self.chosen]
-        return {key: file for file, folder in files if file.is_file() for key in keys_of(file, folder)}
+        return {key: file for file, folder in files if file.is_file() for key in sorted(keys_of(file, folder))}
 
     def setting(self, key: str) -> str:
         """The selected files that set a key; if there are none, all files that set it; if there are none, the folders.

@@ -16,6 +16,7 @@ from vit.models.checks import CHOICES, RATES, check_names, current_names
 from vit.models.classifier import Classifier
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
+from vit.models.zoo import KINDS
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.overrides import checked, key_of, yaml_text
 from vit.run.parts.init_from import Initial
@@ -41,18 +42,20 @@ SET_BY = {  # key of the model that follows from the data -> what sets it
 
 
 def check_options(model: dict, configs: Sequence[type]) -> None:
-    """Checks the names of the options of a model, before the data is read.
+    """Checks, before the data is read, that some model has each option; whether this one has it is checked afterwards.
 
     Args:
         model: the `model` node; that of a resumed run holds a whole config, which is not checked.
-        configs: classes of the configs that have these options.
+        configs: classes of the configs of the task, for the nearest names.
 
     Raises:
-        ConfigError: none of the configs has an option; the message has the nearest ones.
+        ConfigError: no model has an option; the message has the nearest ones.
     """
-    options = [key for key, value in model.items() if value is not None and key not in (*NAMING, *INITIAL)]
-    if not model.get("kind"):
-        checked("model", partial(check_names, configs), [*current_names(dict.fromkeys(options))])
+    if model.get("kind"):
+        return
+    options = current_names({key: value for key, value in model.items() if value is not None})
+    known = {field.name for config, _ in KINDS.values() for field in dataclasses.fields(config)}
+    checked("model", partial(check_names, configs), [key for key in options if key not in (*NAMING, *INITIAL, *known)])
 
 
 def build_model(
