@@ -158,7 +158,7 @@ def test_the_note_on_losses_names_what_only_training_has():
     loud = {"recipe": {"loss": {"label_smoothing": 0.1, "ctc": 0.5}, "augment": {"affine": {"degrees": 1}}},
             "model": {"dropout": 0.1, "dim": 8}, "distill": {"kind": "none"}}
     assert loss_note(loud) == ("Only the training loss is computed with label smoothing 0.1, CTC loss of "
-                               "weight 0.5, augmentation, dropout.")
+                               "weight 0.5, augmentation and dropout.")
 
 
 def test_the_line_of_an_epoch_has_the_mean_loss_of_the_epoch(small, tmp_path):

@@ -118,7 +118,10 @@ def loss_note(config: dict) -> str:
         "distillation": (config.get("distill") or {}).get("kind", "none") != "none",
         "dropout": any(value for key, value in model.items() if key.endswith(("dropout", "drop_path"))),
     }.items() if used]
-    return f"Only the training loss is computed with {', '.join(parts)}." if parts else ""
+    if not parts:
+        return ""
+    *others, last = parts
+    return f"Only the training loss is computed with {', '.join(others)}{' and ' if others else ''}{last}."
 
 
 def check_samples(job: Job, folder: RunFolder, overrides: Sequence[str] = ()) -> None:
