@@ -9,10 +9,8 @@ import typer
 
 from vit.cli.data.data_sets import compose_data, open_source
 from vit.cli.option_groups import with_option_groups
+from vit.cli.shared_options import ConfigDir, Device, Overrides
 from vit.cli.terminal import (
-    ConfigDir,
-    Device,
-    Overrides,
     check_different,
     check_not_an_input,
     check_table,

@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vit.cli.shared_options import BatchSize, Device, ForwardPrecision, Model, Precision
 from vit.cli.terminal import (
-    BatchSize,
-    Device,
-    ForwardPrecision,
-    Model,
-    Precision,
     check_classes,
     check_new_folder,
     counted,

@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import ALL, compose_data, evaluation_source, open_source
-from vit.cli.terminal import (
-    BatchSize,
-    ConfigDir,
-    Device,
-    ForwardPrecision,
-    Model,
-    Overrides,
-    Precision,
-    check_classes,
-    check_new_folder,
-    print_without_effect,
-    print_written,
-)
+from vit.cli.shared_options import BatchSize, ConfigDir, Device, ForwardPrecision, Model, Overrides, Precision
+from vit.cli.terminal import check_classes, check_new_folder, print_without_effect, print_written
 from vit.messages import number_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import compose_data, evaluation_split
-from vit.cli.terminal import (
+from vit.cli.shared_options import (
     ConfigDir,
     Device,
     EvaluatedSplit,
@@ -16,6 +16,8 @@ from vit.cli.terminal import (
     EvaluationPrecision,
     Model,
     Overrides,
+)
+from vit.cli.terminal import (
     check_folder,
     check_not_an_input,
     check_writable,

@@ -8,7 +8,7 @@ import typer
 
 from vit.cli.data.data_sets import ALL, compose_data, evaluation_split
 from vit.cli.option_groups import with_option_groups
-from vit.cli.terminal import (
+from vit.cli.shared_options import (
     ConfigDir,
     Device,
     EvaluatedSplit,
@@ -16,10 +16,8 @@ from vit.cli.terminal import (
     EvaluationPrecision,
     Model,
     Overrides,
-    check_writable,
-    print_written,
-    staged,
 )
+from vit.cli.terminal import check_writable, print_written, staged
 
 if TYPE_CHECKING:
     from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import current_value, former_option
+from vit.cli.shared_options import current_value, former_option
 
 
 class Target(StrEnum):

@@ -5,15 +5,8 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import (
-    Device,
-    Model,
-    check_not_an_input,
-    check_writable,
-    files_of_model,
-    print_without_effect,
-    print_written,
-)
+from vit.cli.shared_options import Device, Model
+from vit.cli.terminal import check_not_an_input, check_writable, files_of_model, print_without_effect, print_written
 
 Source = Annotated[str | None, typer.Argument(help="An image file, or a text if the model reads texts.",
                                               show_default=False)]

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.terminal import (
-    BatchSize,
-    Device,
-    ForwardPrecision,
-    Precision,
-    check_table,
-    current_value,
-    former_option,
-)
+from vit.cli.shared_options import BatchSize, Device, ForwardPrecision, Precision, current_value, former_option
+from vit.cli.terminal import check_table
 
 if TYPE_CHECKING:
     from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor

@@ -11,8 +11,8 @@ from vit.cli.option_groups import with_option_groups
 from vit.cli.prediction.options import ExplanationOptions, Format, GenerationOptions, LoadingOptions, Request
 from vit.cli.prediction.prediction_rows import Rows, generated_rows, image_rows, masked_rows, text_rows
 from vit.cli.prediction.search_trees import show_searches
+from vit.cli.shared_options import Model
 from vit.cli.terminal import (
-    Model,
     check_classes,
     check_not_an_input,
     check_writable,

@@ -6,13 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import compose_data, evaluation_source
+from vit.cli.shared_options import BatchSize, ConfigDir, Device, ForwardPrecision, Model, Precision
 from vit.cli.terminal import (
-    BatchSize,
-    ConfigDir,
-    Device,
-    ForwardPrecision,
-    Model,
-    Precision,
     check_different,
     check_not_an_input,
     check_writable,

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vit.cli.option_groups import with_option_groups
-from vit.cli.terminal import (
-    ConfigDir,
-    check_writable,
-    print_interrupt,
-    print_without_effect,
-    print_written,
-    stderr,
-    write_json,
-)
+from vit.cli.shared_options import ConfigDir
+from vit.cli.terminal import check_writable, print_interrupt, print_without_effect, print_written, stderr, write_json
 from vit.cli.training.bench_options import (
     ROUNDS,
     Request,

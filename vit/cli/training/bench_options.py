@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import Device
+from vit.cli.shared_options import Device
 from vit.messages import did_you_mean, nearest_names
 
 ROUNDS = {"step": 11, "inference": 11, "loader": 7, "predict": 5, "generation": 5, "train": 1}  # by default

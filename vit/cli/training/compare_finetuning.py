@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import ConfigDir, Overrides, current_value, former_option
+from vit.cli.shared_options import ConfigDir, Overrides, current_value, former_option
 
 
 def compare_finetuning(
