@@ -32,6 +32,7 @@ from vit.run.multirun.sweep_results import gathered
 SWEEP_FOLDER, RUN_FOLDERS = "hydra.sweep.dir", "hydra.sweep.subdir"
 NUMBERED = "${hydra.job.num}"  # hydra.sweep.subdir of conf/train.yaml
 SUFFIX = "_sweep"  # of the folder of a sweep in runs/<name>
+MULTIRUN = "multirun.yaml"  # which Hydra writes before the first run
 FAILURES = "; hydra.sweeper.max_failure_rate=1 goes on with the next ones"
 
 
@@ -98,9 +99,10 @@ def swept_keys(hydra: DictConfig, parsed: list[Override]) -> set[str]:
 
 
 def earlier_sweep(folder: pathlib.Path) -> pathlib.Path | None:
-    """The newest sweep beside a new one in `runs/<name>`; None without one."""
+    """The newest sweep with runs beside a new one in `runs/<name>`; None without one."""
     others = (path for path in folder.parent.glob(f"*{SUFFIX}") if path.name != folder.name)
-    return max(others, default=None)
+    with_runs = (path for path in others if {file.name for file in path.iterdir()} - {MULTIRUN})
+    return max(with_runs, default=None)
 
 
 def remark_on_earlier(earlier: pathlib.Path, resuming: bool) -> str:
