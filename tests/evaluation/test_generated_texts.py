@@ -41,6 +41,14 @@ def test_sources_that_are_truncated_are_named(tmp_path, caplog):
     assert re.search(r"1 of 2 sources is longer than the model's limit of \d+ tokens and was .* as b\n", caplog.text)
 
 
+@pytest.mark.parametrize(("references", "warned"), [(["猫在家里", "三只小狗"], True), (["a cat", "dogs"], False)])
+def test_references_without_words_are_reported(tmp_path, caplog, references, warned):
+    predictor = vit.load(save_translator(tmp_path / "model"))
+    evaluate_seq2seq(predictor, PairSplit(references, ["a", "b"], ["one", "two"]))
+    assert ("BLEU compares words between spaces, which most of these references lack, such as '猫在家里'" in
+            caplog.text) == warned
+
+
 def test_references_are_padded_and_cut_to_the_limit_of_the_model(tmp_path):
     predictor = vit.load(save_translator(tmp_path / "model"))
     rows = padded_targets(predictor, ["ab", "far too long"]).tolist()

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from vit.evaluation import bleu_signature, text_metrics
+from vit.evaluation.text_metrics import has_words
 
 
 def distance(a: str, b: str) -> int:
@@ -48,3 +49,19 @@ def test_the_signature_names_tokenizer_and_version():
 def test_one_reference_per_prediction():
     with pytest.raises(ValueError, match="2 predictions and 1 reference"):
         text_metrics(["a", "b"], ["a"])
+
+
+@pytest.mark.parametrize(("texts", "expected"), [
+    (["ein Hund läuft", "Hund"], True),
+    (["猫在房子里。", "我今天去学校", "一"], False),
+    (["猫 在 房子 里 。", "我 今天 去 学校", "一"], True),  # divided by a segmenter
+    (["ねこがいえにいる", "今日は学校へ行く"], False),
+    (["แมวอยู่ในบ้าน วันนี้ฉันไปโรงเรียน"], False),  # spaces in Thai divide clauses
+    (["แมว อยู่ ใน บ้าน วันนี้ ฉัน ไป โรงเรียน"], True),
+    (["고양이는 집에 있다"], True),
+    (["the word 日本語 means Japanese", "猫"], True),
+    (["a1b2", ""], True),
+])
+def test_scripts_without_spaces_have_no_words_for_bleu(texts, expected):
+    assert has_words(texts) is expected
+    assert expected or text_metrics(texts, texts)["bleu"] == 0  # although all texts are right

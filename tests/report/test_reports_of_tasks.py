@@ -55,6 +55,16 @@ def test_a_translator(tmp_path):
     assert rates == sorted(rates, reverse=True) and "<b>4" in page.text and len(found["attention"]["samples"]) == 1
 
 
+def test_references_that_no_spaces_divide_are_measured_in_characters(tmp_path):
+    model = save_translator(tmp_path / "model")
+    (tmp_path / "pairs.jsonl").write_text("".join(
+        f'{{"en": "{i}", "zh": "{"猫在家里" * (i + 1)}", "split": "test"}}\n' for i in range(4)))
+    found = report(model, tmp_path / "page.html", "data=parallel", f"data.root={tmp_path}/pairs.jsonl",
+                   "data.target=zh", "--attention", "1")
+    assert found["lengths"]["unit"] == "characters"
+    assert (found["lengths"]["buckets"][0]["shortest"], found["lengths"]["buckets"][-1]["longest"]) == (4, 16)
+
+
 def test_an_image_to_text_model_names_the_characters_it_confuses(tmp_path):
     model = save_image_to_text(tmp_path / "model")
     for i in range(6):

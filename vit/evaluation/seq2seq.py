@@ -8,7 +8,7 @@ import torch
 from vit.data import BadImage, DataError, PairSplit
 from vit.data.text.tokenizers import BOS, EOS, PAD
 from vit.evaluation.progress import Progress
-from vit.evaluation.text_metrics import bleu_signature, text_metrics
+from vit.evaluation.text_metrics import bleu_signature, has_words, text_metrics
 from vit.inference import GeneratedText, Seq2SeqPredictor
 from vit.inference.image_inputs import check_batch_size
 from vit.messages import agree, number_of, quoted
@@ -88,6 +88,10 @@ def evaluate_seq2seq(
     rows = sorted(predictions)
     log_truncated(predictor, len(rows), truncated, long_references)
     generated, references = [predictions[row] for row in rows], [split.targets[row] for row in rows]
+    if not has_words(references):
+        log.warning("BLEU compares words between spaces, which most of these references lack, such as %s: it is low "
+                    "even if the texts are good; the character error rate and chrF do not depend on words",
+                    quoted(references[0]))
     metrics = text_metrics([each.text for each in generated], references)
     metrics |= {"loss": loss / tokens, "token_accuracy": correct / tokens}
     return Seq2SeqEvaluation(metrics, rows, generated, references, unreadable)

@@ -1,8 +1,14 @@
 """Metrics of generated text against references, computed by sacreBLEU and rapidfuzz."""
 
+import re
 from collections.abc import Sequence
 
 from vit.messages import check_several, number_of
+
+# Thai, Lao, Burmese, Khmer, kana, and Chinese characters
+UNSPACED = re.compile("[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+                      "\U00020000-\U0003ffff]")
+LONGEST_WORD = 8  # most letters of these scripts per word, on average, in a text that spaces divide into words
 
 
 def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -10,7 +16,8 @@ def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[
 
     `cer` is the character error rate: Levenshtein edits divided by the number of reference characters; it may exceed 1.
     `bleu` (Papineni et al. 2002) and `chrf` (Popović 2015) are sacreBLEU's corpus scores with its default settings
-    (arXiv 1804.08771): `bleu_signature()` names those of BLEU; chrF is chrF2, of 1 to 6 characters and no words.
+    (arXiv 1804.08771): `bleu_signature()` names those of BLEU; chrF is chrF2, of 1 to 6 characters and no words. BLEU
+    is 0 if no prediction has four words, and says little about texts that no spaces divide (`has_words`).
 
     Raises:
         TypeError: one text instead of several.
@@ -32,6 +39,19 @@ def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[
         "bleu": BLEU().corpus_score(list(predictions), [list(references)]).score / 100,
         "chrf": CHRF().corpus_score(list(predictions), [list(references)]).score / 100,
     }
+
+
+def has_words(texts: Sequence[str]) -> bool:
+    """Whether spaces divide most texts into words, as sacreBLEU's default tokenizer expects; false for texts in scripts
+    without spaces between words, such as Chinese, Japanese or Thai, unless they have been divided.
+    """
+    return 2 * sum(map(is_undivided, texts)) <= len(texts)
+
+
+def is_undivided(text: str) -> bool:
+    """Whether a text in a script without spaces between words may have several words that no space divides."""
+    letters, words = len(UNSPACED.findall(text)), len(text.split())
+    return letters > 2 and (words == 1 or letters > LONGEST_WORD * words)
 
 
 def character_errors(prediction: str, reference: str) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from vit.evaluation import bleu_signature, text_metrics
 from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL
 from vit.evaluation.intervals.text_bootstrap import RESAMPLES, TextStatistics
-from vit.evaluation.text_metrics import character_errors
+from vit.evaluation.text_metrics import character_errors, has_words
 from vit.messages import number_of
 from vit.nn import Attention
 from vit.report.attention.figures import MIN_SPACING
@@ -94,9 +94,11 @@ def span(shortest: int, longest: int) -> str:
 
 
 def measured_lengths(subject: Subject) -> tuple[np.ndarray, str]:
-    """The lengths of the references (N,), and their unit: characters for images of text, otherwise words."""
+    """The lengths of the references (N,), and their unit: characters for images of text and for texts whose words no
+    spaces divide, otherwise words.
+    """
     references = subject.evaluation.references
-    if subject.predictor.is_image_to_text:
+    if subject.predictor.is_image_to_text or not has_words(references):
         return np.array([len(text) for text in references]), "characters"
     return np.array([len(text.split()) for text in references]), "words"
 

@@ -235,11 +235,13 @@ class Seq2SeqJob(Job):
         return target
 
     def headline(self, metrics: dict) -> dict[str, str]:
+        """Exact match, character errors, and BLEU or, where BLEU is 0 because no text has four words, chrF."""
         pairs = f"of {metrics[f'{self.split}/{self.task.unit}']:,} {self.task.unit}"
+        name = "bleu" if metrics[f"{self.split}/bleu"] else "chrf"
         return {
             f"{self.split} exact match": f"{metrics[f'{self.split}/exact_match']:.2%} {pairs}",
             "character errors": f"{metrics[f'{self.split}/cer']:.2%}",
-            "BLEU": f"{metrics[f'{self.split}/bleu']:.2%}",
+            {"bleu": "BLEU", "chrf": "chrF"}[name]: f"{metrics[f'{self.split}/{name}']:.2%}",
         }
 
 
