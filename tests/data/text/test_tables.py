@@ -89,6 +89,26 @@ def test_tables_of_all_kinds(tmp_path):
     assert text_table(csv).splits["test"].names[0].startswith("t.csv line ")
 
 
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_a_row_is_named_after_its_table_also_beside_further_columns(tmp_path, kind):
+    rows = [{"text": a, "label": c, "source": "web", "year": 2026} for a, _, c in ROWS]
+    if kind == "json":
+        (tmp_path / "t.json").write_text(json.dumps(rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    names = [name for split in text_table(tmp_path / f"t.{kind}").splits.values() for name in split.names]
+    assert sorted(names) == sorted(f"t.{kind} row {i}" for i in range(30))
+
+
+@pytest.mark.parametrize(("line", "hint"), [
+    ('"two lines', "; quotes of TSV do not protect tabs and line breaks: save the table as .csv"), ("text alone", "")])
+def test_a_tsv_whose_quoted_cells_have_line_breaks_is_to_be_saved_as_csv(tmp_path, line, hint):
+    file = write(tmp_path / "t.tsv", ["text\tlabel", line])
+    with pytest.raises(DataError) as error:
+        text_table(file)
+    assert str(error.value) == f"{file} line 2: has 1 fields, the header has 2{hint}"
+
+
 def test_bytes_of_parquet_are_read_as_text(tmp_path):
     """Some programs save strings without the type of strings."""
     columns = {"text": [a.encode() for a, _, _ in ROWS], "label": [c.encode() for _, _, c in ROWS]}

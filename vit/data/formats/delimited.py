@@ -260,7 +260,9 @@ def _fields(path: Path, requested: Sequence[tuple[str, Column]], optional: str) 
         width = width or len(row)
         if len(row) != width:
             expected = "the header" if headed else "the first line"
-            raise DataError(f"{path} line {number}: has {len(row)} fields, {expected} has {width}")
+            is_quoted = _suffix(path) == ".tsv" and any(cell.startswith('"') for cell in row)
+            fix = "; quotes of TSV do not protect tabs and line breaks: save the table as .csv" if is_quoted else ""
+            raise DataError(f"{path} line {number}: has {len(row)} fields, {expected} has {width}{fix}")
         for name in list(unused.found):
             unused.add(name, [row[header.index(name)]])
         yield number, {key: _cell(path, number, row, index) for key, index in indices.items()}

@@ -178,12 +178,12 @@ def _read(
     for key, column in requested:
         if column not in stored:
             raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {list_names(stored)}")
-    others = {name: column for name, column in stored.items() if name not in dict(requested).values()}
+    others = {each: cells for each, cells in stored.items() if each not in dict(requested).values()}
     found = find_column(path, others, optional, optional)
     if optional and found is None:
         unused = UnusedSplits(others)
-        for name, column in others.items():
-            unused.add(name, distinct(column))
+        for each, cells in others.items():
+            unused.add(each, distinct(cells))
         unused.warn(path)
     requested = [*requested, (optional, found)] if found is not None else requested
     values = {key: values_of(path, stored, column) for key, column in requested}
