@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import vit
-from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
+from tests.inference.tiny_models import save_classifier, save_image_to_text, save_masked, save_translator
 from vit.data import BadImage, ByteTokenizer
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import CharTokenizer
@@ -138,6 +138,27 @@ def test_a_model_that_was_trained_on_truncated_texts_truncates_and_warns(folder,
         (expected,) = strict.predict([beginning])
         got = [getattr(predictions[0], name) for name in ("scores", "probabilities") if hasattr(predictions[0], name)]
         assert got[0] == pytest.approx(getattr(expected, "scores", None) or expected.probabilities, abs=1e-5)
+
+
+@pytest.mark.parametrize("save", [save_translator, save_classifier, save_masked])
+def test_characters_that_the_tokenizer_lacks_are_reported(tmp_path, recwarn, save):
+    letters = CharTokenizer("ab", lower=True)
+    key = "source_tokenizer" if save is save_translator else "tokenizer"
+    extra = {} if save is save_masked else {"extra": {"strip": True}}
+    predictor = vit.load(save(tmp_path / "model", **{key: letters}, **extra), device="cpu")
+    mask = "[MASK]" if save is save_masked else ""
+    predictor.predict([f"Ab{mask}", f"ba{mask}"])
+    assert not recwarn
+    message = ("2 of 3 texts have characters that the tokenizer of the model lacks, such as 'é' in text 2; the model "
+               "reads all of them as the same unknown token")
+    with pytest.warns(UserWarning, match=message):
+        predictor.predict([f"ab{mask}", f"aé{mask}", f"x{mask}"], batch_size=2)
+
+
+def test_white_space_that_is_removed_is_no_character_that_the_tokenizer_lacks(tmp_path, recwarn):
+    path = save_translator(tmp_path / "model", source_tokenizer=CharTokenizer("ab"), extra={"strip": True})
+    vit.load(path, device="cpu").predict([" ab ", ""])
+    assert not recwarn
 
 
 def test_a_search_reports_that_it_truncates_the_text(folder):

@@ -35,9 +35,9 @@ def save_masked(folder, tokenizer=BYTES, max_len=32):
     return save_bundle(folder, Bert(MaskedTextConfig(**sizes)), tokenizers={"source": tokenizer})
 
 
-def save_classifier(folder, columns=1, extra=None):
+def save_classifier(folder, columns=1, extra=None, tokenizer=BYTES):
     """A byte-level text classifier with inputs of BOS, 7 bytes and EOS."""
     torch.manual_seed(0)
     model = TextClassifier(TextClassifierConfig(**SIZES, num_classes=2))
     extra = {"columns": columns} | (extra or {})
-    return save_bundle(folder, model, ["no", "yes"], extra=extra, tokenizers={"source": BYTES})
+    return save_bundle(folder, model, ["no", "yes"], extra=extra, tokenizers={"source": tokenizer})

@@ -15,7 +15,7 @@ from vit.data.text.token_ids import Tokens
 from vit.data.text.tokenizers import BOS, EOS, MASK, SPECIALS
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import autocast, best_device, clamp_top_k
-from vit.inference.text_inputs import named_texts, raise_first_error, text_of
+from vit.inference.text_inputs import named_texts, raise_first_error, text_of, warn_about_unknown
 from vit.messages import agree, number_of
 
 MASKS = ("[MASK]", SPECIALS[MASK])  # how a text names the mask token
@@ -107,12 +107,16 @@ class MaskedTextPredictor:
         """
         check_batch_size(batch_size)
         top_k = clamp_top_k(top_k, self.tokenizer.vocab_size - len(SPECIALS))
-        named = iter(named_texts(texts))
+        named, done, unknown = iter(named_texts(texts)), 0, []
         while batch := list(islice(named, batch_size)):
             inputs = [self._encode_or_error(item, name) for name, item in batch]
             valid = [each for each in inputs if isinstance(each, MaskedInput)]
             filled = iter(self._fill(valid, top_k) if valid else ())
+            done += len(batch)
+            unknown += [(name, found) for (name, _), each in zip(batch, inputs, strict=True)
+                        if isinstance(each, MaskedInput) and (found := self._lacking(each.source))]
             yield from (next(filled) if isinstance(each, MaskedInput) else each for each in inputs)
+        warn_about_unknown(unknown, done)
 
     def encode(self, text: str, name: str = "the text") -> MaskedInput:
         """A text, or two separated by a tab, with any number of masks.
@@ -152,6 +156,10 @@ class MaskedTextPredictor:
             space_in_mask = number < len(pieces) - 1 and self._tokens_have_spaces
             ids += self.tokenizer.encode(piece.removesuffix(" ") if space_in_mask else piece)
         return ids
+
+    def _lacking(self, text: str) -> str:
+        """The first character that the tokenizer lacks, outside of masks and of the tab of a pair; empty if none."""
+        return self.tokenizer.lacking(PATTERN.sub("", text).replace("\t", ""))
 
     @property
     def _tokens_have_spaces(self) -> bool:

@@ -16,14 +16,14 @@ from vit.bundle import Bundle
 from vit.data import BadImage
 from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
-from vit.data.text.tokenizers import EOS, PAD, UNK
+from vit.data.text.tokenizers import EOS, PAD
 from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
 from vit.inference.fast_generation import FastGeneration
 from vit.inference.generated_text import GeneratedText, RecordedSearch
 from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device
 from vit.inference.seq2seq_ensemble import check_ensemble
-from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of
+from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of, warn_about_unknown
 from vit.messages import agree, number_of
 
 WINDOW = 16  # batches whose sources are sorted by length together
@@ -106,8 +106,10 @@ class Seq2SeqPredictor:
         check_batch_size(batch_size)
         named = iter(named_images(sources) if self.is_image_to_text else named_texts(sources))
         size, done, truncated, squeezed = WINDOW * batch_size if batch_size > 1 else 1, 0, [], []
+        unknown: list[tuple[str, str]] = []
         while window := list(islice(named, size)):
             items = [self._encode_or_error(name, source, truncated, squeezed) for name, source in window]
+            unknown += self._unknown(window, items)
             rows = [row for row, item in enumerate(items) if isinstance(item, Tensor)]
             for batch, source, mask in self.batches_by_length([items[row] for row in rows], batch_size):
                 batch_rows = [rows[index] for index in batch]
@@ -127,6 +129,16 @@ class Seq2SeqPredictor:
                           f"than the model's limit of {self.preprocessing.max_width} pixels and "
                           f"{agree(len(squeezed), 'was', 'were')} squeezed, such as {squeezed[0]}",
                           stacklevel=2)
+        warn_about_unknown(unknown, done)
+
+    def _unknown(self, window: Sequence[tuple[str, object]], items: Sequence[object]) -> list[tuple[str, str]]:
+        """(name, character) of each text that was encoded with the unknown token."""
+        if self.is_image_to_text:
+            return []
+        lacking = self.bundle.tokenizer("source").lacking
+        encoded = [(name, text_of(source, name)) for (name, source), item in zip(window, items, strict=True)
+                   if isinstance(item, Tensor)]
+        return [(name, found) for name, text in encoded if (found := lacking(text.strip() if self.strip else text))]
 
     def _encode_or_error(
         self, name: str, item: object, truncated: list[str], squeezed: list[str]
@@ -206,11 +218,9 @@ class Seq2SeqPredictor:
         return replace(self.settings, **changes)
 
     def _prefix_ids(self, prefix: str) -> tuple[int, ...]:
-        ids = tuple(self.tokenizer.encode(prefix))
-        if UNK in ids:
-            lacking = next((char for char in prefix if UNK in self.tokenizer.encode(char)), prefix)
+        if lacking := self.tokenizer.lacking(prefix):
             raise ValueError(f"prefix={prefix!r} has {lacking!r}, which the tokenizer of the model lacks; leave it out")
-        return ids
+        return tuple(self.tokenizer.encode(prefix))
 
     def check_settings(self, settings: Generation) -> None:
         """Check settings that not every model supports.

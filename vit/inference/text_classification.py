@@ -14,7 +14,7 @@ from vit.data.formats.lines import BadText, Line
 from vit.inference.calibrated import CalibratedOutputs, Calibrator
 from vit.inference.image_inputs import check_batch_size
 from vit.inference.images import Prediction, autocast, best_device, clamp_top_k
-from vit.inference.text_inputs import named_texts, raise_first_error, text_of
+from vit.inference.text_inputs import named_texts, raise_first_error, text_of, warn_about_unknown
 from vit.messages import agree, number_of
 
 Text = str | Line | tuple[str, ...]  # one text, or the two texts of a pair
@@ -62,11 +62,12 @@ class TextPredictor:
             top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
         calibrator = Calibrator(self.bundle, set, abstain)
-        named, done, truncated = iter(named_texts(texts)), 0, []
+        named, done, truncated, unknown = iter(named_texts(texts)), 0, [], []
         while batch := list(islice(named, batch_size)):
             names, items = zip(*batch, strict=True)
             with calibrator.captured(self.model) as captured:
                 read, valid, logits = self._classify(items, names, truncated)
+            unknown += [(names[row], found) for row in valid if (found := self.tokenizer.lacking("".join(read[row])))]
             stated = calibrator.outputs(logits, captured, lambda read=read, valid=valid: text_contents(read, valid))
             best = calibrator.probabilities(logits).topk(top_k)
             rows = iter(zip(best.values.tolist(), best.indices.tolist(), stated, strict=True))
@@ -78,6 +79,7 @@ class TextPredictor:
             warnings.warn(f"{len(truncated)} of {number_of(done, 'text')} {agree(len(truncated), 'is', 'are')} longer "
                           f"than the model's limit of {max_len} tokens and {agree(len(truncated), 'was', 'were')} "
                           f"truncated, such as {truncated[0]}", stacklevel=2)
+        warn_about_unknown(unknown, done)
 
     def _prediction(
         self, texts: tuple[str, ...], probabilities: list[float], indices: list[int], stated: CalibratedOutputs

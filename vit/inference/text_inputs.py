@@ -1,10 +1,12 @@
 """The texts passed to a predictor, each with a name for error messages."""
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from vit.data.decoding.decode import BadImage
 from vit.data.formats.lines import BadText, Line
+from vit.messages import agree, number_of
 
 BadInput = BadImage | BadText  # returned in place of a prediction by `stream`
 Prediction = TypeVar("Prediction")
@@ -48,3 +50,12 @@ def raise_first_error(predictions: Iterable[Prediction | BadInput]) -> list[Pred
             raise prediction
         read.append(prediction)
     return read
+
+
+def warn_about_unknown(unknown: Sequence[tuple[str, str]], count: int) -> None:
+    """Warns about (name, character) of the texts, out of `count`, that have a character which the tokenizer lacks."""
+    if unknown:
+        name, character = unknown[0]
+        warnings.warn(f"{len(unknown)} of {number_of(count, 'text')} {agree(len(unknown), 'has', 'have')} characters "
+                      f"that the tokenizer of the model lacks, such as {character!r} in {name}; the model reads all of "
+                      "them as the same unknown token", stacklevel=3)

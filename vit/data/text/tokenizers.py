@@ -33,6 +33,10 @@ class _BaseTokenizer:
         """
         return _text(self.pieces, ids, errors)
 
+    def lacking(self, text: str) -> str:
+        """The first character of a text that becomes the unknown token; empty if there is none."""
+        return ""
+
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """The text of each id for display, or the name of a special token."""
         return [_display_text(self.pieces, i) for i in ids]
@@ -192,6 +196,10 @@ class CharTokenizer(_BaseTokenizer):
     def encode(self, text: str) -> list[int]:
         """Ids without bos or eos; characters that the training texts do not have become the unknown token."""
         return [self._ids.get(each, UNK) for each in _plain(text, self.lower)]
+
+    def lacking(self, text: str) -> str:
+        """The first character of a text that becomes the unknown token; empty if there is none."""
+        return next((each for each in _plain(text, self.lower) if each not in self._ids), "")
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         check_several("texts", texts)
