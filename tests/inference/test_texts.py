@@ -157,8 +157,12 @@ def test_characters_that_the_tokenizer_lacks_are_reported(tmp_path, recwarn, sav
 
 def test_white_space_that_is_removed_is_no_character_that_the_tokenizer_lacks(tmp_path, recwarn):
     path = save_translator(tmp_path / "model", source_tokenizer=CharTokenizer("ab"), extra={"strip": True})
-    vit.load(path, device="cpu").predict([" ab ", ""])
+    predictor = vit.load(path, device="cpu")
+    predictor.predict([" ab ", ""])
+    predictor.search(" ab ")
     assert not recwarn
+    with pytest.warns(UserWarning, match="1 of 1 text has characters .* lacks, such as ' ' in line 3;"):
+        predictor.search("a b", name="line 3")
 
 
 def test_a_search_reports_that_it_truncates_the_text(folder):

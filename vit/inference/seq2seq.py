@@ -276,6 +276,7 @@ class Seq2SeqPredictor:
         if truncated:
             warnings.warn(f"{name} is longer than the model's limit of {self.max_source_len} tokens and was truncated",
                           stacklevel=2)
+        warn_about_unknown(self._unknown([(name, source)], [encoded]), 1)
         source_batch, mask = (x.to(self.device) for x in self.collate([encoded]))
         hypotheses = self.generate(source_batch, mask, settings, record=record)[0]
         (tree,) = record
