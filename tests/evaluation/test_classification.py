@@ -1,5 +1,6 @@
 """Metrics of a classifier against scikit-learn, and the files of an evaluation."""
 
+import copy
 import csv
 import tracemalloc
 
@@ -174,3 +175,16 @@ def test_the_confusions_of_many_classes_take_the_memory_of_their_pairs():
     assert values["confusion"] is None and [4, 5, 1] in values["confusion_cells"]
     assert sum(cell[2] for cell in values["confusion_cells"]) == count
     assert values["classes"][0]["accuracy"] == 1 and values["classes"][4]["accuracy"] == 0
+
+
+def test_outputs_that_are_nan_are_reported(model, source, tmp_path, caplog):
+    damaged, few = copy.deepcopy(model), source.splits["test"].take(np.arange(20))
+    evaluate(model, PREPROCESSING, few, source.classes)
+    assert not caplog.records
+    with torch.no_grad():
+        damaged.head.weight[3] = torch.nan
+    found = evaluate(damaged, PREPROCESSING, few, source.classes)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "NaN for 20 of 20 samples: their predictions are arbitrary" in caplog.text
+    write_evaluation(tmp_path, found, few, PREPROCESSING)
+    assert (tmp_path / "reliability.png").is_file()

@@ -1,5 +1,6 @@
 """Numbers of several labels per image against torchmetrics, thresholds against all there are."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -139,3 +140,11 @@ def test_a_probability_that_equals_its_threshold_is_predicted():
 
 def test_the_threshold_of_a_label_without_images_is_one_half():
     assert best_thresholds(np.zeros((3, 1), bool), np.array([[0.1], [0.2], [0.9]])) == [0.5]
+
+
+def test_probabilities_that_are_nan_are_reported(model, caplog):
+    damaged = copy.deepcopy(model)
+    with torch.no_grad():
+        next(damaged.parameters()).fill_(torch.nan)
+    found = evaluate_multi_label(damaged, PLAIN, samples(), CLASSES, THRESHOLDS)
+    assert np.isnan(found.metrics["map"]) and "NaN for 61 of 61 samples" in caplog.text

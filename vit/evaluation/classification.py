@@ -1,5 +1,6 @@
 """Evaluation of an image classifier on a labelled split; the test after training and `vit evaluate` both use it."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -20,12 +21,14 @@ from vit.inference import best_device, decode_ahead, forward
 from vit.inference.calibrated import image_contents
 from vit.inference.image_inputs import check_batch_size
 from vit.low_precision import DTYPES
-from vit.messages import check_several, number_of
+from vit.messages import agree, check_several, number_of
 from vit.models.inference_copy import inference_copy
 from vit.nn.init import evaluating
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+log = logging.getLogger(__name__)
 
 TOP_K = 5  # predictions stored per sample
 MATRIX = 1000  # maximum number of classes for a full confusion matrix; above it, only the counts above 0 are listed
@@ -277,6 +280,7 @@ def collect(
 ) -> Evaluation:
     """The evaluation from the columns of `Scores` of all samples."""
     scores = Scores(*(column.numpy() for column in columns))
+    warn_of_nan(scores.highest)
     hits = scores.predictions == scores.labels[:, None]  # (N,K)
     metrics = {"accuracy": float(hits[:, 0].mean()), "loss": float(scores.losses.astype(np.float64).mean())}
     if len(classes) > 5:
@@ -290,3 +294,15 @@ def collect(
     confusion = count_confusions(scores.labels, scores.predictions[:, 0], len(classes))
     return Evaluation(classes, metrics, confusion, scores.rows, scores.labels, scores.calibrated_losses,
                       scores.predictions, scores.probabilities, unreadable, scores.highest, calibration is not None)
+
+
+def warn_of_nan(probabilities: np.ndarray) -> None:
+    """Log how many samples have probabilities (N,) or (N,classes) that are NaN: their predicted classes are arbitrary,
+    but accuracies count them.
+    """
+    wrong = np.isnan(probabilities.reshape(len(probabilities), -1)).any(axis=1)
+    if count := int(wrong.sum()):
+        log.warning("the outputs of the model are NaN for %d of %s: %s arbitrary, and accuracies that count %s mean "
+                    "nothing; check the weights, or evaluate in precision 32-true if they overflow in a lower one",
+                    count, number_of(len(wrong), "sample"), agree(count, "its prediction is", "their predictions are"),
+                    agree(count, "it", "them"))

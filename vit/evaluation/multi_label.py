@@ -12,7 +12,7 @@ from vit.bundle import LabelCalibration
 from vit.bundle.label_calibration import label_probabilities, scaled_logits
 from vit.data import BadImage, DataError, Preprocessing, Split
 from vit.evaluation.calibration.reliability import calibration_error
-from vit.evaluation.classification import RunOptions, ratio, run_over_split
+from vit.evaluation.classification import RunOptions, ratio, run_over_split, warn_of_nan
 from vit.evaluation.progress import Progress
 from vit.evaluation.sample_scores import Contents
 from vit.messages import check_several, number_of
@@ -24,7 +24,7 @@ class LabelScore:
 
     Args:
         images: number of images that have the label.
-        average_precision: nan if no image has the label.
+        average_precision: nan if no image has the label, or a probability is nan.
         precision, recall, f1: at the threshold; None where the denominator is 0: the precision if the label is never
             predicted, the recall if no image has it, F1 if both.
     """
@@ -113,6 +113,7 @@ def evaluate_multi_label(
     score = partial(score_batch, calibration=calibration)
     columns, unreadable = run_over_split(model, preprocessing, split, score, options)
     rows, truth, raw_losses, losses, raw_probabilities, probabilities = (column.numpy() for column in columns)
+    warn_of_nan(raw_probabilities)
     scores = label_scores(classes, truth, probabilities, thresholds)
     metrics = average_scores(scores, truth, reaches(probabilities, thresholds), raw_losses)
     metrics["ece"] = label_calibration_error(raw_probabilities, truth)
@@ -184,12 +185,12 @@ def label_scores(
 
 def average_precisions(truth: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """(N,classes) each -> (classes,) float64: scikit-learn's average precision, without interpolation; nan for a label
-    that no image has.
+    that no image has or whose probabilities are not all numbers.
     """
     from sklearn.metrics import average_precision_score
 
     precisions = np.full(truth.shape[1], np.nan)
-    for c in np.flatnonzero(truth.any(axis=0)):
+    for c in np.flatnonzero(truth.any(axis=0) & ~np.isnan(probabilities).any(axis=0)):
         precisions[c] = average_precision_score(truth[:, c], probabilities[:, c])
     return precisions
 

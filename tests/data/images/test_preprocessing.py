@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import struct
+import warnings
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ import torch
 from PIL import Image
 from torchvision import transforms
 
-from vit.data import BadImage, Preprocessing
+from vit.data import BadImage, LinePreprocessing, PairSplit, Preprocessing
 from vit.data.decoding import decode
+from vit.data.pairs.line_widths import line_size
+from vit.data.splits.split import ReadFile
 
 P8 = Preprocessing(size=8)
 
@@ -278,3 +281,15 @@ def test_an_iterator_of_fewer_images_is_a_batch():
     for count in (0, 2, 3):
         assert torch.equal(preprocessing.batch(iter(images[:count]), 3), images[:count])
     assert torch.equal(preprocessing.batch(list(images)), images)
+
+
+def test_a_file_of_which_only_the_header_is_read_is_closed(tmp_path):
+    path = tmp_path / "a.png"
+    Image.fromarray(noise()).save(path)
+    split = PairSplit(["a"], ["a.png"], None, ReadFile(tmp_path, ["a.png"]))
+    with warnings.catch_warnings(record=True) as caught, Image.open(path) as image:
+        warnings.simplefilter("always", ResourceWarning)
+        assert P8.high_bit_depth_values(path) is None
+        assert line_size(split, 0, LinePreprocessing(16, 64, (8, 4))) == (30, 40)
+        assert P8.high_bit_depth_values(image) is None and image.getpixel((0, 0))  # the caller's image remains open
+    assert not caught

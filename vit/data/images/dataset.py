@@ -247,8 +247,8 @@ class ImageDataset(Dataset):
             raw = read_sample(self.split, i)
             if isinstance(raw, np.ndarray):
                 return raw.shape[0] * raw.shape[1]
-            image = open_image(raw, self.split.names[i], self.preprocessing.max_pixels)
-            return image.width * image.height
+            with open_image(raw, self.split.names[i], self.preprocessing.max_pixels) as image:
+                return image.width * image.height
         except BadImage:
             return 0
 

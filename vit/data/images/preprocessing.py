@@ -5,6 +5,7 @@ The mean and std of ImageNet and CLIP are in `vit.exchange.preprocessing`.
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -204,7 +205,8 @@ class Preprocessing(StoredPreprocessing):
             return None if raw.dtype in (np.uint8, bool) else raw
         image = open_image(raw, name, self.max_pixels)
         try:
-            return stored_values(image) if is_high_bit_depth(image) else None
+            with nullcontext() if isinstance(raw, Image.Image) else image:  # closes its file
+                return stored_values(image) if is_high_bit_depth(image) else None
         except Exception as error:  # as in load_image
             raise BadImage(name, f"cannot be decoded ({type(error).__name__}: {error})") from error
 

@@ -16,9 +16,9 @@ def line_size(split: PairSplit, i: int, preprocessing: LinePreprocessing) -> tup
     location = split.location(i)
     if isinstance(location, np.ndarray):
         return location.shape[1], location.shape[0]
-    image = open_image(location, split.names[i], preprocessing.max_pixels)
-    # Pillow would decode a whole PNG to find EXIF after its pixels; those few PNGs get their size when decoded
-    return upright_size(image, preprocessing.exif and (image.format != "PNG" or "exif" in image.info))
+    with open_image(location, split.names[i], preprocessing.max_pixels) as image:
+        # Pillow would decode a whole PNG to find EXIF after its pixels; those few PNGs get their size when decoded
+        return upright_size(image, preprocessing.exif and (image.format != "PNG" or "exif" in image.info))
 
 
 def fitting_width(split: PairSplit, preprocessing: LinePreprocessing, limit: int = 10_000) -> int:
