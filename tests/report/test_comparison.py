@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from vit.report.figures import comparison
 from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
 from vit.report.logged_values import Curve
 
@@ -65,3 +66,31 @@ def test_picture_of_any_number_of_curves(tmp_path, curves):
     path = comparison_picture(tmp_path / "new" / "comparison.png", contenders, "heading")
     with Image.open(path) as picture:
         assert min(picture.size) > 500
+
+
+@pytest.fixture
+def drawn(monkeypatch, tmp_path):
+    """The figure of these models."""
+    def draw(models):
+        figures = []
+        monkeypatch.setattr(comparison, "save_figure", lambda figure, path: figures.append(figure))
+        comparison_picture(tmp_path / "a.png", models, "heading")
+        figures[0].draw_without_rendering()
+        return figures[0]
+    return draw
+
+
+def test_long_names_leave_room_for_the_curves(drawn):
+    models = [contender(f"model=small,recipe.optimizer.lr=0.00{i},recipe.epochs=300", 0.5, 1.0, rising(1500))
+              for i in range(3)]
+    figure = drawn(models)
+    axes = figure.axes[0]
+    note = next(text for text in axes.texts if text.get_text().startswith("best: "))
+    assert axes.get_window_extent().width > 0.4 * figure.bbox.width
+    assert note.get_window_extent().x1 <= axes.get_window_extent().x1
+
+
+def test_curves_of_equal_colours_have_different_dashes(drawn):
+    figure = drawn([contender(f"model {i}", 0.5, 1.0, rising(9)) for i in range(14)])
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 1]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines) == 14

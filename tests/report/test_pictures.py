@@ -3,10 +3,12 @@
 import csv
 import subprocess
 import sys
+import unicodedata
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from PIL import Image
 from scipy.sparse import coo_array
@@ -17,12 +19,12 @@ from vit.evaluation.classification import count_confusions
 from vit.report.attention.maps import TokenMaps
 from vit.report.attention.positions import positions_picture
 from vit.report.evaluation import write_text_evaluation
-from vit.report.figures import confusion, curves, misclassified
+from vit.report.figures import confusion, curves, misclassified, reliability
 from vit.report.figures.confusion import confusion_picture, most_frequent_errors
 from vit.report.figures.curves import curves_picture
 from vit.report.figures.misclassified import misclassified_picture
-from vit.report.figures.style import shorten, shorten_all
-from vit.report.logged_values import read_curves
+from vit.report.figures.style import NOTE, TITLE, left_to_right, shorten, shorten_all
+from vit.report.logged_values import epoch_text, read_curves
 from vit.report.multi_label import labels_picture
 from vit.report.sections import generated_texts
 
@@ -180,22 +182,19 @@ def test_text_is_neither_cut_off_nor_drawn_over_other_text(tmp_path, monkeypatch
 @pytest.fixture
 def drawn_curves(monkeypatch, tmp_path):
     """The figure of the learning curves of these rows."""
-    def draw(rows):
+    def draw(rows, best_epoch=None):
         figures = []
         monkeypatch.setattr(curves, "save_figure", lambda figure, path: figures.append(figure))
-        curves_picture(tmp_path / "a.png", log(tmp_path / "metrics.csv", rows))
+        curves_picture(tmp_path / "a.png", log(tmp_path / "metrics.csv", rows), best_epoch=best_epoch)
         return figures[0]
     return draw
 
 
-@pytest.mark.parametrize(("accuracy", "loss", "epoch"), [
-    ((0.5, 0.9, 0.9, 0.9), (3.0, 1.0, 0.5, 0.7), 3), ((0.5, 0.9, 0.9, 0.9), (3.0, 1.0, 0.5, 0.5), 4),
-    ((0.9, 0.9, 0.5, 0.5), (0.1, 0.3, 0.2, 0.2), 1),
-])
-def test_of_equal_accuracies_the_epoch_is_marked_that_training_selects(drawn_curves, accuracy, loss, epoch):
-    rows = [{"epoch": i, "step": 5 * i, "val/loss": each, "val/accuracy": rate}
-            for i, (rate, each) in enumerate(zip(accuracy, loss, strict=True), 1)]
-    texts = [text.get_text() for text in drawn_curves(rows).findobj(Text)]
+@pytest.mark.parametrize(("best_epoch", "epoch"), [(3, 3), (4, 4), (None, 2)])
+def test_of_equal_accuracies_the_epoch_is_marked_that_training_selected(drawn_curves, best_epoch, epoch):
+    rows = [{"epoch": i, "step": 5 * i, "val/loss": 1.0, "val/accuracy": rate}
+            for i, rate in enumerate((0.5, 0.9, 0.9, 0.9), 1)]
+    texts = [text.get_text() for text in drawn_curves(rows, best_epoch).findobj(Text)]
     assert f"best validation 90.00% after epoch {epoch}" in texts
 
 
@@ -226,9 +225,7 @@ def test_class_names_are_turned_only_where_they_do_not_fit(tmp_path, monkeypatch
 def test_the_confusion_figure_counts_what_the_split_has(tmp_path, monkeypatch, samples, unit):
     figures = []
     monkeypatch.setattr(confusion, "save_figure", lambda figure, path: figures.append(figure))
-    evaluated = Evaluation(["a", "b"], {"accuracy": 0.5}, count_confusions(np.array([0, 1]), np.array([1, 1]), 2),
-                           np.arange(2), np.array([0, 1]), np.zeros(2), np.array([[1], [1]]), np.full((2, 1), 0.75))
-    write_text_evaluation(tmp_path, evaluated, samples)
+    write_text_evaluation(tmp_path, evaluated(), samples)
     assert any(text.get_text() == f"true → predicted, {unit}" for text in figures[0].findobj(Text))
 
 
@@ -262,3 +259,87 @@ def test_the_most_frequent_errors_are_those_of_the_dense_matrix():
     cells = [(-dense[i, j], i, j) for i, j in np.ndindex(dense.shape) if i != j and dense[i, j]]
     for count in (3, 100):
         assert most_frequent_errors(confusion, count) == [(i, j) for _, i, j in sorted(cells)[:count]]
+
+
+def test_names_whose_letters_no_font_has_remain_different():
+    names = [chr(0x12000 + i) * 2 for i in range(3)] + ["a cat", chr(0x12000) + " cat"]  # cuneiform
+    assert shorten_all(names) == ["□…(1)", "□…(2)", "□…(3)", "a cat", "□ cat"]
+
+
+@pytest.mark.parametrize(("true", "predicted"), [("שלום", "猫"), ("سيارة", "قطة"), ("(x)", "שלום")])
+def test_errors_are_read_from_left_to_right_in_all_scripts(tmp_path, monkeypatch, true, predicted):
+    """Without a mark, a text that begins with an Arabic or Hebrew letter runs from right to left, with the prediction
+    on the left of the arrow.
+    """
+    figures = []
+    monkeypatch.setattr(confusion, "save_figure", lambda figure, path: figures.append(figure))
+    confusion_picture(tmp_path / "a.png", np.array([[1, 2], [0, 1]]), [true, predicted])
+    error = next(text.get_text() for text in figures[0].findobj(Text) if " → " in text.get_text()
+                 and "true" not in text.get_text())
+    assert unicodedata.bidirectional(error[0]) == "L" and "\u200e → \u200e" in error
+    assert left_to_right("a", " → ", "b") == "a → b"
+
+
+def test_long_headings_end_before_the_next_axes(tmp_path, monkeypatch, drawn_curves):
+    figures = []
+    for module in (confusion, reliability, curves):
+        monkeypatch.setattr(module, "save_figure", lambda figure, path: figures.append(figure))
+    heading = "photos of a folder with a very long name, test split of the second version " * 3
+    confusion_picture(tmp_path / "a.png", np.eye(2), ["a", "b"], heading)
+    reliability.reliability_picture(tmp_path / "b.png", evaluated(), heading)
+    rows = [{"epoch": i, "step": i, "val/loss": 1.0, "val/accuracy": 0.5} for i in (1, 2)]
+    curves_picture(tmp_path / "c.png", log(tmp_path / "metrics.csv", rows), heading)
+    for figure in figures:
+        figure.draw_without_rendering()
+        shown = [text for text in figure.findobj(Text) if text.get_text().startswith("photos of")]
+        boxes = [text.get_window_extent() for text in shown]
+        others = [text.get_window_extent() for text in figure.findobj(Text) if text.get_text().strip()
+                  and text.axes not in {each.axes for each in shown} and text.get_fontsize() in (TITLE, NOTE)]
+        assert boxes and all(box.x1 <= figure.bbox.x1 for box in boxes)
+        assert not any(box.overlaps(other) for box in boxes for other in others)
+
+
+def test_negative_losses_are_inside_the_axes(drawn_curves):
+    rows = [{"epoch": i, "step": i, "val/loss": -i, "train/loss": 1 - i} for i in range(1, 9)]
+    low, high = drawn_curves(rows).axes[0].get_ylim()
+    assert low < -8 and high >= 0
+
+
+def test_epochs_above_999_are_whole_numbers(drawn_curves):
+    rows = [{"epoch": i, "step": i, "val/loss": abs(i - 1234), "val/accuracy": 0.5} for i in range(1, 1300)]
+    texts = [text.get_text() for text in drawn_curves(rows).findobj(Text)]
+    assert "best validation 0 after epoch 1,234" in texts
+    assert [epoch_text(each) for each in (3.0, 2 / 3, 20.5, 0.0)] == ["3", "0.67", "20.5", "0"]
+
+
+def test_the_epoch_that_was_selected_is_named_if_another_has_a_better_metric(drawn_curves):
+    rows = [{"epoch": i, "step": i, "val/loss": 1.0, "val/accuracy": rate} for i, rate in enumerate((0.8, 0.7, 0.81))]
+    texts = [text.get_text() for text in drawn_curves(rows, 0).findobj(Text)]
+    assert "best validation 81.00% after epoch 2; selected: epoch 0" in texts
+
+
+def test_counts_of_a_confusion_matrix_have_contrast(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(confusion, "save_figure", lambda figure, path: figures.append(figure))
+    counts = np.array([[56, 44, 0], [20, 80, 0], [5, 15, 80]])
+    confusion_picture(tmp_path / "a.png", counts, ["a", "b", "c"])
+    axes = figures[0].axes[0]
+    colours = axes.images[0].get_array()
+    for text in axes.texts[-np.count_nonzero(counts):]:
+        column, row = text.get_position()
+        assert confusion.contrast(np.array(to_rgb(text.get_color())), colours[row, column] / 255) > 3.5
+
+
+def test_the_numbers_of_many_classes_are_explained(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(confusion, "save_figure", lambda figure, path: figures.append(figure))
+    confusion_picture(tmp_path / "a.png", np.eye(200), [f"name {i}" for i in range(200)])
+    assert figures[0].axes[0].get_xlabel() == "predicted (number of the class, from 0)"
+    confusion_picture(tmp_path / "b.png", np.eye(100), [f"name {i}" for i in range(100)])
+    assert figures[1].axes[0].get_xlabel() == "predicted"
+
+
+def evaluated() -> Evaluation:
+    """Two texts, one of them wrong."""
+    return Evaluation(["a", "b"], {"accuracy": 0.5}, count_confusions(np.array([0, 1]), np.array([1, 1]), 2),
+                      np.arange(2), np.array([0, 1]), np.zeros(2), np.array([[1], [1]]), np.full((2, 1), 0.75))

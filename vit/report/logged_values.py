@@ -23,6 +23,11 @@ class Curve:
         return int(np.nanargmax(self.y) if highest else np.nanargmin(self.y))
 
 
+def epoch_text(epoch: float) -> str:
+    """An epoch for people, with at most two decimals: 3, 0.67, 2,984"""
+    return f"{epoch:,.2f}".rstrip("0").rstrip(".")
+
+
 def read_curves(path: str | PathLike[str]) -> dict[str, Curve]:
     """The numeric columns of a CSV log with `epoch` and `step` columns, without empty cells."""
     with open(path, newline="", encoding="utf-8") as file:

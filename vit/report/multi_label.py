@@ -18,7 +18,8 @@ from vit.report.figures.style import (
     INK,
     MUTED,
     ORANGE,
-    literal,
+    TITLE,
+    fit,
     new_figure,
     save_figure,
     set_title,
@@ -102,7 +103,8 @@ def labels_picture(path: str | PathLike[str], scores: list[LabelScore], heading:
     axes.set(xlim=(0, 1), ylim=(len(shown) - 0.4, -0.6))
     mean = np.mean([s.average_precision for s in present])
     cut = f", the {most} lowest of {len(present)}" if len(present) > most else ""
-    set_title(axes, literal(heading), f"mean average precision {mean:.4f}{cut}; number of images in parentheses")
+    set_title(axes, fit(heading, 7.0, TITLE, bold=True),
+              f"mean average precision {mean:.4f}{cut}; number of images in parentheses")
     axes.legend(frameon=False, fontsize=8.5, labelcolor=MUTED, loc="upper left", bbox_to_anchor=(1, 1))
     return save_figure(figure, path)
 

@@ -62,7 +62,8 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[st
     metrics |= {f"{split}/leakage": count for split, count in (job.config.get("leakage") or {}).items()}
     if job.split != "test":
         log.warning("%s", NO_TEST_SPLIT)
-    curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"], loss_note(job.config))
+    curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"], loss_note(job.config),
+                   epoch)
     samples = job.save_samples(folder)
     folder.write("metrics.json", metrics)
     try:

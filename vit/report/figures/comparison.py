@@ -18,19 +18,24 @@ from vit.report.figures.style import (
     FONT,
     INK,
     MUTED,
+    NOTE,
     ORANGE,
     RULE,
-    literal,
+    TITLE,
+    fit,
     new_figure,
     save_figure,
     set_title,
     shorten_all,
     style_axes,
+    text_width,
 )
-from vit.report.logged_values import Curve
+from vit.report.logged_values import Curve, epoch_text
 from vit.report.summary import mega
 
 COLOURS = (BLUE, ORANGE, "#3d8b5f", "#8a5fb0", "#b58a1b", "#5b6b7a")
+DASHES = ("-", "--", ":", "-.")  # of the curves of the first models, of the next ones with the same colours, ...
+NOTE_WIDTH = 5.0  # inches, below the title of the curves
 MAX_COLUMNS = 3  # models; the table of more models has a row per model instead of a column
 
 
@@ -139,27 +144,30 @@ def comparison_picture(path: str | PathLike[str], models: Sequence[ComparedModel
     for axes, fact in zip(right.subplots(len(rows), 1), rows, strict=True):
         _draw_bars(axes, models, fact)
     if heading:
-        figure.suptitle(literal(heading), x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
+        shown = fit(heading, 0.98 * figure.get_figwidth(), TITLE)
+        figure.suptitle(shown, x=0.01, ha="left", fontsize=TITLE, color=MUTED, family=FONT)
     return save_figure(figure, path)
 
 
 def _draw_curves(axes: Axes, models: Sequence[ComparedModel]) -> None:
     style_axes(axes)
-    drawn = [(c, colour) for c, colour in zip(models, _colours(models), strict=True)
+    drawn = [(c, i, colour) for i, (c, colour) in enumerate(zip(models, _colours(models), strict=True))
              if c.curve is not None and np.isfinite(c.curve.y).any()]
     notes = []
-    names = shorten_all([entry.name for entry, _ in drawn])
-    for (entry, colour), name in zip(drawn, names, strict=True):
+    names = shorten_all([entry.name for entry, *_ in drawn])
+    for (entry, i, colour), name in zip(drawn, names, strict=True):
         curve, at = entry.curve, entry.curve.best(highest=True)
-        axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=name,
+        axes.plot(curve.x, curve.y, DASHES[i // len(COLOURS) % len(DASHES)], color=colour, linewidth=1.8, label=name,
                   marker="o" if len(curve.x) <= 3 else None)
         axes.plot(curve.x[at], curve.y[at], "o", color=colour, markersize=6, markeredgecolor="white", zorder=5)
-        notes.append(f"{name} {curve.y[at]:.2%} after epoch {curve.x[at]:.3g}")
+        notes.append(f"{name} {curve.y[at]:.2%} after epoch {epoch_text(curve.x[at])}")
     measure = models[0].measure.replace("_", " ")
-    set_title(axes, f"Validation {measure}", "best: " + ", ".join(notes) if 0 < len(notes) <= 3 else "")
+    line = ", ".join(notes)
+    best = line if text_width(f"best: {line}", NOTE) < NOTE_WIDTH else ",\n".join(notes)
+    set_title(axes, f"Validation {measure}", f"best: {best}" if 0 < len(notes) <= 3 else "")
     axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
     if drawn:
-        _limits(axes, [entry.curve for entry, _ in drawn])
+        _limits(axes, [entry.curve for entry, *_ in drawn])
         axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best")
 
 

@@ -18,7 +18,10 @@ from vit.report.figures.style import (
     MUTED,
     ORANGE,
     RULE,
-    literal,
+    TITLE,
+    fit,
+    left_to_right,
+    letters,
     new_figure,
     save_figure,
     set_title,
@@ -28,6 +31,7 @@ from vit.report.figures.style import (
 MAX_COUNTS = 30  # classes; cells of larger matrices have no counts
 MAX_NAMES = 120  # classes; the axes of larger matrices have no class names
 LETTER = 0.085  # inches, the width of a letter of a class name
+GAP = 0.5  # inches between the matrix and the list of errors
 MAX_CELLS = 1000  # per axis; with more classes a cell is a block of adjacent classes
 
 
@@ -45,13 +49,15 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray
     names = shorten_all(classes)
     figure, axes, side = _layout(names)
     last = len(classes) - 0.5
-    axes.imshow(_colours(confusion), interpolation="nearest", aspect="auto", extent=(-0.5, last, last, -0.5))
+    colours = _colours(confusion)
+    axes.imshow(colours, interpolation="nearest", aspect="auto", extent=(-0.5, last, last, -0.5))
     right, total = int(confusion.diagonal().sum()), int(confusion.sum())
     share = f"{right:,} of {total:,} correct ({right / max(total, 1):.2%})"
-    set_title(axes, literal(heading), f"{share}, {number_of(len(classes), 'class')}")
+    shown = fit(heading, _side(names) + GAP - 0.1, TITLE, bold=True)
+    set_title(axes, shown, f"{share}, {number_of(len(classes), 'class')}")
     _label(axes, names)
     if len(classes) <= MAX_COUNTS:
-        _write_counts(axes, confusion.toarray())
+        _write_counts(axes, confusion.toarray(), colours)
     _list_errors(side, confusion, names, unit)
     return save_figure(figure, path)
 
@@ -60,20 +66,20 @@ def _layout(names: list[str]) -> tuple[Figure, Axes, Axes]:
     """The figure, the axes of the matrix, and the axes of the list beside it; all sizes in inches."""
     matrix = _side(names)
     letter = LETTER if len(names) <= MAX_COUNTS else 0.058
-    margin = letter * max(map(len, names), default=0) if len(names) <= MAX_NAMES else 0.4
-    left, top, bottom, gap, side = 0.5 + margin, 0.65, 0.55 + (0.15 if _upright(names) else margin), 0.5, 3.3
-    side = max(side, 0.082 * (2 * max(map(len, names), default=0) + 3))  # two names and an arrow
-    width, height = left + matrix + gap + side + 0.2, top + matrix + bottom
+    margin = letter * max(map(letters, names), default=0) if len(names) <= MAX_NAMES else 0.4
+    left, top, bottom, side = 0.5 + margin, 0.65, 0.55 + (0.15 if _upright(names) else margin), 3.3
+    side = max(side, 0.082 * (2 * max(map(letters, names), default=0) + 3))  # two names and an arrow
+    width, height = left + matrix + GAP + side + 0.2, top + matrix + bottom
     figure = new_figure(width, height)
     figure.set_layout_engine("none")
     axes = figure.add_axes((left / width, bottom / height, matrix / width, matrix / height))
-    beside = figure.add_axes(((left + matrix + gap) / width, bottom / height, side / width, matrix / height))
+    beside = figure.add_axes(((left + matrix + GAP) / width, bottom / height, side / width, matrix / height))
     return figure, axes, beside
 
 
 def _upright(names: list[str]) -> bool:
     """Whether the names fit below their columns without being turned."""
-    longest = max(map(len, names), default=0)
+    longest = max(map(letters, names), default=0)
     return len(names) <= MAX_COUNTS and LETTER * longest < _side(names) / max(len(names), 1)
 
 
@@ -111,22 +117,35 @@ def _ramp(colour: str) -> LinearSegmentedColormap:
 def _label(axes: Axes, names: list[str]) -> None:
     axes.spines[:].set_color(RULE)
     axes.tick_params(length=0, colors=MUTED)
-    axes.set_xlabel("predicted", fontsize=10, color=INK, family=FONT)
-    axes.set_ylabel("true", fontsize=10, color=INK, family=FONT)
-    if len(names) > MAX_NAMES:
+    numbers = " (number of the class, from 0)" if len(names) > MAX_NAMES else ""
+    axes.set_xlabel(f"predicted{numbers}", fontsize=10, color=INK, family=FONT)
+    axes.set_ylabel(f"true{numbers}", fontsize=10, color=INK, family=FONT)
+    if numbers:
         return
     style = {"fontsize": 9 if len(names) <= MAX_COUNTS else 6, "color": INK, "family": FONT}
     axes.set_xticks(range(len(names)), names, rotation=0 if _upright(names) else 90, **style)
     axes.set_yticks(range(len(names)), names, **style)
 
 
-def _write_counts(axes: Axes, confusion: np.ndarray) -> None:
-    share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+def _write_counts(axes: Axes, confusion: np.ndarray, colours: np.ndarray) -> None:
     for row, column in zip(*np.nonzero(confusion), strict=True):
-        dark = share[row, column] > (0.55 if row == column else 0.4)
         count = int(confusion[row, column])
         axes.text(column, row, f"{count}", ha="center", va="center", family=FONT,
-                  fontsize=8.5 if count < 1000 else 7 if count < 100_000 else 5.5, color="white" if dark else INK)
+                  fontsize=8.5 if count < 1000 else 7 if count < 100_000 else 5.5,
+                  color=_readable(colours[row, column]))
+
+
+def _readable(colour: np.ndarray) -> str:
+    """White or ink, whichever has the higher contrast (WCAG 2) on a colour (3,) uint8."""
+    white, ink = (contrast(colour / 255, np.array(to_rgb(each))) for each in ("white", INK))
+    return "white" if white > ink else INK
+
+
+def contrast(one: np.ndarray, other: np.ndarray) -> float:
+    """The contrast ratio of two colours (3,) in [0,1], from 1 to 21, as WCAG 2 defines it."""
+    low, high = sorted(float(np.where(each <= 0.04045, each / 12.92, ((each + 0.055) / 1.055) ** 2.4)
+                             @ (0.2126, 0.7152, 0.0722)) for each in (one, other))
+    return (high + 0.05) / (low + 0.05)
 
 
 def _list_errors(side: Axes, confusion: csr_array, names: list[str], unit: str) -> None:
@@ -139,8 +158,8 @@ def _list_errors(side: Axes, confusion: csr_array, names: list[str], unit: str) 
     side.barh(range(len(pairs)), counts, height=0.24, color=ORANGE, align="edge")
     style = {"fontsize": 8.5, "family": FONT}
     for row, ((true, predicted), count) in enumerate(zip(pairs, counts, strict=True)):
-        side.text(0, row - 0.08, f"{names[true]} → {names[predicted]}", color=INK, va="bottom", **style)
-        side.annotate(f"{count}", (count, row + 0.12), xytext=(4, 0), textcoords="offset points", color=MUTED,
+        side.text(0, row - 0.08, left_to_right(names[true], " → ", names[predicted]), color=INK, va="bottom", **style)
+        side.annotate(f"{count:,}", (count, row + 0.12), xytext=(4, 0), textcoords="offset points", color=MUTED,
                       va="center", **style)
     side.set_xlim(0, max(counts, default=1) * 1.2)
     side.set_ylim(rows - 0.6, -0.6)

@@ -13,20 +13,26 @@ from vit.report.figures.style import (
     INK,
     MUTED,
     ORANGE,
+    TITLE,
+    fit,
     literal,
     new_figure,
     save_figure,
     set_title,
     style_axes,
 )
-from vit.report.logged_values import Curve, read_curves
+from vit.report.logged_values import Curve, epoch_text, read_curves
 
 LINES = (("train", ORANGE, "training"), ("val", BLUE, "validation"))
 
 
 def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
-                   heading: str = "", note: str = "") -> Path | None:
-    """Draw the panels that the log has values for, and a note below; None if it has no values yet."""
+                   heading: str = "", note: str = "", best_epoch: int | None = None) -> Path | None:
+    """Draw the panels that the log has values for, and a note below; None if it has no values yet.
+
+    Args:
+        best_epoch: the epoch whose model was selected, from 1, or 0 for the start; None if it is unknown.
+    """
     curves = read_curves(metrics_csv)
     rates = {name: curve for name, curve in curves.items()
              if name.rsplit("/", 1)[-1].startswith("lr") and len(curve.x) > 1}
@@ -47,9 +53,10 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
             _draw_rates(axes, panel)
         else:
             name = "Loss" if panel is losses else "mAP" if metric == "map" else "Accuracy"
-            _draw_pair(axes, panel, losses.get("val"), name)
+            _draw_pair(axes, panel, name, best_epoch)
     if heading:
-        figure.suptitle(literal(heading), x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
+        shown = fit(heading, 0.98 * figure.get_figwidth(), TITLE)
+        figure.suptitle(shown, x=0.01, ha="left", fontsize=TITLE, color=MUTED, family=FONT)
     if note:
         figure.supxlabel(literal(note), x=0.01, ha="left", fontsize=7.5, color=MUTED, family=FONT)
     return save_figure(figure, path)
@@ -66,7 +73,7 @@ def _pair(curves: dict[str, Curve], name: str) -> dict[str, Curve]:
     return pair
 
 
-def _draw_pair(axes: Axes, pair: dict[str, Curve], losses: Curve | None, name: str) -> None:
+def _draw_pair(axes: Axes, pair: dict[str, Curve], name: str, best_epoch: int | None) -> None:
     is_loss = name == "Loss"
     for stage, colour, label in LINES:
         if stage not in pair:
@@ -77,31 +84,28 @@ def _draw_pair(axes: Axes, pair: dict[str, Curve], losses: Curve | None, name: s
             curve = _smooth(curve)
         marker = "o" if len(curve.x) <= 3 else None
         axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=label, marker=marker)
-    note = _mark_best(axes, pair["val"], losses, is_loss) if "val" in pair and np.isfinite(pair["val"].y).any() else ""
+    note = ""
+    if "val" in pair and np.isfinite(pair["val"].y).any():
+        note = _mark_best(axes, pair["val"], is_loss, best_epoch)
     set_title(axes, name, note)
     _limits(axes, pair, is_loss)
     corner = "upper right" if is_loss else "lower right"
-    few = max(len(curve.x) for curve in pair.values()) <= 3  # points that the legend could hide
+    few = min(len(curve.x) for curve in pair.values()) <= 3  # points that the legend could hide
     axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best" if few else corner)
 
 
-def _mark_best(axes: Axes, curve: Curve, losses: Curve | None, is_loss: bool) -> str:
-    at = curve.best(highest=not is_loss)
-    if not is_loss and losses is not None:
-        at = _selected(curve, losses, at)
-    axes.plot(curve.x[at], curve.y[at], "o", color=BLUE, markersize=6, markeredgecolor="white", zorder=5)
-    value = f"{curve.y[at]:.4g}" if is_loss else f"{curve.y[at]:.2%}"
-    return f"best validation {value} after epoch {curve.x[at]:.3g}"
-
-
-def _selected(curve: Curve, losses: Curve, first: int) -> int:
-    """The index of the epoch that training selects among those as good as the `first` best one: the start, else the one
-    with the lowest loss, the latest of equal ones.
+def _mark_best(axes: Axes, curve: Curve, is_loss: bool, best_epoch: int | None) -> str:
+    """Mark the best value. Among equal ones it is that of the selected epoch; a metric also states the latter if it has
+    a worse value, since the start of training is only replaced by an epoch that is clearly better.
     """
-    if curve.x[first] == 0 or not np.array_equal(curve.x, losses.x):
-        return first
-    equal = np.flatnonzero(curve.y == curve.y[first])
-    return int(min(reversed(equal), key=lambda i: np.nan_to_num(losses.y[i], nan=np.inf)))
+    at = curve.best(highest=not is_loss)
+    selected = np.flatnonzero(np.isclose(curve.x, best_epoch)) if best_epoch is not None else ()
+    if len(selected) and curve.y[selected[0]] == curve.y[at]:
+        at = selected[0]
+    axes.plot(curve.x[at], curve.y[at], "o", color=BLUE, markersize=6, markeredgecolor="white", zorder=5, clip_on=False)
+    value = f"{curve.y[at]:.4g}" if is_loss else f"{curve.y[at]:.2%}"
+    note = f"best validation {value} after epoch {epoch_text(curve.x[at])}"
+    return note if is_loss or not len(selected) or at == selected[0] else f"{note}; selected: epoch {best_epoch:,}"
 
 
 def _limits(axes: Axes, pair: dict[str, Curve], is_loss: bool) -> None:
@@ -111,7 +115,9 @@ def _limits(axes: Axes, pair: dict[str, Curve], is_loss: bool) -> None:
         return
     if is_loss:
         high = np.quantile(values, 0.98) if len(values) > 20 else values.max()
-        axes.set_ylim(0, high * 1.1 or 1)
+        axes.set_ylim(min(1.1 * values.min(), 0), max(high * 1.1, 0) or 1)  # losses of other tasks may be negative
+        if not 1e-3 < high < 1e5:
+            axes.yaxis.set_major_formatter("{x:g}")  # without a factor above the axis, where the note is
     else:
         low = np.quantile(values, 0.02) if len(values) > 20 else values.min()
         axes.set_ylim(max(0.0, low - 0.05), min(1.0, values.max() + 0.02) + 0.002)

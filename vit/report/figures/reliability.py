@@ -16,12 +16,15 @@ from vit.report.figures.style import (
     MUTED,
     ORANGE,
     RULE,
-    literal,
+    TITLE,
+    fit,
     new_figure,
     save_figure,
     set_title,
     style_axes,
 )
+
+HEADING = 4.3  # inches of the heading above the diagram
 
 
 def reliability_picture(path: str | PathLike[str], evaluation: Evaluation, heading: str = "Reliability") -> Path:
@@ -34,7 +37,8 @@ def reliability_picture(path: str | PathLike[str], evaluation: Evaluation, headi
     figure = new_figure(9.2, 4.2)
     diagram, risk = figure.subplots(1, 2)
     draw_reliability(diagram, lines, right)
-    set_title(diagram, literal(heading), "accuracy of the predictions with a probability; on the diagonal both agree")
+    set_title(diagram, fit(heading, HEADING, TITLE, bold=True),
+              "accuracy of the predictions with a probability; on the diagonal both agree")
     draw_risk(risk, highest, right)
     set_title(risk, "Risk-coverage curve", "errors if the model abstains for the least certain inputs")
     return save_figure(figure, path)
@@ -59,7 +63,8 @@ def draw_risk(axes: Axes, probabilities: np.ndarray, right: np.ndarray) -> None:
     """The error rate of the most certain predictions (risk), over their share of all inputs (coverage)."""
     style_axes(axes)
     count = len(probabilities)
-    axes.plot(np.arange(1, count + 1) / count, risks(probabilities, right), color=BLUE, linewidth=1.5)
+    axes.plot(np.arange(1, count + 1) / count, risks(probabilities, right), color=BLUE, linewidth=1.5,
+              marker="o" if count == 1 else None)
     axes.set(xlim=(-0.02, 1.02))
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(PercentFormatter(1))

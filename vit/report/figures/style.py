@@ -1,8 +1,12 @@
 """Common style of all figures. It uses neither pyplot nor global state, so the figures of a notebook do not change."""
 
+import logging
+import re
+import unicodedata
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import cache
 from io import BytesIO
 from os import PathLike
 from os.path import commonprefix
@@ -11,15 +15,30 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, fontManager, get_font
+from matplotlib.textpath import text_to_path
 
 from vit.files.atomic import write_output
+
+log = logging.getLogger(__name__)
 
 INK = "#1f2933"  # text
 MUTED = "#66727f"  # secondary text, ticks
 RULE = "#e3e8ee"  # grid lines and frames
 BLUE = "#2f6fb7"  # validation, correct predictions
 ORANGE = "#d9622b"  # training, wrong predictions
-FONT = ["DejaVu Sans"]  # ships with matplotlib: the same picture on every machine
+TITLE, NOTE = 11, 8.5  # points: of titles, and of the lines below them
+DEJAVU = "DejaVu Sans"  # ships with matplotlib: the same picture on every machine
+OTHER_FONTS = (  # for letters that it lacks: Chinese, Japanese and Korean first, then Indian and other scripts
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
+    "Droid Sans Fallback", "Microsoft YaHei", "SimHei", "Yu Gothic", "Malgun Gothic", "PingFang SC",
+    "Hiragino Sans GB", "Hiragino Sans", "Apple SD Gothic Neo", "Nirmala UI", "Noto Sans Devanagari", "Noto Sans Thai",
+    "Noto Emoji", "Segoe UI Emoji", "Arial Unicode MS", "Unifont",
+)
+FONT = [DEJAVU, *(name for name in OTHER_FONTS if name in fontManager.get_font_names())]
+BOX = "□"  # in place of letters that no font has
+LEFT_TO_RIGHT = "\u200e"  # an invisible mark
+POINTS = 72  # per inch
 
 
 def new_figure(width: float, height: float, paper: str = "white") -> Figure:
@@ -38,16 +57,74 @@ def style_axes(axes: Axes) -> None:
 
 
 def set_title(axes: Axes, text: str, note: str = "") -> None:
-    """A bold left-aligned title with an optional muted line under it."""
-    axes.set_title(text + ("\n" if note else ""), loc="left", fontsize=11, fontweight="bold", color=INK, family=FONT)
+    """A bold left-aligned title with optional muted lines under it."""
+    lines = note.count("\n") + 1 if note else 0
+    axes.set_title(text + "\n" * lines, loc="left", fontsize=TITLE, fontweight="bold", color=INK, family=FONT)
     if note:
-        axes.annotate(note, (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
-                      fontsize=8.5, color=MUTED, family=FONT)
+        below = axes.annotate(note, (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
+                              fontsize=NOTE, color=MUTED, family=FONT)
+        below.set_in_layout(False)  # a long line does not make the axes narrow
 
 
 def literal(text: str) -> str:
-    """The text with `$` escaped, which Matplotlib reads as the start of a formula, and control characters replaced."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text).replace("$", r"\$")
+    """The text with `$` escaped, which Matplotlib reads as the start of a formula, and control characters and letters
+    that no font has replaced.
+    """
+    return drawable(text).replace("$", r"\$")
+
+
+def drawable(text: str) -> str:
+    """The text with `?` in place of control characters and a box in place of letters that no font has."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    missing = {letter for letter in text if not has_glyph(letter)}
+    if not missing:
+        return text
+    _report_missing()
+    return re.sub(f"[{re.escape(''.join(missing))}]+", BOX, text)
+
+
+def has_glyph(letter: str) -> bool:
+    """Whether a font of the figures has the letter."""
+    return any(ord(letter) in _glyphs(name) for name in FONT)
+
+
+@cache
+def _glyphs(font: str) -> dict[int, int]:
+    return get_font(fontManager.findfont(font)).get_charmap()
+
+
+@cache
+def _report_missing() -> None:
+    log.warning("no font for figures has all letters of the names, so %s replaces some of them, and names that become "
+                "equal have their position, from 1; install a font such as Noto Sans CJK", BOX)
+
+
+def text_width(text: str, points: float, bold: bool = False) -> float:
+    """The width of a line of text in inches; `$` is no formula."""
+    font = FontProperties(family=FONT, size=points, weight="bold" if bold else "normal")
+    return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] / POINTS
+
+
+def left_to_right(*parts: str) -> str:
+    """The parts, one after the other from left to right, also around and within Arabic and Hebrew ones, which would
+    otherwise change their order: of `a → b` it would seem that b was the first.
+    """
+    turned = any(unicodedata.bidirectional(letter) in ("R", "AL") for part in parts for letter in part)
+    return "".join(f"{LEFT_TO_RIGHT}{part}" for part in parts) if turned else "".join(parts)
+
+
+def fit(text: str, inches: float, points: float, bold: bool = False) -> str:
+    """The text as `literal`, shortened in its middle to a width."""
+    text = drawable(text)
+    length = len(text)
+    while length > 1 and text_width(cut_middle(text, length), points, bold) > inches:
+        length = max(1, min(length - 1, int(length * inches / text_width(cut_middle(text, length), points, bold))))
+    return literal(cut_middle(text, length))
+
+
+def letters(name: str) -> int:
+    """The number of letters of the width of a Latin one; Chinese, Japanese and Korean ones are twice as wide."""
+    return len(name) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in name)
 
 
 def shorten(name: str, length: int = 24) -> str:
@@ -59,7 +136,8 @@ def shorten_all(names: Sequence[str], length: int = 24) -> list[str]:
     """The names as `shorten`, but different names remain different: of those that would be equal, the part from their
     first difference on is shown, and where that is not enough, the position in `names`, from 1.
     """
-    shown = _distinct_parts(list(dict.fromkeys(names)), length)
+    parts = _distinct_parts(list(dict.fromkeys(map(drawable, names))), length)
+    shown = {name: parts[drawable(name)] for name in names}
     counts = Counter(shown.values())
     for position, name in enumerate(names, 1):
         if counts[shown[name]] > 1:

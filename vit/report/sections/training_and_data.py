@@ -22,7 +22,7 @@ def training(subject: Subject) -> Section:
         html += paragraph(f"{run.path / 'metrics.json'} is missing: the run has not finished.")
     else:
         html += facts(cost(metrics))
-    url = subject.figure("curves.png", curves_picture, run.log) if run.curves else None
+    url = subject.figure("curves.png", curves_picture, run.log, "", "", best_epoch(metrics)) if run.curves else None
     if url is None:
         html += paragraph(f"{run.log} has no values, so there are no learning curves.")
     else:
