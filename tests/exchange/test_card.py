@@ -5,12 +5,14 @@ import json
 import re
 import shlex
 import warnings
+from html import unescape
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
 from PIL import Image
 
 import vit
@@ -20,7 +22,17 @@ from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
-from vit.exchange.card import base_model, data_name, escaped, hardware, model_card, precision, recipe_section, title
+from vit.exchange.card import (
+    base_model,
+    code_span,
+    data_name,
+    escaped,
+    hardware,
+    model_card,
+    precision,
+    recipe_section,
+    title,
+)
 from vit.exchange.hub import public_config
 from vit.exchange.private_paths import overrides_without_folders, without_folders
 from vit.exchange.run_records import RunRecords, read_records
@@ -246,6 +258,18 @@ def test_credentials_are_not_published():
 def test_paths_in_overrides_are_left_out():
     assert dict(zip(SHORTENED, overrides_without_folders(list(SHORTENED)), strict=True)) == SHORTENED
     assert escaped("a|b\n<script>") == "a\\|b &lt;script>"
+
+
+@pytest.mark.parametrize("name", ["**bold**", "*", "_it_", "_a_b", "__init__", "a_b",
+                                  "5$ to 9$", "$x_1$", "a&amp;b", "&lt;",
+                                  "[link](http://x.y)", "~~gone~~", "`code`", "a\\b", "\\*", "# a", "<b>", "a|b"])
+def test_names_are_shown_as_they_are_in_markdown(name):
+    """Rendered by markdown-it, without its formulas: for those there is no `$` left."""
+    html = MarkdownIt("gfm-like", {"linkify": False}).render(f"| name |\n| --- |\n| {escaped(name)} |\n")
+    cells = re.findall(r"<td>(.*)</td>", html)
+    assert len(cells) == 1 and unescape(cells[0]) == name and "<" not in cells[0] and "$" not in escaped(name)
+    shown = re.fullmatch(r"<p><code>(.*)</code></p>\n", MarkdownIt().render(code_span(name)))
+    assert unescape(shown[1]) == name
 
 
 def test_the_base_model_is_one_of_the_hub():

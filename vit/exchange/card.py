@@ -137,7 +137,7 @@ def about(bundle: Bundle, run: RunRecords) -> str:
     parameters = sum(p.numel() for p in bundle.model.parameters())
     description = run.metrics.get("model") or config.kind
     source = base_model(run.config.get("init_from"))
-    start = f", trained from the weights of `{source}`" if source else ""
+    start = f", trained from the weights of {code_span(source)}" if source else ""
     start = start or (", trained from other weights" if run.config.get("init_from") else "")
     return f"{description}; {parameters:,} parameters{start}. {task_sentence(bundle)}"
 
@@ -162,7 +162,7 @@ def metrics_section(bundle: Bundle, run: RunRecords) -> str:
     if not found:
         return ""
     count = run.sizes.get(split)
-    measured = f", {number_of(count, 'sample')} of `{data_name(run)}`" if count else ""
+    measured = f", {number_of(count, 'sample')} of {code_span(data_name(run))}" if count else ""
     rows = [[key, f"{value:.4f}" if isinstance(value, float) else str(value)] for key, value in found.items()]
     measured_on = {"test": "Test split", "val": "Validation split, by which the best epoch was chosen"}[split]
     return f"## Metrics\n\n{measured_on}{measured}.\n\n{table(['metric', 'value'], rows)}"
@@ -185,7 +185,7 @@ def data_section(run: RunRecords) -> str:
     data = run.config.get("data")
     if not data:
         return ""
-    parts = [f"`{data_name(run)}` (data={data['name']})"]
+    parts = [f"{code_span(data_name(run))} (data={data['name']})"]
     parts += [f"revision `{data['revision']}`"] if data.get("revision") else []
     parts += [" / ".join(f"{count:,} {key}" for key, count in run.sizes.items())] if run.sizes else []
     return f"## Data\n\n{', '.join(parts)}."
@@ -260,5 +260,15 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text for one cell of a Markdown table."""
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
+    """A text for one cell of a Markdown table, without a character that starts emphasis, code, a link, HTML or, on the
+    hub and GitHub, a formula.
+    """
+    text = re.sub(r"[\\|`*~\[\]]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)  # _ within a word starts nothing
+    return " ".join(text.replace("&", "&amp;").replace("<", "&lt;").replace("$", "&#36;").split())
+
+
+def code_span(text: str) -> str:
+    """A code span of Markdown; its quotes are longer than any run of ` in the text."""
+    quotes = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    space = " " if "`" in text else ""
+    return f"{quotes}{space}{' '.join(text.split())}{space}{quotes}"
