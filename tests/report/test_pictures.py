@@ -280,6 +280,13 @@ def test_errors_are_read_from_left_to_right_in_all_scripts(tmp_path, monkeypatch
     assert left_to_right("a", " → ", "b") == "a → b"
 
 
+def test_the_probability_is_to_the_right_of_an_arabic_name(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(misclassified, "save_figure", lambda figure, path: figures.append(figure))
+    misclassified_picture(tmp_path / "a.png", [np.zeros((8, 8, 1), np.uint8)], ["a"], ["سيارة"], [0.32], ["a.png"])
+    assert any(text.get_text().endswith("\u200e, 32%") for text in figures[0].findobj(Text))
+
+
 def test_long_headings_end_before_the_next_axes(tmp_path, monkeypatch, drawn_curves):
     figures = []
     for module in (confusion, reliability, curves):

@@ -8,7 +8,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from vit.report.figures.style import FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, shorten, shorten_all
+from vit.report.figures.style import (
+    FONT,
+    INK,
+    MUTED,
+    ORANGE,
+    RULE,
+    left_to_right,
+    new_figure,
+    save_figure,
+    shorten,
+    shorten_all,
+)
 
 ABOVE, BELOW, GAP, MARGIN = 0.42, 0.22, 0.2, 0.1  # inches around an image: for two lines, for its name, between columns
 HEADING = 0.45  # inches
@@ -39,8 +50,8 @@ def misclassified_picture(path: str | PathLike[str], images: Sequence[np.ndarray
         left = MARGIN + (number % columns) * (width + GAP)
         top = HEADING + ABOVE + (number // columns) * (height + ABOVE + BELOW)
         bottom = draw_image(axes, image, left, top, width, height)
-        axes.text(left, top - 0.2, f"pred: {predicted[prediction]}, {probability:.0%}", color=ORANGE, fontsize=8,
-                  family=FONT)
+        text = left_to_right("pred: ", predicted[prediction], f", {probability:.0%}")
+        axes.text(left, top - 0.2, text, color=ORANGE, fontsize=8, family=FONT)
         axes.text(left, top - 0.05, f"true: {true[truth]}", color=INK, fontsize=8, family=FONT)
         axes.text(left, bottom + 0.04, shorten(Path(name).name, 22), color=MUTED, fontsize=6.5, family=FONT, va="top")
     return save_figure(figure, path)
