@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from vit.models import create_model
@@ -43,6 +44,18 @@ def test_the_order_of_copies_is_not_that_of_their_names() -> None:
     copies = ["backup.", "momentum_encoder.", "ema.", "teacher."]
     found = detect_format({name: tensor for copy in copies for name, tensor in prefixed(copy, STATE).items()})
     assert (found.prefix, *found.copies) == ("teacher.", "ema.", "momentum_encoder.", "backup.")
+
+
+@pytest.mark.parametrize("copy", ["net_ema.", "ema_net.", "model.ema_encoder."])
+def test_an_average_is_recognized_by_a_part_of_its_name(copy: str) -> None:
+    found = detect_format(prefixed("encoder_of_all.", STATE) | prefixed("net.", STATE) | prefixed(copy, STATE))
+    assert found.prefix == copy
+
+
+def test_timms_names_in_an_attribute_encoder_are_those_of_timm() -> None:
+    found = detect_format({**prefixed("encoder.", to_timm(STATE)), "projector.weight": torch.zeros(2, 2)})
+    assert found.format is TIMM and found.prefix == "encoder."
+    assert found.converted.keys() == {*STATE, "projector.weight"}
 
 
 def test_a_conversion_that_depends_on_the_heads_gets_their_number() -> None:

@@ -23,7 +23,9 @@ from vit.weights.weight_format import State, WeightFormat
 
 
 def is_vit(state: State) -> bool:
-    return any(name.startswith("encoder.blocks.") for name in state)
+    """Whether the names are those of this project, not those of timm in an attribute `encoder` of another program."""
+    own = any(name.startswith("encoder.blocks.") for name in state)
+    return own and not any(name.startswith("encoder.patch_embed.") for name in state)
 
 
 VIT = WeightFormat("this project's own", is_vit, dict, lambda state, source_config: {})
@@ -107,6 +109,6 @@ def name_prefixes(state: State) -> Iterator[str]:
 
 
 def copy_rank(prefix: str) -> int:
-    """The position of a prefix in COPIES; other prefixes come last."""
-    components = prefix.split(".")
+    """The position of a prefix in COPIES, for `net_ema.` and `ema_net.` that of `ema`; other prefixes come last."""
+    components = {*prefix.split("."), *(["ema"] if "ema" in re.split("[._]", prefix) else [])}
     return next((i for i, copy in enumerate(COPIES) if copy in components), len(COPIES))
