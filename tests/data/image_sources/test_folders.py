@@ -211,11 +211,25 @@ def test_folders_in_the_class_folders_are_reported_or_the_classes(class_folders,
     assert ("outside any class folder" in {reason for _, reason in folder(root, class_depth=2).left_out})
 
 
-def test_class_folders_of_different_depths_are_reported(class_folders, caplog):
-    root = class_folders({"animals/cat": 4, "animals/dog": 4, "car": 4})
-    assert folder(root).classes == ["animals", "car"]
+@pytest.mark.parametrize(("above", "options"), [("", {}), ("a/", {"class_depth": 2}),
+                                                ("train/a/", {"class_depth": 2})])
+def test_class_folders_of_different_depths_are_reported(class_folders, caplog, above, options):
+    root = class_folders({f"{above}animals/cat": 4, f"{above}animals/dog": 4, f"{above}car": 4})
+    assert folder(root, **options).classes == ["animals", "car"]
     assert ("the images of the class animals are in its folders cat, dog, and those of car are not in further folders; "
             "if the folders are classes, move them beside") in caplog.text
+
+
+def test_versions_of_the_same_images_in_several_folders_are_reported(class_folders, caplog):
+    root = class_folders({f"{top}/{name}": 4 for top in ("color", "grey") for name in ("apple", "pear")})
+    folder(root)
+    assert "data.class_depth=2; if they are versions of the same images, whose names are equal, set data.root" in (
+        caplog.text)
+    caplog.clear()
+    for number, path in enumerate(sorted((root / "grey").rglob("*.png"))):
+        path.rename(path.with_name(f"other{number}.png"))
+    folder(root)
+    assert "data.class_depth=2" in caplog.text and "they are versions" not in caplog.text
 
 
 def test_folders_of_the_same_classes_beside_train_are_reported(class_folders, caplog):

@@ -372,6 +372,22 @@ def test_the_classes_of_a_list_of_images_alone_are_their_folders(class_folders, 
         table(root / "t.txt", image=0)
 
 
+def test_classes_in_folders_of_different_depths_are_their_whole_paths(class_folders, caplog):
+    names = ["a/abbey", "c/church/outdoor", "m/market/outdoor"]  # as in SUN397
+    root = class_folders({f"SUN397/{name}": 4 for name in names})
+    (root / "Training_01.txt").write_text("\n".join(f"/{name}/{i:03}.png" for name in names for i in range(3)))
+    (root / "Testing_01.txt").write_text("\n".join(f"/{name}/003.png" for name in names[1:]))
+    found = table(root, root=root / "SUN397", image=0, fractions=(1, 0, 0))
+    assert found.classes == names and "are the classes, such as 'c/church/outdoor'" in caplog.text
+    assert splits(found) == {key: {f"{name}/{i:03}.png": name for name in each for i in numbers}
+                             for key, each, numbers in (("train", names, range(3)), ("test", names[1:], [3]))}
+    (root / "t.txt").write_text("\n".join(f"train/{name}/{i:03}.png" for name in names for i in range(3)))
+    assert table(root / "t.txt", root=root / "SUN397", image=0).classes == names
+    (root / "t.txt").write_text("\n".join(f"{name}/{i:03}.png" for name in names for i in range(3)))
+    with pytest.raises(DataError, match="class 'outdoor' is not among the 2 known classes"):
+        table(root / "t.txt", root=root / "SUN397", image=0, classes=["abbey", "a/abbey"])
+
+
 def test_keys_of_objects_are_columns(root):
     rows = [{"data": {"file": path, "bytes": (root / path).read_bytes()}, "kind": {"name": kind}}
             for path, kind in ROWS]

@@ -118,15 +118,15 @@ def _folders_of_images(files: ImageFiles, directory: str) -> tuple[str, set[str]
     return outer.pop(), inner
 
 
-def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> str:
+def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles, class_depth: int = 1) -> str:
     """The warning that the subfolders of class folders may be the classes, if at least one class folder contains no
     images directly, but several subfolders with images; otherwise "".
     """
-    depth = len(Path(directory).parts)
+    level = len(Path(directory).parts) + class_depth - 1  # of the class folders
     inside: dict[str, set[str]] = {name: set() for name in classes}
     for name in files.below(directory) if directory else files.images:
-        parts = to_nfc(name).split(os.sep)[depth:]
-        if parts[0] in inside:
+        parts = to_nfc(name).split(os.sep)[level:]
+        if len(parts) > 1 and parts[0] in inside:
             inside[parts[0]].add(parts[1] if len(parts) > 2 else "")
     inner = sorted(set().union(*inside.values()))
     deeper = next((name for name, found in inside.items() if len(found) > 1 and "" not in found), None)
@@ -140,7 +140,25 @@ def inner_folders(directory: str, classes: Sequence[str], files: ImageFiles) -> 
         return ""
     each = "each with the same" if len({frozenset(found) for found in inside.values()}) == 1 else "with the"
     return (f"the classes are the folders {list_names(map(printable, classes), 5)}, {each} folders "
-            f"{list_names(map(printable, inner), 5)}; if those are the classes, set data.class_depth=2")
+            f"{list_names(map(printable, inner), 5)}; if those are the classes, set data.class_depth={class_depth + 1}"
+            f"{_or_one_of(directory, files, class_depth)}")
+
+
+def _or_one_of(directory: str, files: ImageFiles, class_depth: int) -> str:
+    """The end of a hint: class folders with images of equal names may be versions of the same images, such as color and
+    grayscale, of which one has to be selected, since val and test would have versions of the images of train.
+    """
+    if directory or class_depth != 1:
+        return ""
+    names = defaultdict(set)
+    for name in files.images:
+        top, _, rest = name.partition(os.sep)
+        names[top].add(os.path.splitext(rest)[0])
+    one, *others = names.values()
+    if not others or any(2 * len(one & other) < len(one | other) for other in others):
+        return ""
+    return ("; if they are versions of the same images, whose names are equal, set data.root to one of them, since the "
+            "splits would have versions of the same image")
 
 
 def archived_splits(splits: Container[str], left_out: Sequence[tuple[str, str]]) -> str:

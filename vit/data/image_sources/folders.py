@@ -84,7 +84,7 @@ def _undivided(root: Path | Archive, class_depth: int) -> tuple[list[str], Split
     if class_depth == 1:
         _check_no_splits(root, classes, files)
         _check_several(root, classes, files)
-        _warn_about_inner_folders(root, "", classes, files)
+    _warn_about_inner_folders(root, "", classes, files, class_depth)
     _warn_about_a_table(root, "", files)
     return classes, _read(root, "", classes, files, class_depth), files.left_out
 
@@ -102,7 +102,7 @@ def _read_splits(
     if class_depth == 1:
         if len(classes) == 1 and (deeper := deeper_classes(train, files)):
             raise DataError(f"{root / train}: {deeper}, likewise in other splits")
-        _warn_about_inner_folders(root, train, classes, files)
+    _warn_about_inner_folders(root, train, classes, files, class_depth)
     _warn_about_a_table(root, train, files)
     splits = {}
     for key, directory in directories.items():
@@ -181,8 +181,10 @@ def _class_names(root: Path, directory: str, files: ImageFiles, depth: int) -> l
     return names
 
 
-def _warn_about_inner_folders(root: Path | Archive, directory: str, classes: list[str], files: ImageFiles) -> None:
-    if message := inner_folders(directory, classes, files):
+def _warn_about_inner_folders(
+    root: Path | Archive, directory: str, classes: list[str], files: ImageFiles, class_depth: int
+) -> None:
+    if message := inner_folders(directory, classes, files, class_depth):
         log.warning("%s: %s", root / directory, message)
 
 

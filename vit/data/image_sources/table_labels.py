@@ -1,6 +1,7 @@
 """The labels of a table of images: one column of names or numbers, of lists, or several columns of 0 and 1."""
 
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from vit.data.class_names import clean_label, encode_labels, is_number, labels_a
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
+from vit.data.identity import to_nfc
 from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list, values_of
 from vit.data.splits.names import is_split_name, split_of
 from vit.files.untrusted import read_json, read_text, read_yaml
@@ -68,10 +70,10 @@ def table_labels(
     Raises:
         DataError: there is no such column, or a label is invalid.
     """
-    if label is None and len(columns) == 1 and (folders := _folders_in_names(*columns.values())):
+    known = parse_class_names(classes) if train is None else train.classes
+    if label is None and len(columns) == 1 and (folders := _folders_in_names(*columns.values(), known)):
         log.warning("%s: has no column of labels, so the folders in the names of the images are the classes, such as "
-                    "%r", path, folders[0])
-        known = parse_class_names(classes) if train is None else train.classes
+                    "%r", path, next((name for name in folders if "/" in name), folders[0]))
         return TableLabels(*encode_labels(path, folders, None, None, known), [])
     if isinstance(label, Sequence) and not isinstance(label, str):
         return TableLabels(*_indicator_labels(path, columns, label, one_hot), list(label))
@@ -121,11 +123,24 @@ def _warn_about_a_column_of_names(path: Path, columns: dict[Column, Any], label:
             return
 
 
-def _folders_in_names(names: Any) -> list[str]:
-    """The last folder in each name of a column; [] if a name has none, or one that is named after a split."""
-    parts = [name.replace("\\", "/").split("/") if isinstance(name, str) else [] for name in to_list(names)]
-    found = [each[-2] if len(each) > 1 else "" for each in parts]
-    return [] if any(not each or is_split_name(each) for each in found) else found
+def _folders_in_names(names: Any, known: Sequence[str] | None) -> list[str]:
+    """The last folder in each name of a column; if the names are of different depths, as in SUN397 (a/abbey/1.jpg and
+    c/church/outdoor/1.jpg), all folders below those that all names share, since different classes may have folders
+    of one name. [] if a name has no folder, or its last one is named after a split.
+
+    Args:
+        known: the classes, if another table or the user states them.
+    """
+    parts = [name.replace("\\", "/").split("/")[:-1] if isinstance(name, str) else [] for name in to_list(names)]
+    if any(not each or not each[-1] or is_split_name(each[-1]) for each in parts):
+        return []
+    if known is not None:
+        ends = (["/".join(each[i:]) for i in range(len(each))] for each in parts)
+        return [next((end for end in each if to_nfc(end) in known), each[-1]) for each in ends]
+    if len(set(map(len, parts))) == 1:
+        return [each[-1] for each in parts]
+    shared = min(len(os.path.commonprefix(parts)), min(map(len, parts)) - 1)
+    return ["/".join(each[shared + is_split_name(each[shared]) :]) for each in parts]
 
 
 def _label_column(path: Path, columns: dict[Column, Any], requested: Column | None) -> Column:
