@@ -25,6 +25,7 @@ from vit.data.image_sources.folder_hints import (
     other_splits,
     unread_table,
 )
+from vit.data.image_sources.split_lists import lists_beside_folder
 from vit.data.image_sources.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
@@ -86,6 +87,8 @@ def _undivided(root: Path | Archive, class_depth: int) -> tuple[list[str], Split
         _check_several(root, classes, files)
     _warn_about_inner_folders(root, "", classes, files, class_depth)
     _warn_about_a_table(root, "", files)
+    if not isinstance(root, Archive) and (message := lists_beside_folder(root, files.images)):
+        log.warning("%s: %s", root, message)
     return classes, _read(root, "", classes, files, class_depth), files.left_out
 
 
@@ -99,9 +102,8 @@ def _read_splits(
     """
     train = directories["train"]
     classes = _class_names(root, train, files, class_depth)
-    if class_depth == 1:
-        if len(classes) == 1 and (deeper := deeper_classes(train, files)):
-            raise DataError(f"{root / train}: {deeper}, likewise in other splits")
+    if class_depth == 1 and len(classes) == 1 and (deeper := deeper_classes(train, files)):
+        raise DataError(f"{root / train}: {deeper}, likewise in other splits")
     _warn_about_inner_folders(root, train, classes, files, class_depth)
     _warn_about_a_table(root, train, files)
     splits = {}

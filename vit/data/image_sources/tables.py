@@ -16,6 +16,7 @@ from vit.data.image_sources.file_names import has_files, spread
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
 from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
+from vit.data.image_sources.split_lists import lists_beside_table
 from vit.data.image_sources.table_columns import (
     IMAGE_COLUMNS,
     distinct,
@@ -131,6 +132,8 @@ def _one_table(path: Path, options: _Options) -> Source:
         _warn_about_unused_splits(path, {name: read.columns[name] for name in read.columns if name not in used})
         warn_about_other_tables(path, used)
         _warn_about_folders_of_splits(path, read.samples.names)
+        if message := lists_beside_table(path, read.samples.names):
+            log.warning("%s: %s", path, message)
         splits = three_ways(read.samples, options.fractions, options.split_seed)
     else:
         splits = _by_column(path, read.samples, column, values_of(path, read.columns, column), read.rows)
