@@ -290,3 +290,42 @@ def test_an_archive_in_a_folder_without_images_is_named(tmp_path, name, hint):
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(DataError, match=hint):
         folder(tmp_path)
+
+
+def test_several_archives_in_a_folder_without_images_are_named(tmp_path):
+    for name in ("cat-samples.zip", "dog-samples.zip"):  # as of Teachable Machine
+        (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(DataError, match="if cat-samples.zip, dog-samples.zip hold the images of a class or split"):
+        folder(tmp_path)
+
+
+def test_folders_of_val_and_test_without_train_are_no_classes(class_folders):
+    root = class_folders({"data_256/a/abbey": 2, "val_256": 2, "test_256": 2})  # as of Places365
+    with pytest.raises(DataError, match="the folders test_256 and val_256 would be classes, but look like splits, and "
+                                        "none looks like train; rename"):
+        folder(root)
+    root = class_folders({"mini/train_mini/cat": 2, "mini/train_mini/dog": 2, "mini/val/cat": 2}) / "mini"
+    with pytest.raises(DataError, match="has val but no train folder; if train_mini is the training split, rename it"):
+        folder(root)
+
+
+def test_the_table_of_most_images_is_recommended(class_folders, caplog):
+    root = class_folders({"images_001": 4, "images_002": 4})
+    (root / "boxes.csv").write_text("image,finding\n000.png,Mass\n")
+    (root / "data.csv").write_text("image,finding\n" + "".join(f"{i:03}.png,{'ab'[i % 2]}\n" for i in range(4)))
+    folder(root)
+    assert "data.csv names images and is not read" in caplog.text
+
+
+def test_a_table_beside_splits_is_named_if_their_folders_are_no_classes(class_folders):
+    root = class_folders({"train/patient1": 2, "train/patient2": 2, "valid/patient3": 2})  # as of CheXpert
+    (root / "train.csv").write_text("Path,Edema\nset/train/patient1/000.png,1\n")
+    with pytest.raises(DataError, match=f"patient3.*; if a table labels the images: data=table data.path={root}"):
+        folder(root)
+
+
+def test_the_files_of_cifar_100_are_named(tmp_path):
+    for name in ("train", "test", "meta"):
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(DataError, match="the files of CIFAR-100 are read by data=cifar100 data.root="):
+        folder(tmp_path)

@@ -509,6 +509,70 @@ def test_json_lines_may_be_called_ndjson(root):
     assert labels(table(root / "t.ndjson", **ALL)) == dict(ROWS)
 
 
+@pytest.mark.parametrize("name", ["t.json", "t.manifest"])
+def test_a_value_in_each_line_of_other_json_files(root, name):
+    rows = [json.dumps({"source-ref": f"s3://bucket/{path}", "job-metadata": {"class-name": label}})
+            for path, label in ROWS]
+    (root / name).write_text("\n".join(rows) + "\n")
+    with pytest.raises(DataError, match="no image column found among source-ref, job-metadata; .*data.image=source-re"):
+        table(root / name)
+    assert labels(table(root / name, image="source-ref", label="job-metadata.class-name", **ALL)) == dict(ROWS)
+    (root / name).write_text("\n".join([*rows, "{"]))
+    with pytest.raises(DataError, match="line 11: is not valid JSON"):
+        table(root / name)
+
+
+def test_an_object_instead_of_a_label_is_an_error_with_its_keys(root):
+    rows = [{"External ID": path.split("/")[1], "Label": {"kind": label, "objects": []}} for path, label in ROWS]
+    (root / "t.json").write_text(json.dumps(rows))
+    with pytest.raises(DataError, match="no image column found among External ID, Label; .*'data.image=External ID'"):
+        table(root / "t.json", root=root / "images")
+    with pytest.raises(DataError, match=r"t.json row 0: the label is an object; .* \(Label.kind, Label.objects\)"):
+        table(root / "t.json", root=root / "images", image="External ID", label="Label")
+    found = table(root / "t.json", root=root / "images", image="External ID", label="Label.kind", **ALL)
+    assert set(labels(found).values()) == {"cat, big", "dog"}
+
+
+def test_keys_of_objects_with_dots_state_labels_and_splits(root, caplog):
+    use = ["training", "validation", "test", "training", "training"] * 2
+    rows = [{"uri": path, "annotation": {"name": label}, "labels": {"aiplatform.googleapis.com/ml_use": use[i]}}
+            for i, (path, label) in enumerate(ROWS)]  # as of Vertex AI
+    (root / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(DataError, match="data.image=uri"):
+        table(root / "t.jsonl")
+    table(root / "t.jsonl", image="uri", label="annotation.name")
+    assert "the column 'labels.aiplatform.googleapis.com/ml_use' states splits (training, validation, test) and is" in (
+        caplog.text)
+    found = table(root / "t.jsonl", image="uri", label="annotation.name",
+                  split="labels.aiplatform.googleapis.com/ml_use")
+    assert {key: len(split) for key, split in found.splits.items()} == {"train": 6, "val": 2, "test": 2}
+
+
+def test_a_table_of_coco_without_annotations_is_left_out(root, caplog):
+    images = [{"id": i, "file_name": path} for i, (path, _) in enumerate(ROWS)]
+    whole = {"images": images, "categories": [{"id": 0, "name": "dog"}, {"id": 1, "name": "cat"}],
+             "annotations": [{"id": i, "image_id": i, "category_id": i % 2} for i in range(10)]}
+    (root / "train2018.json").write_text(json.dumps(whole))
+    (root / "test2018.json").write_text(json.dumps({"info": {}, "images": images, "licenses": []}))
+    found = table(root)
+    assert found.left_out == [("test2018.json", "a table without labels")] and set(found.splits) == {"train", "val"}
+    assert "has no column 'label' of labels, as the table of train has, and is left out" in caplog.text
+
+
+def test_a_binary_file_of_any_name_is_no_table(root):
+    (root / "train.dat").write_bytes(bytes(range(256)) * 4)
+    with pytest.raises(DataError, match="train.dat: is not a table; give one in CSV"):
+        table(root / "train.dat")
+
+
+def test_tables_in_the_folder_of_a_folder_are_named(root):
+    columns = pyarrow.table({"path": [name for name, _ in ROWS], "label": [label for _, label in ROWS]})
+    (root / "data").mkdir()
+    pyarrow.parquet.write_table(columns, root / "data" / "train-00000-of-00001.parquet")
+    with pytest.raises(DataError, match=f"there is one in its folder data: set data.path={root / 'data'}$"):
+        table(root)
+
+
 @pytest.mark.parametrize("form", ["columns of objects", "columns of lists", "labels by name", "lists by name"])
 def test_json_objects_of_columns_and_of_labels_by_name(root, form):
     names, kinds = zip(*ROWS, strict=True)

@@ -49,6 +49,16 @@ def annotation_format(content: Any) -> tuple[str, Callable[[Path, Any, str], Row
     return "", None
 
 
+def unlabelled_coco_rows(content: Any) -> Rows | None:
+    """The images of a test split without annotations, as of iNaturalist's competitions; None for another format."""
+    images = content.get("images") if isinstance(content, dict) and "annotations" not in content else None
+    if not images or not isinstance(images, list):
+        return None
+    if not all(isinstance(each, dict) and isinstance(each.get("file_name"), str) for each in images):
+        return None
+    return [{"image": each["file_name"]} for each in images]
+
+
 def _coco_rows(path: Path, content: dict[str, Any], unit: str) -> Rows:
     """The categories of the objects in each image."""
     names, images = _by_id(path, content, "categories", "name"), _by_id(path, content, "images", "file_name")

@@ -21,10 +21,10 @@ LARGEST = 2**25  # bytes of a table that is read for a hint
 ROWS = 5000  # of these tables that are read, with the header
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".npz")
 ANNOTATIONS = (".mat", ".xml", ".txt")
-PACKED = re.compile(r"\.(tfrecords?|h5|hdf5|mat|npy|pkl|pickle|mdb)(?=$|-\d)")  # files of many images
+PACKED = re.compile(r"\.(tfrecords?|tfrec|beton|bin|h5|hdf5|mat|npy|pkl|pickle|mdb)(?=$|-\d)")  # files of many images
 ARCHIVE = re.compile(r"\.(zip|tgz|tar\.\w+|7z|rar)$", re.IGNORECASE)
 NOT_LABELS = re.compile("readme|license|sample|submission|test|description", re.IGNORECASE)  # in names of other files
-LABELS = re.compile("label|annot|class|train|metadata", re.IGNORECASE)
+LABELS = re.compile("label|annot|class|train|metadata|attr|list|partition", re.IGNORECASE)
 MNIST = re.compile("train-images[-.]idx3-ubyte")
 NUMBER = re.compile(r"[\W_]*\d+\)?$")  # cat.17, cat_17, cat (17)
 
@@ -63,8 +63,14 @@ def other_source(root: Path | Archive, files: ImageFiles) -> str:
         return f"; files of MNIST are read by {data('mnist', 'data.root', root)}"
     if any(os.path.basename(name) == "data_batch_1" for name in names):
         return f"; batches of CIFAR-10 are read by {data('cifar10', 'data.root', root)}"
-    if not files.images and not archive and (other := next(filter(ARCHIVE.search, names), None)):
-        zipped = other.lower().endswith(".zip")
+    if {"train", "test", "meta"} <= set(map(os.path.basename, names)):
+        return f"; the files of CIFAR-100 are read by {data('cifar100', 'data.root', root)}"
+    archives = [] if files.images or archive else [name for name in names if ARCHIVE.search(name)]
+    if len(archives) > 1:
+        listed = list_names(map(printable, sorted(archives)), 5)
+        return f"; if {listed} hold the images of a class or split each, extract each into a folder of its own"
+    if archives:
+        other, zipped = archives[0], archives[0].lower().endswith(".zip")
         return (f"; if {printable(other)} holds the images: "
                 f"{override_for_shell('data.root', root / other) if zipped else 'extract it'}")
     packed = next((found[0] for name in names if (found := PACKED.search(name.lower()))), None)
@@ -200,8 +206,12 @@ def unread_table(root: Path | Archive, directory: str, files: ImageFiles) -> str
     cells = {cell for each in rows.values() for row in each for cell in map(_without_extension, row)}
     read = {end: set(above) for name in files.images for end, above in _ends(name) if end in cells}
     others = {end for name, _ in files.left_out if is_image_name(name) for end, _ in _ends(name) if end in cells}
-    for name in sorted(tables, key=lambda name: not split_in_name(Path(name).stem)[1]):  # those of splits first
-        named = [(image, row) for row in rows[name] if (image := _named_image(row, read, others)) is not None]
+    named_by = {name: [(image, row) for row in rows[name] if (image := _named_image(row, read, others)) is not None]
+                for name in tables}
+    of_splits = {name for name in tables if split_in_name(Path(name).stem)[1]}
+    # those of splits first, then those of most images
+    for name in sorted(tables, key=lambda name: (name not in of_splits, name in of_splits or -len(named_by[name]))):
+        named = named_by[name]
         agree = all(image in read and read[image] & {part for cell in row for part in cell.split("/")}
                     for image, row in named)
         if named and 2 * len(named) >= len(rows[name]) and not (agree and _have_folders_as_labels(named, files, read)):

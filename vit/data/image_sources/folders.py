@@ -109,7 +109,8 @@ def _read_splits(
     splits = {}
     for key, directory in directories.items():
         found = _class_names(root, directory, files, class_depth) if key != "train" else classes
-        _check_classes(classes, found, root / directory)
+        other = "" if {*classes}.issuperset(found) else other_source(root, files)
+        _check_classes(classes, found, root / directory, other)
         splits[key] = _read(root, directory, classes, files, class_depth)
         if len(splits[key]) == 0 and key != "train":
             raise DataError(f"{root / directory}: the {key} folder has 0 images; add images or remove the folder")
@@ -154,9 +155,10 @@ def _split_folders(root: Path) -> dict[str, Path]:
                    if any(p.is_dir() and not is_hidden(p.name) for p in directory.iterdir()))
     found = {key: root / name for key, name in match_splits(root, names).items()}
     if found and "train" not in found:
-        raise DataError(
-            f"{root}: has {', '.join(p.name for p in found.values())} but no train folder; add train/CLASS/*.jpg"
-        )
+        others = [entry.name for entry in root.iterdir() if entry.is_dir() and not is_split_name(entry.name)]
+        near = similar_splits(sorted(others)).get("train")
+        fix = f"if {near} is the training split, rename it to train" if near else "add train/CLASS/*.jpg"
+        raise DataError(f"{root}: has {', '.join(p.name for p in found.values())} but no train folder; {fix}")
     return found
 
 
@@ -213,6 +215,10 @@ def _check_no_splits(root: Path | Archive, classes: list[str], files: ImageFiles
     similar = [name for name in classes if similar_splits([name])]
     found = similar_splits(similar)
     train, others = found.pop("train", None), list(found.values())
+    if train is None and len(others) > 1 and 2 * len(similar) >= len(classes):
+        raise DataError(f"{root}: the folders {others[0]} and {others[1]} would be classes, but look like splits, and "
+                        "none looks like train; rename the folders of the splits to train, val and test"
+                        f"{other_source(root, files)}")
     plain = len(similar) < len(classes) and all(match_splits(root, [name]) for name in similar)  # train, test, bus
     if train and others and not plain and 2 * len(similar) >= len(classes):
         rename = "" if is_split_name(train) else f", and rename {train} to train, likewise the others"
@@ -261,14 +267,14 @@ def files_and_rest(root: Path | Archive, directories: Sequence[str]) -> ImageFil
     return ImageFiles(found.images, found.folders, found.left_out + left_out)
 
 
-def _check_classes(classes: list[str], found: list[str], directory: Path) -> None:
+def _check_classes(classes: list[str], found: list[str], directory: Path, other: str = "") -> None:
     known = set(classes)
     unknown = [c for c in found if c not in known]
     if unknown:
         raise DataError(
             f"{directory}: {len(unknown)} of its {number_of(len(found), 'class')} {agree(len(unknown), 'is', 'are')} "
             f"not among the {len(classes)} of train ({', '.join(map(printable, unknown[:5]))}); rename or remove the "
-            "folders, or add training images"
+            f"folders, or add training images{other}"
         )
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from vit.data.errors import DataError
-from vit.data.image_sources.coco_label_studio import annotation_rows
+from vit.data.image_sources.coco_label_studio import annotation_rows, unlabelled_coco_rows
 from vit.data.image_sources.files import is_image_name
 from vit.data.image_sources.table_columns import IMAGE_COLUMNS
 from vit.files.untrusted import read_bytes, unique_keys
 
-JSON_LINES = (".jsonl", ".ndjson")
+JSON_LINES = (".jsonl", ".ndjson", ".manifest")  # the last of SageMaker Ground Truth
 IMAGE_KEYS = set(IMAGE_COLUMNS)
 
 
@@ -26,19 +26,30 @@ def read_json_columns(path: Path, unit: str = "image") -> dict[str, list[Any]]:
     """
     try:
         text = read_bytes(path).decode("utf-8-sig")
-        lines = path.suffix.lower() in JSON_LINES
-        content = _json_lines(path, text) if lines else json.loads(text, object_pairs_hook=unique_keys)
+        content = _parsed(path, text)
     except DataError:
         raise
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error})") from None
-    rows = annotation_rows(path, content, unit) or content
+    rows = annotation_rows(path, content, unit) or unlabelled_coco_rows(content) or content
     if isinstance(rows, dict) and (columns := _columns(rows)):
         return columns
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         example = '"file": "1.jpg", "label": ["cat", "dog"]' if unit == "image" else '"text": "Good.", "label": "yes"'
         raise DataError(f"{path}: expected one object per {unit}, like [{{{example}}}]")
     return columns_of(rows)
+
+
+def _parsed(path: Path, text: str) -> Any:
+    """The value of a JSON file, or those of its lines; a file called .json may have a value in each line, too."""
+    if path.suffix.lower() in JSON_LINES:
+        return _json_lines(path, text)
+    try:
+        return json.loads(text, object_pairs_hook=unique_keys)
+    except json.JSONDecodeError as error:
+        if not error.msg.startswith("Extra data") or error.lineno == 1:
+            raise
+        return _json_lines(path, text)
 
 
 def columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, find_column
+from vit.data.image_sources.files import is_image_name
 from vit.messages import did_you_mean, list_names, nearest_names, override_for_shell
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path",
@@ -45,7 +46,8 @@ def select_column(
         inside = [column for key, column in plain.items() if any(len(name) > 3 and name in key for name in names)]
         similar = [plain[close] for name in names for close in nearest_names(name, plain, cutoff=cutoff)]
         similar = inside + similar if what == "label" else similar
-        near = next(iter(similar), plain.get("id", "COLUMN") if what == "image" else "COLUMN")
+        similar = [*_columns_of_files(columns), *similar, *filter(_is_id, columns)] if what == "image" else similar
+        near = next(iter(similar), "COLUMN")
         pixels = what == "image" and sum(map(_is_pixel, columns)) >= PIXELS
         fix = ARRAYS if pixels else f"name it with {_option(what, near)}"
         raise DataError(f"{path}: no {what} column found among {list_names(columns)}; {fix}")
@@ -64,13 +66,38 @@ def _nested_column(columns: dict[Column, Any], requested: Column) -> Any:
     column = columns.get(first)
     if not keys or column is None:
         return None
-    if not isinstance(column, list):
-        return _struct_field(column, keys)
-    for key in keys:
-        if not all(isinstance(value, dict) and key in value for value in column):
-            return None
-        column = [value[key] for value in column]
-    return column
+    return _values_inside(column, keys) if isinstance(column, list) else _struct_field(column, keys)
+
+
+def _values_inside(column: list[Any], keys: Sequence[str]) -> list[Any] | None:
+    """The values of a key of objects, which may contain dots itself; None if an object lacks it."""
+    if not keys:
+        return column
+    for count in range(len(keys), 0, -1):
+        key = ".".join(keys[:count])
+        if all(isinstance(value, dict) and key in value for value in column):
+            return _values_inside([value[key] for value in column], keys[count:])
+    return None
+
+
+def with_keys_of_objects(columns: dict[Column, Any]) -> dict[Column, Any]:
+    """The columns, and those of the keys of objects, such as "data.file"."""
+    found = dict(columns)
+    for name, column in columns.items():
+        if isinstance(column, list) and column and all(isinstance(value, dict) for value in column):
+            found |= {f"{name}.{key}": [value.get(key) for value in column] for key in column[0]}
+    return found
+
+
+def _columns_of_files(columns: dict[Column, Any]) -> list[Column]:
+    """The columns whose first values are names of image files."""
+    first = {name: to_list(column[:5]) for name, column in with_keys_of_objects(columns).items()}
+    return [name for name, values in first.items()
+            if values and all(isinstance(value, str) and is_image_name(value) for value in values)]
+
+
+def _is_id(column: Column) -> bool:
+    return "id" in re.split(r"[\W_]+", str(column).strip().lower())
 
 
 def _struct_field(column: Any, keys: Sequence[str]) -> Any:

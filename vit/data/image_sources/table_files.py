@@ -15,8 +15,10 @@ from vit.messages import number_of
 Content = tuple[dict[Column, Any], dict[Column, list[str]]]  # columns, and the class names that are stated for them
 NOT_TABLES = {  # of which some would be read as lines of text
     ".mat", ".xml", ".yaml", ".yml", ".html", ".pdf", ".tar", ".tgz", ".zip", ".7z", ".rar", ".pkl", ".pickle", ".npy",
-    ".h5", ".hdf5", ".mdb", ".tfrecord", ".arrow", ".feather", ".db", ".sqlite", ".bin",
+    ".h5", ".hdf5", ".mdb", ".tfrecord", ".tfrec", ".beton", ".rec", ".arrow", ".feather", ".db", ".sqlite", ".bin",
+    ".bz2", ".xz",
 }
+HEAD = 4096  # bytes at the start of a file that show whether it is binary
 
 
 def read_table_columns(path: Path, headed: bool) -> Content:
@@ -32,7 +34,7 @@ def read_table_columns(path: Path, headed: bool) -> Content:
         return read_json_columns(path), {}
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise DataError(f"{path}: {path.suffix} files are not supported; save it as .xlsx or .csv")
-    if path.suffix.lower() in NOT_TABLES or is_image_name(path.name):
+    if path.suffix.lower() in NOT_TABLES or is_image_name(path.name) or _is_binary(path):
         raise DataError(f"{path}: is not a table; give one in CSV, TSV, .xlsx, Parquet, JSON or JSONL with a column of "
                         "images and one of labels, or .npz arrays")
     rows, listed = _by_white_space(path, list(numbered_rows(path)))
@@ -45,6 +47,15 @@ def read_table_columns(path: Path, headed: bool) -> Content:
         expected = "the header" if headed else "the first line"
         raise DataError(f"{path} line {wrong[0]}: has {len(wrong[1])} fields, {expected} has {len(header)}")
     return {name: [row[i] for _, row in rows[headed:]] for i, name in enumerate(header)}, {}
+
+
+def _is_binary(path: Path) -> bool:
+    """Whether a file begins with bytes that no text has; not texts in UTF-16, nor files that are decompressed."""
+    if path.suffix.lower() in (".xlsx", ".gz"):
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    return 0 < 4 * head.count(0) < len(head)  # in UTF-16 about every second byte of Latin letters is 0
 
 
 def _by_white_space(path: Path, rows: list[tuple[int, list[str]]]) -> tuple[list[tuple[int, list[str]]], bool]:

@@ -16,6 +16,7 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import Column
 from vit.data.formats.parquet import classes_beside
 from vit.data.identity import to_nfc
+from vit.data.image_sources.files import is_image_name
 from vit.data.image_sources.table_columns import LABEL_COLUMNS, distinct, select_column, to_list, values_of
 from vit.data.splits.names import is_split_name, split_of
 from vit.files.untrusted import read_json, read_text, read_yaml
@@ -82,6 +83,7 @@ def table_labels(
         raise DataError(f"{path}: data.one_hot=true needs a column of 0 and 1 for each class, such as "
                         f"{override_for_shell('data.label', ['cat', 'dog'])}, not the single column {label!r}")
     values = values_of(path, columns, label)
+    _check_no_objects(path, label, values)
     _warn_about_more_words(path, columns, label)
     if train is None:
         cells = values
@@ -95,11 +97,20 @@ def table_labels(
     return TableLabels(classes, values, [label], stated)
 
 
+def _check_no_objects(path: Path, label: Column, values: list[Any]) -> None:
+    """Raises DataError if a label is an object of JSON or a struct, with its keys."""
+    row = next((row for row, value in enumerate(values) if isinstance(value, dict)), None)
+    if row is not None:
+        keys = list_names((f"{label}.{key}" for key in values[row]), 5)
+        raise DataError(f"{path} row {row}: the label is an object; select one of its keys with data.label ({keys}), "
+                        "or write a table with the columns image and label")
+
+
 def _warn_about_more_words(path: Path, columns: dict[Column, Any], label: Column) -> None:
     """A warning if words follow the label in a list without a header, as of class names that white space separates."""
     behind = [values for column, values in columns.items() if isinstance(label, int) and column > label]
-    word = next((value for values in behind for value in values
-                 if value and not is_number(value) and split_of(value) is None), None)
+    word = next((value for values in behind for value in values if value and not is_number(value)
+                 and not is_image_name(value) and split_of(value) is None), None)
     if word is not None and path.suffix.lower() != ".csv":
         log.warning("%s: the fields behind column %d, such as %r, are not read; if they belong to the names of the "
                     "classes, write the table with commas", path, label, word)

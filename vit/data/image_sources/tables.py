@@ -24,6 +24,7 @@ from vit.data.image_sources.table_columns import (
     select_column,
     to_list,
     values_of,
+    with_keys_of_objects,
 )
 from vit.data.image_sources.table_files import Content, read_table_columns
 from vit.data.image_sources.table_labels import TableLabels, table_labels
@@ -129,7 +130,8 @@ def _one_table(path: Path, options: _Options) -> Source:
     column = _split_column(path, read.columns, options.split)
     if column is None:
         used = read.labels.columns
-        _warn_about_unused_splits(path, {name: read.columns[name] for name in read.columns if name not in used})
+        others = with_keys_of_objects({name: read.columns[name] for name in read.columns if name not in used})
+        _warn_about_unused_splits(path, others)
         warn_about_other_tables(path, used)
         _warn_about_folders_of_splits(path, read.samples.names)
         if message := lists_beside_table(path, read.samples.names):
