@@ -255,11 +255,13 @@ def test_an_archive_of_a_split_that_has_no_folder_is_reported(class_folders, cap
     assert "Val.zip beside train is not read; extract it to use this split" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["train_32x32.mat", "train.h5", "mnist-train.tfrecord-00000-of-00001"])
+@pytest.mark.parametrize("name", ["train_32x32.mat", "train.h5", "mnist-train.tfrecord-00000-of-00001", "train_X.bin",
+                                  "ld_train00-1338.tfrec", "train.beton", "emnist-letters-train-images-idx3-ubyte.gz",
+                                  "qmnist-train-labels-idx2-int"])
 def test_files_of_many_images_are_named(tmp_path, name):
     (tmp_path / name).write_bytes(bytes(9))
     (tmp_path / "dataset_info.json").write_text("{}")
-    with pytest.raises(DataError, match=r"; \.(mat|h5|tfrecord) files are not read: save the images to a folder per"):
+    with pytest.raises(DataError, match=r"; (\.(mat|h5|tfrecord|bin|tfrec|beton)|IDX) files are not read: save the images to a folder per"):
         folder(tmp_path)
 
 

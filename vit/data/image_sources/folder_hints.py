@@ -22,6 +22,7 @@ ROWS = 5000  # of these tables that are read, with the header
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".npz")
 ANNOTATIONS = (".mat", ".xml", ".txt")
 PACKED = re.compile(r"\.(tfrecords?|tfrec|beton|bin|h5|hdf5|mat|npy|pkl|pickle|mdb)(?=$|-\d)")  # files of many images
+IDX = re.compile(r"[-.]idx\d-\w+(\.gz)?$")  # as of EMNIST and QMNIST
 ARCHIVE = re.compile(r"\.(zip|tgz|tar\.\w+|7z|rar)$", re.IGNORECASE)
 NOT_LABELS = re.compile("readme|license|sample|submission|test|description", re.IGNORECASE)  # in names of other files
 LABELS = re.compile("label|annot|class|train|metadata|attr|list|partition", re.IGNORECASE)
@@ -74,6 +75,8 @@ def other_source(root: Path | Archive, files: ImageFiles) -> str:
         return (f"; if {printable(other)} holds the images: "
                 f"{override_for_shell('data.root', root / other) if zipped else 'extract it'}")
     packed = next((found[0] for name in names if (found := PACKED.search(name.lower()))), None)
+    if packed is None and any(map(IDX.search, names)):
+        packed = "IDX"
     if packed and not files.images:
         return (f"; {packed} files are not read: save the images to a folder per class, or the images (N,H,W,C) and "
                 "the labels (N,) with numpy.savez as the arrays images and labels of an .npz file for data=table")

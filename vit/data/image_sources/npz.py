@@ -39,7 +39,8 @@ def npz(
     if whole is None and "train" not in found:
         listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(f"{path}: needs arrays named images and labels, or train_images and train_labels (likewise "
-                        f"val_, test_), but contains {listed or 'no arrays'}")
+                        f"val_, test_), but contains {listed or 'no arrays'}; save both in one file, as with "
+                        "numpy.savez(FILE, images=..., labels=...)")
     stated, names, splits = parse_class_names(classes), None, {}
     chosen = found or {"train": whole}
     values = _values(arrays, chosen.values())
