@@ -26,6 +26,8 @@ RAW, AVERAGE = {"head.weight": torch.zeros(2)}, {"head.weight": torch.ones(2)}
     ({"model": RAW, "ema": {"decay": 0.9, "shadow": AVERAGE}}, AVERAGE, ["of ema, model the weights of ema are used"]),
     ({"model": RAW, "mine": {"module.head.weight": RAW["head.weight"]}, "optimizer": {"state": {"head.weight": {}}}},
      RAW, ["other weights of the same names are not used: mine"]),
+    ({"state_dict": RAW, "callbacks": {"EMA": {"ema_state_dict": AVERAGE, "decay": 0.9}}}, RAW,
+     ["other weights of the same names are not used: callbacks"]),
     ({"n_averaged": torch.tensor(3), **AVERAGE}, AVERAGE, ["left out, because they are not weights: n_averaged"]),
 ])
 def test_averages_precede_the_weights_that_they_are_averages_of(content, found, notes):

@@ -55,11 +55,14 @@ def find_state_dict(content: Any, name: str) -> tuple[dict[str, Tensor], list[st
 
 
 def has_names(content: Mapping[Any, Any], state: Mapping[str, Tensor]) -> bool:
-    """Whether a part of a checkpoint holds tensors of most of the names of a state dict, possibly one level deeper or
-    under the prefix of a wrapper.
+    """Whether a part of a checkpoint holds tensors of most of the names of a state dict, possibly two levels deeper, as
+    in the callbacks of Lightning, or under the prefix of a wrapper.
     """
     names = {name.removeprefix("module.") for name in state}
-    inside = [content, *(each for each in content.values() if isinstance(each, Mapping))]
+    inside = below = [content]
+    for _ in range(2):
+        below = [each for part in below for each in part.values() if isinstance(each, Mapping)]
+        inside = [*inside, *below]
     return any(2 * sum(isinstance(value, Tensor) and str(key).removeprefix("module.") in names
                        for key, value in each.items()) > len(names) for each in inside)
 
