@@ -71,6 +71,7 @@ def test_other_lists_of_splits_beside_class_folders(root, caplog, file, content)
     ("test_list.txt", b"\xff\xfe\0"),
     ("other/test.txt", "apple_pie/001.png\n"),
     ("names.txt", "apple_pie/001.png\n"),
+    ("test_predictions.csv", "name,label\napple_pie/001.png,apple_pie\n"),
     ("test.json", "{"),
 ])
 def test_other_files_beside_class_folders_are_not_reported(root, caplog, file, content):

@@ -19,6 +19,7 @@ ASSIGNMENTS = {"split", "splits", "partition"}  # words in the name of a file th
 BY_NUMBER = re.compile(r"train_?(val_?)?test_?split", re.IGNORECASE)
 MATLAB = re.compile(r"(train|test)_(list|split)\.mat", re.IGNORECASE)
 BESIDE = re.compile("label|meta|list|split|annot", re.IGNORECASE)  # in the names of folders beside that of the images
+OTHERS = re.compile("predict|submission|result", re.IGNORECASE)  # in the names of files with the answers of a model
 MOST = 100  # entries of a folder, beyond which it is not searched
 ROWS, LARGEST = 2000, 2**25  # rows of a file that are read, and bytes of one
 QUOTED = re.compile(r'"([^"\\]+)"')
@@ -92,6 +93,8 @@ def _lists(files: Iterable[Path], images: Sequence[str]) -> list[Path]:
     named = []
     for file in sorted(files, key=lambda file: (str(file.parent), file.name)):
         words = {word.lower() for word in re.findall("[A-Za-z]+", file.stem)}
+        if OTHERS.search(file.name):
+            continue
         listed = file.suffix.lower() in KINDS and (split_in_name(file.stem)[1] or words & ASSIGNMENTS)
         if listed or MATLAB.fullmatch(file.name):
             named.append(file)
