@@ -153,6 +153,20 @@ def test_separate_layers_of_query_key_and_value_are_selected_by_their_letters():
     assert layers == ["blocks.0.attn.q_proj.lora", "blocks.0.attn.v_proj.lora"]
 
 
+@pytest.mark.parametrize("make", [
+    lambda: ours(positions="relative"),
+    lambda: timm.create_model("vit_relpos_small_patch16_224", img_size=32, depth=1, rel_pos_type="mlp"),
+    lambda: timm.create_model("swinv2_tiny_window8_256", img_size=64, depths=(1, 1), num_heads=(1, 2), window_size=2),
+])
+def test_the_mlp_of_relative_positions_is_not_adapted(make):
+    """Its matrices, from two offsets to one bias per head, would limit the rank of all others."""
+    model = make()
+    add_lora(model, ["q", "fc1", "fc2"], rank=8)
+    leaves = {name.rpartition(".lora")[0].rpartition("blocks.")[2] for name, module in model.named_modules()
+              if isinstance(module, Lora)}
+    assert {leaf.partition(".")[2] for leaf in leaves} == {"attn.qkv", "mlp.fc1", "mlp.fc2"}
+
+
 @pytest.mark.parametrize(
     ("matrices", "rank", "message"),
     [

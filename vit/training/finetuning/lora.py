@@ -1,6 +1,7 @@
 """Low-rank adaptation (LoRA): trainable updates of frozen matrices, merged into them when a model is saved."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -12,6 +13,8 @@ from vit.nn.drop import Dropout
 from vit.training.optimization.layer_decay import BLOCK
 
 FUSED = ("qkv", "kv")  # layers that are several matrices in one, named after them in order
+# MLPs of relative positions, here and in timm: from offsets (2) to a bias per head, too small for low-rank updates
+POSITION_MLP = re.compile(r"\.(relative|rel_pos|cpb_mlp)\.")
 
 
 class Lora(nn.Module):
@@ -86,9 +89,9 @@ def add_update(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> 
 
 
 def block_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
-    """(name, layer) of the linear layers in numbered blocks."""
+    """(name, layer) of the linear layers in numbered blocks, without the MLPs of relative positions."""
     for name, layer in model.named_modules():
-        if isinstance(layer, nn.Linear) and BLOCK.search(name):
+        if isinstance(layer, nn.Linear) and BLOCK.search(name) and not POSITION_MLP.search(name):
             yield name, layer
 
 
