@@ -149,6 +149,13 @@ COMPOSED = [  # that would take longer, or a network, to compare
     (["data=hub", "data.root=x"], ["data.revision=abc"], ["data.root=null", "data.repo=a/b"]),
     (["resume=x"], ["run_dir=y", "runs=z"], ["resume=auto"]),
     (["distill=hard", "distill.teacher=x"], ["distill.tau=4"], ["distill.target=soft"]),
+    (["init_from=x", "model.mixer=gru", "model.pool=mean"],  # which replace the values of init_from
+     ["++model.attention_dropout=0.3", "model.num_heads=1", "++model.pool_heads=1"],
+     ["model.mixer=attention", "model.pool=attention"]),
+    (["init_from=x", "data=text_table", "model.pool=mean"], ["model.pool_hidden=9"], ["model.pool=attention"]),
+    (["init_from=x", "model=micro"], ["model.window=3"], ["model.attention=local"]),  # whose own values are used
+    (["init_from=x", "task=masked_image", "model=mae", "recipe=mae"], ["++model.rotary_theta=5", "model.window=3"],
+     ["++model.positions=rotary", "model.attention=local"]),
     (["data=text_table", "recipe=scratch"], ["recipe.mixup.prob=0.3", "recipe.crop.scale=[0.5,1.0]",
                                              "recipe.crop.ratio=[0.9,1.0]"], ["task=classification"]),
 ]

@@ -2,8 +2,8 @@
 
 They are not errors, because a sweep such as `recipe.schedule=cosine,wsd recipe.schedule.cooldown=0.2` must run. The
 table lists only what the code never reads, or what leaves all weights and results as they are. It does not cover values
-that depend on the data, and there is no warning where the other value is not known before the run, as with the model of
-`init_from`.
+that depend on the data, and there is no warning where the other value is not known before the run, as with those of the
+model of `init_from` that no override replaces.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -56,6 +56,10 @@ class Rule:
         if any(effective_value(name, values) not in valid for name, valid in self.where.items()):
             return False
         return self.when(own, other) if callable(self.when) else other in self.when
+
+    def reads_model(self, own: Values) -> bool:
+        """Whether the rule depends on a value of the model that no override states."""
+        return any(key.startswith("model.") and own.get(key) is None for key in (self.other, *self.where))
 
     def sentence(self, key: str, values: Values) -> str:
         """`KEY=VALUE has no effect with OTHER=VALUE; FIX`"""
@@ -238,7 +242,7 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
     """
     values = {**dict(dotted_items(config)), "hydra.mode": "RUN"}
     own = dict(stated_values(overrides))
-    found = (sentence(key, {key: value, **values}) for key, value in own.items())
+    found = (sentence(key, {key: value, **values}, own) for key, value in own.items())
     return (*unknown_options(config), *models_of_trackers(config), *(each for each in found if each))
 
 
@@ -263,13 +267,28 @@ def models_of_trackers(config: dict) -> Iterator[str]:
             yield f"logger.{key}.online=false: Lightning's CometLogger then records nothing"
 
 
-def sentence(key: str, values: Values) -> str:
-    """About the value of one key; empty where it has an effect, or may have one."""
-    unknown = key.startswith("model.") and values.get("init_from") is not None and "model.kind" not in values
-    if values[key] in (None, []) or unknown:  # nothing is stated; the run takes its model from `init_from`
+def sentence(key: str, values: Values, own: Values) -> str:
+    """About the value of one key; empty where it has an effect, or may have one.
+
+    Args:
+        own: the values that overrides state.
+    """
+    if values[key] in (None, []):
         return ""
-    rule = next((rule for rule in RULES if rule.applies(key, values)), None)
+    inherited = key.startswith("model.") and has_model_of_source(values)
+    rule = next((rule for rule in RULES if rule.applies(key, values) and not (inherited and rule.reads_model(own))),
+                None)
     return "" if rule is None else rule.sentence(key, values)
+
+
+def has_model_of_source(values: Values) -> bool:
+    """Whether the values of the model that no override states are those of `init_from`: on images with model=pretrained
+    only, in masked pre-training on images never. A resumed run records its own values.
+    """
+    if values.get("init_from") is None or "model.kind" in values:
+        return False
+    task = values.get("task.name")
+    return task in ON_TEXTS or task == "classification" and values.get("model.name") is None
 
 
 def stated_values(overrides: list[str]) -> Iterator[tuple[str, Any]]:
