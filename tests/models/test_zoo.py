@@ -80,6 +80,8 @@ def test_list_models_by_pattern() -> None:
         ("vit_tiny", {"dim": 100}, "dim 100 is not divisible by num_heads 3; nearest dim: 99, 102"),
         ("vit_tiny", {"pool": "clas"}, "pool=clas is unknown; nearest: class"),
         ("vit_tiny", {"pool": "class", "class_token": False}, "needs class_token=true"),
+        ("vit_tiny", {"stem": "conv", "patch_norm": True}, "^patch_norm=true needs stem=linear, not stem=conv"),
+        ("vit_tiny", {"stem": "conv", "patch_bias": False}, "^patch_bias=false needs stem=linear, not stem=conv"),
         ("vit_tiny", {"drop_path": 1.0}, r"drop_path is 1.0, but must lie in \[0, 1\)"),
         ("vit_tiny", {"depth": 0}, "depth is 0, but must be a whole number above 0"),
         ("vit_tiny", {"dim": "64"}, "dim is '64', but must be a whole number above 0"),

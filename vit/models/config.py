@@ -226,8 +226,9 @@ class ImageConfig(StackConfig):
         check_mixer(self)
         if self.stem not in ("linear", "normed"):
             halvings(self.patch_size)
-        if self.stem != "linear" and (self.patch_norm or not self.patch_bias):
-            raise ValueError(f"patch_bias=false and patch_norm=true need stem=linear, not stem={self.stem}")
+        for option, used in (("patch_bias=false", not self.patch_bias), ("patch_norm=true", self.patch_norm)):
+            if used and self.stem != "linear":
+                raise ValueError(f"{option} needs stem=linear, not stem={self.stem}")
         if self.rotary_coordinates == "centred" and (self.rotary_span or self.rotary_offset):
             raise ValueError("rotary_coordinates=centred supports neither rotary_span nor rotary_offset; remove them")
         if self.rotary_mixed and self.positions not in ("rotary", "learned_rotary"):
