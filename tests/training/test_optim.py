@@ -215,6 +215,24 @@ def test_any_torch_or_timm_optimizer_takes_a_step(name):
     assert {g["weight_decay"] for g in optimizer.param_groups} == {0.0, 0.1}
 
 
+@pytest.mark.parametrize("name", [*torch_optimizers(), *list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)])
+def test_processes_with_equal_gradients_keep_equal_weights(name):
+    """Each has random states of its own, which an optimizer such as kron must not use."""
+    weights = []
+    with torch.compiler.set_stance("force_eager"):  # kron compiles its functions
+        for rank in range(2):
+            torch.manual_seed(0)
+            model = Ours()
+            optimizer = build_optimizer(model, name, lr=1e-3, weight_decay=0.1)
+            torch.manual_seed(1 + rank)
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.ones(2, 4)).square().mean().backward()
+                optimizer.step()
+            weights.append(torch.cat([each.detach().flatten() for each in model.parameters()]))
+    assert torch.equal(*weights)
+
+
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_muon_updates_hidden_matrices_as_torchs_and_the_rest_as_adamw(nesterov):
     ours, reference = small_vit(), small_vit()

@@ -187,8 +187,11 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
         raise ValueError(f"weight_decay is not an option of optimizer {name!r}, because each parameter group has its "
                          "own; set weight_decay beside options")
     options = {key: value for key, value in options.items() if getattr(info, f"has_{key}", True)}
+    accepted = inspect.signature(info.opt_class).parameters
     if options:
-        check_options(name, options, inspect.signature(info.opt_class).parameters)
+        check_options(name, options, accepted)
+    if "deterministic" in accepted:  # kron; else each process draws random numbers of its own, and their weights differ
+        options = {"deterministic": True, **options}
     if base in ORTHOGONALIZING:
         from vit.training.optimization.muon_precision import use_suited_precision
 
