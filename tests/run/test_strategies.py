@@ -1,5 +1,6 @@
 """Two processes on the CPU, from the command line: the losses, the folder and the model of a single process."""
 
+import json
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 
 import vit
 from tests.run.conftest import run, start, table
+from vit.cli import main
 
 # one step per epoch: then every row of metrics.csv is the loss of a step, over both processes; nothing random but
 # augmentation
@@ -73,6 +75,17 @@ def test_replicas_learn_like_one_process_and_stop_together(tmp_path, single):
     code, out, err = run([*overrides, "resume=auto"], tmp_path)
     assert code == 0 and out.count("resuming runs") == 1, err
     assert_like_one_process(the_run(tmp_path), single)
+
+
+@pytest.mark.parametrize("options", [["strategy=ddp", "+strategy.options.broadcast_buffers=false"], ["strategy=fsdp"]])
+def test_the_validation_is_of_the_saved_model_with_batch_norms_too(tmp_path, options):
+    """Whose running averages differ between the processes after a training step."""
+    code, _, err = run([*STEPS, *TWO, *options, "recipe.epochs=1", "recipe.batch_size=64", "model.norm=batch",
+                        "model.dim=16", "model.depth=1", "calibrate=none"], tmp_path)
+    assert code == 0, err
+    folder, file = the_run(tmp_path), tmp_path / "val.json"
+    assert main(["evaluate", str(folder / "model"), "--split", "val", "--json", str(file)]) == 0
+    assert json.loads(file.read_text())["val/loss"] == pytest.approx(losses(folder)[1][0], rel=1e-5)
 
 
 def test_a_strategy_and_a_callback_of_lightning(tmp_path, single):

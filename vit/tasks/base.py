@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
@@ -113,6 +114,8 @@ class Task(LightningModule, ABC):
     def on_validation_start(self) -> None:
         if self.val_table is not None:
             self.val_table.reset()
+        if self.trainer.world_size > 1:
+            share_statistics(self.model)
 
     def sample_scores(self, metric: str) -> SampleScores | None:
         """A metric's scores of the samples of the last validation, gathered over the processes; None for a metric that
@@ -168,6 +171,16 @@ class Task(LightningModule, ABC):
             self.total_steps += self.steps_beyond
         schedule = self.optimization.schedule(optimizer, self.total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def share_statistics(model: nn.Module) -> None:
+    """Set the running averages of batch norms, which each process computes from its own samples, to those of the first
+    process, which are saved: the validation is then of one model.
+    """
+    for part in model.modules():
+        if isinstance(part, _BatchNorm) and part.running_mean is not None:
+            torch.distributed.broadcast(part.running_mean, 0)
+            torch.distributed.broadcast(part.running_var, 0)
 
 
 def counters(batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
