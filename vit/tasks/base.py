@@ -114,7 +114,7 @@ class Task(LightningModule, ABC):
     def on_validation_start(self) -> None:
         if self.val_table is not None:
             self.val_table.reset()
-        if self.trainer.world_size > 1:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():  # not so in a single process
             share_statistics(self.model)
 
     def sample_scores(self, metric: str) -> SampleScores | None:
