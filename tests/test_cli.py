@@ -61,13 +61,35 @@ def test_help_is_printed_without_torch():
 
 def test_an_invalid_override_is_reported_without_torch():
     code = ("import sys; from vit.cli import main\n"
-            "for command in (['audit'], ['evaluate', 'model'], ['cross-validate'], ['compare-finetuning']):\n"
+            "for command in (['audit'], ['evaluate', '.'], ['cross-validate'], ['compare-finetuning']):\n"
             "    assert [main([*command, override]) for override in ('data=Digits', 'photos')] == [2, 2]\n"
             "assert 'torch' not in sys.modules\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("data=Digits: no such data; did you mean digits?") == 4
     assert done.stderr.count("'photos' is not of the form key=value") == 4
+
+
+def test_a_missing_path_is_reported_without_torch(tmp_path):
+    (tmp_path / "photos").mkdir()
+    arguments = [
+        "train init_from=photso", "train resume=photso", "train distill=soft distill.teacher=photso",
+        "train data=folder data.root=photso", "train data=digits data.corrections=photso",
+        "train data=mnist data.root=~/photso",
+        "train data=spelled_numbers model.vectors=photso", "cross-validate data=folder data.root=photso",
+        "predict photso x.png", "evaluate photso", "evaluate photos data=folder data.root=photso", "report photso",
+        "explain ./photso", "convert photso out --to timm", "compare photos photso", "next photos photso",
+        "audit data=digits --model photso", "push photso owner/name",
+    ]
+    code = ("from vit.cli import main; import os, sys\n"
+            "os.environ['HOME'] = os.getcwd()\n"
+            f"codes = [main(each.split()) for each in {arguments}]\n"
+            "assert 0 not in codes and 'torch' not in sys.modules, codes\n")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    printed = done.stderr.splitlines()
+    assert len(printed) == len(arguments)
+    assert all("did you mean" in each and "photos" in each for each in printed), done.stderr
 
 
 @pytest.mark.parametrize(("script", "module"), [(commands.VIT, "typer"), (commands.TRAIN, "hydra")])
@@ -212,13 +234,17 @@ def test_predict_gives_at_most_as_many_predictions_as_there_are_classes(model, p
     (["predict", "model", "photos", "--topk", "3"], 2, "No such option: --topk; did you mean --top-k? (vit predict"),
     (["models", "vit_colossal*"], 1, "no model name matches 'vit_colossal*'"),
     (["evaluate", "{model}", "data=digitz"], 2, "digits"),
-    (["evaluate", "{model}", "--split", "tset"], 1, "--split tset: digits has no such split; it has train, val, test"),
+    (["evaluate", "{model}", "--split", "tset"], 2, "'tset' is not one of train, val, test, all; did you mean test?"),
+    (["report", "{model}", "--split", "validation"], 2, "is not one of train, val, test, all; did you mean val?"),
+    (["evaluate", "{model}", "--data", "digits"], 2, "No such option: --data; write data=digits, without dashes"),
+    (["audit", "--data-dir={photos}"], 2, "--data-dir; write data=folder data.root={photos}, without dashes"),
+    (["cross-validate", "--lr", "0.1"], 2, "No such option: --lr; write recipe.optimizer.lr=0.1, without dashes"),
 ])
 def test_errors_are_one_line_and_a_code(model, photos, capsys, arguments, code, message):
     arguments = [argument.format(model=model, photos=photos) for argument in arguments]
     assert main(arguments) == code
     printed = capsys.readouterr()
-    assert printed.err.startswith("error: ") and message in printed.err
+    assert printed.err.startswith("error: ") and message.format(photos=photos) in printed.err
     assert printed.err.count("\n") == 1 and "Traceback" not in printed.err
     assert not printed.out
 

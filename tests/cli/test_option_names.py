@@ -54,7 +54,7 @@ def test_arguments_of_python_are_options(text, named):
     ("predict {translator} {lines} --ensemble={folder}", "error: --ensemble {folder} holds no model"),
     ("audit data=digits --model {missing}", "error: --model {missing}: there is no such model"),
     ("audit data=digits --labels {folder}", "error: --labels {folder} holds no model"),
-    ("next {classifier} {lines} --exclude {missing} -o {missing}", "error: {missing}: No such file"),  # either option
+    ("next {classifier} {lines} --exclude {missing} -o {missing}", "error: {missing} does not exist"),  # either option
     ("next {classifier} {lines} --exclude {folder}", "error: --exclude {folder}: Is a directory"),
     ("bench step --rounds 1 --baseline {missing}", "error: --baseline {missing}: No such file or directory"),
     ("runs {folder} --csv {missing}/a.csv", "error: --csv {missing}/a.csv: {missing} is not a folder; create it"),

@@ -47,14 +47,9 @@ def folder_overrides(root, *more):
 
 
 def test_missing_folder_and_table(refused, tmp_path):
-    refused(
-        folder_overrides(tmp_path / "nowhere"),
-        1,
-        "data.root: the folder",
-        "nowhere does not exist",
-        "one folder of images per class",
-    )
-    refused(["data=table", "data.path=nowhere.csv"], 1, "data.path: the table nowhere.csv does not exist")
+    refused(folder_overrides(tmp_path / "nowhere"), 1, f"data.root: {tmp_path / 'nowhere'} does not exist\n")
+    refused(["data=table", "data.path=nowhere.csv"], 1, f"data.path: nowhere.csv does not exist in {tmp_path}\n")
+    refused(["data=mnist"], 1, "data.root: data/mnist does not exist", "; data.download=true downloads it")
     refused(["data=folder"], 2, "data.root must be given: add data.root=VALUE")
 
 
@@ -212,7 +207,7 @@ def test_no_permission(refused, tmp_path):
         (["++trainer.prescision=1"], 2, ["unknown key trainer.prescision"]),
         (["+data.rot=x"], 2, ["data.rot: vit.data.digits has no parameter 'rot'"]),
         (["model.dpth=3"], 2, ["the model has no option 'dpth'", "depth"]),
-        (["data=folder", "data.root=nowhere", "model.num_head=3"], 2, ["no option 'num_head'", "num_heads"]),
+        (["data=folder", "data.root=.", "model.num_head=3"], 2, ["no option 'num_head'", "num_heads"]),
         (["experiment=spelled_numbers", "model.decoder_dept=3"], 2, ["no option 'decoder_dept'", "decoder_depth"]),
         (["model.name=vit_tinny"], 2, ["no model 'vit_tinny'", "vit_tiny"]),
         (["model=timm", "model.name=resnet_18"], 2, ["timm:resnet18"]),
@@ -276,7 +271,7 @@ def test_a_config_is_checked_before_processes_start(refused, monkeypatch):
 def test_a_tracker_that_is_not_installed_is_named_before_the_data_is_read(refused, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     error = f"logger.{name} needs the package {name}, which is not installed: pip install 'vitwright[{name}]'"
-    for data in (["data=folder", "data.root=nowhere"], ["data=parallel", "data.root=nowhere"], ["data=corpus"]):
+    for data in (["data=folder", "data.root=."], ["data=parallel", "data.root=."], ["data=corpus"]):
         refused([f"logger={name}", *data], 2, error)
 
 

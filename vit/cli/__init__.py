@@ -28,7 +28,7 @@ from vit.cli.prediction.attention import attention
 from vit.cli.prediction.explain import explain
 from vit.cli.prediction.predict import predict
 from vit.cli.prediction.probe import probe
-from vit.cli.terminal import error_text, print_error, print_interrupt, print_user_warnings
+from vit.cli.terminal import TRAINING, error_text, print_error, print_interrupt, print_user_warnings
 from vit.cli.training.bench import bench
 from vit.cli.training.compare_finetuning import compare_finetuning
 from vit.cli.training.cross_validate import cross_validate
@@ -71,7 +71,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-TRAINING = ("cross-validate", "compare-finetuning")  # commands that train with the overrides of a run
 PASS_THROUGH = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 

@@ -1,5 +1,6 @@
 """Progress, warnings and errors of the commands on standard error, and the checks of their output files."""
 
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vit.messages import did_you_mean, error_message, nearest_names, number_of
+from vit.messages import did_you_mean, error_message, nearest_names, number_of, shell_quoted
 from vit.run.processes.separate_process import is_of_another_command
 from vit.training.fault_tolerance.interrupts import Terminated
 
 if TYPE_CHECKING:
+    import click
     from rich.console import Console
 
     from vit.data.image_sources.files import LeftOut
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 MODEL_FILES = ("config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json")
 RUN_FILES = ("config.yaml", "metrics.json", "metrics.csv", "environment.json", "audit.json", "predictions.csv",
              "cross_validation.json", "out_of_fold.csv")  # the last two of a cross-validation
+TRAINING = ("cross-validate", "compare-finetuning")  # commands that train with the overrides of a run
 TABLE_ENDINGS = (".csv", ".tsv", ".xls", ".xlsx", ".json", ".jsonl", ".parquet")
 
 
@@ -271,8 +274,32 @@ def error_text(error: Exception) -> str:
     if not hasattr(error, "format_message"):
         return error_message(error)
     text = error.format_message() if getattr(error, "param", None) or not error.message else error.message
-    if near := getattr(error, "possibilities", None):  # of an unknown option; click names none in `message`
-        text += did_you_mean(nearest_names(error.option_name, near))
+    if option := getattr(error, "option_name", None):  # an unknown one; click names no other in `message`
+        near = nearest_names(option, getattr(error, "possibilities", None) or [])
+        text += _hint_of_override(option, error.ctx) or did_you_mean(near)
     context = getattr(error, "ctx", None)  # None where a command itself rejects a value
     command = context.command_path if context else "vit"
     return f"{' '.join(text.split())} ({command} --help shows the usage)"
+
+
+def _hint_of_override(option: str, context: "click.Context | None") -> str:
+    """`; write data=digits, without dashes` for an option that is a key of the config, in a command with overrides."""
+    if context is None or "overrides" not in [each.name for each in context.command.params]:
+        return ""
+    from vit.other_names import RUN
+    from vit.run.config.composing import groups_of
+    from vit.run.config.overrides import overrides_of_path
+
+    name, keys = option.lstrip("-").replace("-", "_"), [*groups_of([], "train").keys, "data.root", "data.path"]
+    if context.command.name not in TRAINING:
+        keys = [key for key in keys if key.partition(".")[0] == "data"]
+    candidates = [name, *(key for key in keys if key.endswith(f".{name}")), RUN.get(name)]
+    key = next((each for each in candidates if each in keys), None)
+    if key is None:
+        return ""
+    typed = (context.find_root().obj or {}).get("arguments", [])
+    values = [value for each, value in itertools.pairwise(typed) if each == option and not value.startswith("-")]
+    values += [each.partition("=")[2] for each in typed if each.startswith(f"{option}=")]
+    of_path = overrides_of_path(values[0]) if values and key in ("data", "data.root", "data.path") else None
+    override = of_path or shell_quoted(f"{key}={values[0] if values else 'VALUE'}")
+    return f"; write {override}, without dashes"

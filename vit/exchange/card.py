@@ -12,7 +12,7 @@ from vit.bundle import Bundle
 from vit.bundle.files import SourceError
 from vit.exchange.private_paths import overrides_without_folders
 from vit.exchange.run_records import RunRecords, best_epoch, read_records
-from vit.exchange.sources import HUB, TIMM, TIMM_SLASH
+from vit.exchange.source_names import HUB, TIMM, TIMM_SLASH
 from vit.exchange.usage import usage
 from vit.messages import agree, duration, number_of
 

@@ -13,7 +13,8 @@ from vit.bundle import CONFIG, WEIGHTS
 from vit.bundle.files import INDEX, SourceError, read_json
 from vit.bundle.record import text_with_checksum
 from vit.exchange.private_paths import overrides_without_folders, without_folders
-from vit.exchange.sources import CONFIG_FILES, HUB, PROCESSOR_FILE, PROCESSORS_FILE, README, WEIGHT_FILES
+from vit.exchange.source_names import HUB
+from vit.exchange.sources import CONFIG_FILES, PROCESSOR_FILE, PROCESSORS_FILE, README, WEIGHT_FILES
 from vit.messages import with_cause
 
 if TYPE_CHECKING:

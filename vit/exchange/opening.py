@@ -15,7 +15,8 @@ from vit.exchange.importing import IMAGE_KINDS, at_stated_size, import_checkpoin
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import assumed_preprocessing, with_channels
 from vit.exchange.read import read_checkpoint
-from vit.exchange.sources import HUB, TIMM, TIMM_SLASH, WEIGHT_FILES, WeightSource
+from vit.exchange.source_names import HUB, TIMM, TIMM_SLASH
+from vit.exchange.sources import WEIGHT_FILES, WeightSource
 from vit.messages import number_of, override_for_shell
 from vit.models import TimmConfig
 from vit.weights import KeyReport

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from vit.exchange.source_names import HUB, TIMM, TIMM_SLASH
 from vit.files.credentials import HIDDEN, INNER, USER, hide_inner, is_secret
 from vit.messages import in_hydra_quotes
 
@@ -35,7 +36,7 @@ def override_without_folders(override: str) -> str:
         return f"{key}='{HIDDEN}'"
     quotes = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
     bare = quotes[2].replace("\\'", "'") if quotes else value
-    if key.lstrip("+~") in PATH_KEYS and not bare.startswith(("hub:", "timm:", "timm/")):
+    if key.lstrip("+~") in PATH_KEYS and not bare.startswith((HUB, TIMM, TIMM_SLASH)):
         name = Path(bare).name or bare  # the folder "." has no name
         return f"{key}={name}" if re.fullmatch(r"[\w.@-]*", name) else f"{key}={in_hydra_quotes(name)}"
     return f"{key}{equals}{FOLDERS.sub('', INNER.sub(hide_inner, USER.sub('', value)))}"

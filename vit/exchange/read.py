@@ -20,14 +20,12 @@ from vit.exchange import preprocessing
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import PREPROCESSING_KEYS
+from vit.exchange.source_names import HUB, TIMM, TIMM_SLASH, hint_at_missing_source
 from vit.exchange.sources import (
     ACCEPTED_SOURCES,
     CONFIG_FILES,
-    HUB,
     PROCESSOR_FILE,
     PROCESSORS_FILE,
-    TIMM,
-    TIMM_SLASH,
     WEIGHT_FILES,
     WeightSource,
 )
@@ -80,8 +78,8 @@ def read_source(source: WeightSource) -> Checkpoint:
     if not path.exists():
         if name.startswith(TIMM_SLASH):
             return read_timm_model(name.removeprefix(TIMM_SLASH))
-        hint = f"; for a model of the hub, write {HUB}{name}" if name.count("/") == 1 and "." not in name[:2] else ""
-        raise SourceError(f"no such file or folder{hint}; accepted: {ACCEPTED_SOURCES}", name)
+        raise SourceError(f"no such file or folder{hint_at_missing_source(name) or ''}; accepted: {ACCEPTED_SOURCES}",
+                          name)
     return replace(read_path(path), name=str(path))
 
 

@@ -8,11 +8,10 @@ from torch import nn
 
 from vit.bundle import CONFIG
 from vit.bundle.files import ACCEPTED
+from vit.exchange.source_names import HUB, TIMM
 
 WeightSource = str | PathLike[str] | Mapping[str, Any] | nn.Module
 
-TIMM, HUB = "timm:", "hub:"
-TIMM_SLASH = "timm/"  # accepted as well, where no such path exists
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_model.safetensors",
                 "pytorch_model.bin", "pytorch_model.bin.index.json", "open_clip_pytorch_model.bin")
 CONFIG_FILES = (CONFIG, "open_clip_config.json")

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from vit.bundle.files import SourceError
-from vit.exchange.sources import TIMM, WEIGHT_FILES
+from vit.exchange.source_names import TIMM
+from vit.exchange.sources import WEIGHT_FILES
 from vit.messages import with_cause
 from vit.models import TimmConfig
 from vit.models.timm_model import nearest_timm_models, timm_model

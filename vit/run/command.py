@@ -19,6 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from vit.files.machine import discard_output, limit_spinning, limit_threads, unblock_stop_signals
+from vit.files.missing import hint_at_missing, is_missing
 from vit.messages import error_message
 from vit.run.config.composing import (
     MODE,
@@ -44,6 +45,7 @@ from vit.run.config.hydra_interface import (
 )
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import as_list, first_of_sweep, key_of, parse
+from vit.run.config.paths import check_paths
 from vit.run.deferred_modules import quick_imports, skip_in_collections
 from vit.run.processes.separate_process import PARENT, stop_with_parent
 from vit.training.fault_tolerance.interrupts import StopSignals
@@ -89,6 +91,7 @@ def train(overrides: list[str] | None = None) -> "Run | None":
     limit_threads()
     overrides = as_list(overrides)
     config = resolve(compose(with_recorded(overrides)))
+    check_paths(config)
     with quick_imports():
         from vit.run.process_state import restored_process_state
         from vit.run.training_run import train_composed
@@ -236,9 +239,15 @@ def sweep(overrides: list[str]) -> int:
 
 
 def with_recorded(overrides: list[str]) -> list[str]:
-    """The overrides, preceded by those of the run that `resume` names."""
+    """The overrides, preceded by those of the run that `resume` names.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
     if not any(key_of(override) == "resume" for override in overrides):
         return overrides
+    if (path := value_of(parse(overrides), "resume")) not in (None, "auto") and is_missing(str(path)):
+        raise ConfigError(f"resume={path}: no such run folder or checkpoint{hint_at_missing(str(path))}")
     from vit.run import resume  # loads torch
 
     return resume.with_recorded(overrides)
@@ -281,6 +290,7 @@ def run_here(config: DictConfig, overrides: list[str]) -> int:
     limit_spinning()
     try:
         resolved = resolve(config)  # reports invalid values before torch is loaded
+        check_paths(resolved)
         with quick_imports():
             from vit.run.training_run import train_composed
 

@@ -9,7 +9,7 @@ import typer
 
 from vit.cli.data.data_sets import compose_data, open_source
 from vit.cli.option_groups import with_option_groups
-from vit.cli.shared_options import ConfigDir, Device, Overrides
+from vit.cli.shared_options import ConfigDir, Device, Overrides, check_model
 from vit.cli.terminal import (
     check_different,
     check_not_an_input,
@@ -41,7 +41,7 @@ class CopyOptions:
                               "writes a page with their pictures.")] = False
     model: Annotated[Path | None, typer.Option(
         help="Also find near copies by the features of a model: a saved one, or weights of timm, transformers, ...",
-        show_default=False)] = None
+        show_default=False, callback=check_model)] = None
     device: Device = None
 
     @property
@@ -57,7 +57,7 @@ class LabelOptions:
         metavar="FOLDER | MODEL",
         help="Find likely label errors instead. With the folder of a run or cross-validation, by its predictions for "
              "held-out samples; with a model and data=..., by logistic regression on the features of the model.",
-        show_default=False)] = None
+        show_default=False, callback=check_model)] = None
     csv_file: Annotated[Path | None, typer.Option(
         "--csv", help="With --labels: name of the corrections file; by default label_errors.csv.",
         show_default=False)] = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vit.cli.shared_options import check_inputs
 from vit.cli.terminal import check_not_an_input, check_writable, files_of_model, write_json
 from vit.messages import number_of
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def compare(
     runs: Annotated[list[Path], typer.Argument(
         help="Folders of finished runs, or of vit evaluate --output; the others are compared with the first one.",
-        show_default=False)],
+        show_default=False, callback=check_inputs)],
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers to this file.")] = None,
 ) -> None:
     """Compare models on the same samples: difference of the accuracy with an interval, and McNemar's test.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.shared_options import current_value, former_option
+from vit.cli.shared_options import check_model, current_value, former_option
 
 
 class Target(StrEnum):
@@ -21,7 +21,7 @@ class Target(StrEnum):
 
 def convert(
     source: Annotated[str, typer.Argument(
-        help="A file, a folder, a run, timm:NAME or hub:OWNER/NAME.", show_default=False)],
+        help="A file, a folder, a run, timm:NAME or hub:OWNER/NAME.", show_default=False, callback=check_model)],
     dest: Annotated[Path, typer.Argument(
         help="A new folder; a new file for torchvision, onnx (.onnx) and torch_export (.pt2).", show_default=False)],
     to: Annotated[Target, typer.Option(

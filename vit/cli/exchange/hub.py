@@ -28,7 +28,8 @@ def card(
     from vit.bundle import load_bundle
     from vit.exchange.card import MARK, model_card
     from vit.exchange.hub import parse_name
-    from vit.exchange.sources import HUB, README
+    from vit.exchange.source_names import HUB
+    from vit.exchange.sources import README
     from vit.files.atomic import write_output
 
     if name is not None:

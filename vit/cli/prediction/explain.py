@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vit.cli.shared_options import check_model
 from vit.cli.terminal import check_writable, print_without_effect, print_written
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, typer.Argument(
     help="Folder of a saved model or of a run, weights that vit convert reads, or a name such as vit_small or "
-         "timm:resnet18.", show_default=False)]
+         "timm:resnet18.", show_default=False,
+    callback=lambda name: check_model(name) if "/" in name else name)]
 Values = Annotated[list[str] | None, typer.Argument(
     metavar="[KEY=VALUE]...", help="Values for a model given by name, such as image_size=32.", show_default=False)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also draw the model into this file (.svg).")]
@@ -55,7 +57,7 @@ def opened(name: str, values: list[str]) -> "nn.Module":
         SourceError, BundleError: the source cannot be read.
     """
     from vit.exchange.opening import open_model
-    from vit.exchange.sources import HUB
+    from vit.exchange.source_names import HUB
     from vit.models import create_model
 
     if not Path(name).exists() and not name.startswith(HUB) and (name.startswith("timm") or "/" not in name):

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.shared_options import BatchSize, Device, ForwardPrecision, Precision, current_value, former_option
+from vit.cli.shared_options import (
+    BatchSize,
+    Device,
+    ForwardPrecision,
+    Precision,
+    check_model,
+    current_value,
+    former_option,
+)
 from vit.cli.terminal import check_table
 
 if TYPE_CHECKING:
@@ -157,7 +165,7 @@ class LoadingOptions:
 
     ensemble: Annotated[list[Path] | None, typer.Option(
         help="Text generation: average the probabilities with those of this model; may be repeated.",
-        show_default=False)] = None
+        show_default=False, callback=check_model)] = None
     precision: ForwardPrecision = Precision.full
     fast: Annotated[bool, typer.Option(
         "--fast", help="Image classifiers: use bf16, channels last or int8 if it is faster on this machine and gives "

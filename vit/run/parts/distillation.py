@@ -19,7 +19,7 @@ from vit.exchange.checkpoint import ConfigMismatchError
 from vit.exchange.importing import at_stated_size, import_checkpoint
 from vit.exchange.preprocessing import assumed_preprocessing, from_timm
 from vit.exchange.read import read_checkpoint
-from vit.exchange.sources import TIMM
+from vit.exchange.source_names import TIMM
 from vit.messages import override_for_shell
 from vit.models import EnsembleConfig, TimmConfig, VisionTransformerConfig
 from vit.run.config.composing import ConfigError

@@ -16,7 +16,7 @@ from vit.exchange.checkpoint import Checkpoint, ConfigMismatchError
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import from_timm
 from vit.exchange.read import read_checkpoint
-from vit.exchange.sources import TIMM, TIMM_SLASH
+from vit.exchange.source_names import TIMM, TIMM_SLASH
 from vit.models import EnsembleConfig, MaskedImageConfig, TimmConfig, VisionTransformerConfig
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.run.config.composing import ConfigError
