@@ -8,9 +8,9 @@ import pytest
 from pytorch_lightning import Trainer
 
 from vit.models import VisionTransformerConfig, create_model
-from vit.other_names import MODEL, NO_KEY, RUN
+from vit.other_names import MODEL, NO_KEY, OPTIONS, RUN
 from vit.run.config.composing import ConfigError, compose, groups_of, resolve
-from vit.run.config.groups import OPTIONAL_GROUPS
+from vit.run.config.groups import OPTIONAL_GROUPS, options
 
 NAMED = r"(?:recipe|trainer|callbacks|data)\.[a-z_.]*[a-z]"  # keys in a text
 
@@ -100,3 +100,18 @@ def test_a_teacher_without_distillation():
     assert message == ("distill.teacher=run has no effect with distill.kind=none; add distill=soft, hard or token, or "
                        "distill.teacher=null")
     assert resolve(compose(["distill=soft", "distill.teacher=run"]))["distill"]["teacher"] == "run"
+
+
+def test_an_option_of_another_library_is_answered_with_one_that_exists():
+    for override, fix in OPTIONS.items():
+        group, _, name = override.partition("=")
+        assert name not in options(group) and hint(override) == f"{override}: no such {group}; {fix}"
+        for named, option in re.findall(r"\b(strategy|logger)=([a-z]+)", fix):
+            compose([f"{named}={option}"])
+    compose(OPTIONS["strategy=ddp_find_unused_parameters_true"].split())
+    assert "; for a network of timm, write model=timm model.name=resnet50 (" in hint("model=resnet50")
+    assert "did you mean tiny?" in hint("model=tinny") and "timm, write" not in hint("model=tinny")
+
+
+def test_fractions_are_one_key():
+    assert "data=folder has no key val; data.fractions=[0.8,0.1,0.1] sets" in hint("data=folder", "data.val=0.1")

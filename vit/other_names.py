@@ -87,3 +87,15 @@ NO_KEY = {  # option of Lightning's Trainer and of others without a key of this 
     "enable_autolog_hparams": "every logger gets the whole config",
     "tpu_cores": PROCESSORS, "ipus": PROCESSORS, "hpus": PROCESSORS,
 }
+
+DDP = "strategy=ddp starts one process per device"
+FSDP = "strategy=fsdp shards weights, gradients and optimizer state"
+NO_LOGGER = "logger=csv records only metrics.csv, which every run writes"
+OPTIONS = {  # option of a group, by its name elsewhere -> what it is here
+    "strategy=ddp_spawn": DDP, "strategy=ddp_fork": DDP, "strategy=ddp_notebook": DDP, "strategy=dp": DDP,
+    "strategy=ddp_find_unused_parameters_true": "strategy=ddp strategy.options.find_unused_parameters=true",
+    "strategy=deepspeed": FSDP, "strategy=fsdp_native": FSDP, "strategy=fsdp2": FSDP, "strategy=model_parallel": FSDP,
+    "strategy=auto": f"the default is one process; {DDP}", "strategy=none": f"the default is one process; {DDP}",
+    "logger=tensorboard": "logger=default, which is the default, records for TensorBoard",
+    "logger=none": NO_LOGGER, "logger=no": NO_LOGGER, "logger=off": NO_LOGGER,
+}

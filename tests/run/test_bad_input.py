@@ -209,6 +209,8 @@ def test_no_permission(refused, tmp_path):
         (["model.dpth=3"], 2, ["the model has no option 'dpth'", "depth"]),
         (["data=folder", "data.root=.", "model.num_head=3"], 2, ["no option 'num_head'", "num_heads"]),
         (["experiment=spelled_numbers", "model.decoder_dept=3"], 2, ["no option 'decoder_dept'", "decoder_depth"]),
+        (["model=seq2seq"], 2, ["model.name=encoder_decoder is a model of texts", "model=small"]),
+        (["data=folder", "data.root=.", "model=bert"], 2, ["model.name=masked_text is a model of texts"]),
         (["model.name=vit_tinny"], 2, ["no model 'vit_tinny'", "vit_tiny"]),
         (["model=timm", "model.name=resnet_18"], 2, ["timm:resnet18"]),
         (["recipe.mixup={mixup: 0.5, sitch: 1}"], 2, ["recipe.mixup", "sitch"]),

@@ -74,7 +74,7 @@ def test_new_runs_are_checked_before_the_data_is_read(tmp_path, resume):
     (tmp_path / "recipe").mkdir()
     (tmp_path / "recipe/mine.yaml").write_text("epochs: 2\n")
     with pytest.raises(ConfigError, match="recipe has no accumulate"):
-        vit.train(with_config_dir(["recipe=mine", f"runs={tmp_path}", "data=folder", "data.root=none", *resume],
+        vit.train(with_config_dir(["recipe=mine", f"runs={tmp_path}", "data=folder", "data.root=.", *resume],
                                   tmp_path))
 
 

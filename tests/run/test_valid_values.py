@@ -9,6 +9,7 @@ from vit.run.config.hydra_interface import config_folder
 from vit.run.config.overrides import dotted_items
 from vit.run.config.valid_values import VALID_VALUES, valid_values
 from vit.run.config.value_kinds import Boolean, Number
+from vit.training.monitoring.metric_direction import METRICS, MODES
 
 GLOBAL = ("train.yaml", "finetune", "experiment")  # whose files name keys from the top
 
@@ -62,19 +63,19 @@ def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     ("recipe.batch_size=0", "a whole number, 1 or more, or auto or null"),
     ("+data.max_len=null", "a whole number, 1 or more"),
     ("data.workers=-1", "a whole number, 0 or more, or auto"),
-    ("data.image_size=big", "a whole number, 1 or more, or null, such as 8"),
+    ("data.image_size=big", "a whole number, 1 or more, or a list of 2 of them or null, such as 8"),
     ("recipe.epochs='10'", "a whole number, 1 or more, or auto, such as 100; '10' is a string, leave out its quotes"),
     ("trainer.devices=all", "a whole number, -1 or more, or auto, such as 1"),
     ("trainer.max_time=soon", "a time such as 7m, 1h30m, 90s, 2d or 00:01:30:00 (days:hours:minutes:seconds)"),
     ("trainer.max_time=0s", "a time such as 7m"),
-    ("data.image_size=[8,0]", "a whole number, 1 or more, or null"),
+    ("data.image_size=[8,0]", "a whole number, 1 or more, or a list of 2 of them or null"),
     ("callbacks.patience=0", "a whole number, 1 or more, or null"),
     ("callbacks.every_steps=0", "a whole number, 1 or more, or null"),
     ("recipe.mixup={mixup: -1, cutmix: 1}", "a number, 0 or more"),
     ("recipe.augment.erase={_target_: vit.data.RandomErasing, p: 2}", "a number, 0 or more, 1 or less"),
     ("recipe.augment.shift={_target_: vit.data.PadCrop, reflect: no}", "true or false"),
     ("trainer.log_every_n_steps=0", "a whole number, 1 or more"),
-    ("data.image_size=[8,null]", "a whole number, 1 or more, or null"),
+    ("data.image_size=[8,null]", "a whole number, 1 or more, or a list of 2 of them or null"),
     ("recipe.epochs=[1,2]", "a whole number, 1 or more, or auto"),
     ("recipe.accumulate=[]", "a whole number, 1 or more"),
     ("trainer.timeout=0", "a number, above 0, or null"),
@@ -175,3 +176,21 @@ def test_interpolations_are_checked_when_they_are_resolved(monkeypatch):
 def test_booleans_of_a_file_may_be_1_0_or_null():
     assert all(Boolean().accepts(value) for value in (True, False, 1, 0, None))
     assert not any(Boolean().accepts(value) for value in ("true", "auto", 2, [], {}))
+
+
+@pytest.mark.parametrize(("override", "message"), [
+    ("data.image_size=[8,8,3]", "must be a whole number, 1 or more, or a list of 2 of them"),
+    ("data.patch_size=[4]", "must be a whole number, 1 or more, or a list of 2 of them"),
+    ("callbacks.monitor=val/bleu", "must be one of val/loss, val/accuracy, .*, train/loss for task=classification"),
+])
+def test_sizes_and_metrics_are_checked_without_the_data(override, message):
+    with pytest.raises(ConfigError, match=f"{override.partition('=')[0]}=.*: {message}"):
+        resolve(compose([override]))
+
+
+def test_the_metrics_of_each_task_have_a_direction_and_include_its_default():
+    assert {name for names in METRICS.values() for name in names} == MODES.keys()
+    for task, data in (("classification", "digits"), ("text_classification", "text_table"), ("masked_text", "corpus"),
+                       ("seq2seq", "spelled_numbers")):
+        config = resolve(compose([f"data={data}"]))
+        assert config["task"]["name"] == task and config["callbacks"]["monitor"][4:] in METRICS[task]

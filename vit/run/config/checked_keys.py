@@ -55,6 +55,9 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
             raise ConfigError(f"{key} is no longer a key: {REMOVED_KEYS[key]}; leave it out")
         if why := without_key(key):
             raise ConfigError(f"unknown key {key}, which has no counterpart here: {why}")
+        if key in ("data.train", "data.val", "data.test") and "data.fractions" in known:
+            raise ConfigError(f"data={choices.get('data')} has no key {name}; data.fractions=[0.8,0.1,0.1] sets the "
+                              "fractions of train, val and test of data that is not split")
         if having := options_with(key, known, search)[1]:
             group, _, name = key.partition(".")
             listed = ", ".join(f"{group}={option}" for option in having)

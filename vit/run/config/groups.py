@@ -8,8 +8,8 @@ import pathlib
 
 from hydra.core.override_parser.types import Override, ValueType
 
-from vit.messages import one_line
-from vit.other_names import RUN
+from vit.messages import one_line, override_for_shell
+from vit.other_names import OPTIONS, RUN
 from vit.run.config.hydra_interface import CONFIG_ERRORS, config_folder, hydra_over, is_hydra_key, search_path_of
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, overrides_of_path, parse
@@ -111,10 +111,14 @@ def _check_option(group: str, chosen: str, known: list[str], search: tuple[str, 
     inside = not {"", ".", ".."} & {*folders}
     if inside and name in _files("/".join([group, *folders]), search, config_folder()) and (listed or name[:1] != "_"):
         return
+    if hint := OPTIONS.get(f"{group}={chosen}"):
+        raise ConfigError(f"{group}={chosen}: no such {group}; {hint}")
     near = nearest(chosen, known)
+    own = "" if near else "; --config-dir FOLDER adds groups of your own"
+    if group == "model" and not near:
+        near = f"; for a network of timm, write model=timm {override_for_shell('model.name', chosen)}"
     if group == "data" and (fix := overrides_of_path(chosen)):
         raise ConfigError(f"data={chosen}: is a path, but data selects how data is read; write {fix}")
-    own = "" if near else "; --config-dir FOLDER adds groups of your own"
     raise ConfigError(f"{group}={chosen}: no such {group}{near} ({group} may be {', '.join(known)}{own})")
 
 

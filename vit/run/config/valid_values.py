@@ -16,7 +16,7 @@ from vit.messages import did_you_mean
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, dotted_items, yaml_text
 from vit.run.config.value_kinds import INT64, Boolean, Choice, Duration, Node, NotEmpty, Number, Text
-from vit.training.monitoring.metric_direction import MODES
+from vit.training.monitoring.metric_direction import METRICS, MODES
 
 AUTO = ("auto",)
 BOOLEAN_OR_AUTO = ("compile",)
@@ -41,7 +41,8 @@ def or_list(number: Number) -> Number:
     return replace(number, lists=True)
 
 
-SIZE = or_list(or_null(COUNT))  # size of images and patches: one number, or height and width
+SIZES = or_list(or_null(COUNT))
+SIZE = replace(SIZES, length=2)  # size of images and patches: one number, or height and width
 SKIPPING = Choice(("error", "skip"))
 SAMPLES = or_list(replace(or_null(AT_LEAST_0), names=None))  # a number, a fraction, or the name of a file
 Kind = Boolean | Choice | Duration | Node | NotEmpty | Number | Text
@@ -211,7 +212,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "recipe.optimizer.options.momentum": FRACTION_BELOW_1,
     "recipe.optimizer.weight_decay": AT_LEAST_0,
     "recipe.progressive": Node(null=True),
-    "recipe.progressive.image_size": SIZE,
+    "recipe.progressive.image_size": SIZES,
     "recipe.progressive.patch_drop": or_list(or_null(FRACTION_BELOW_1)),
     "recipe.progressive.stages": Number(2, 5, whole=True),  # each is one more compilation with compile=true
     "recipe.progressive.until": BETWEEN_0_AND_1,
@@ -298,6 +299,11 @@ def contradiction(config: dict) -> str | None:
     """A sentence about two values that do not fit together; None where there are none."""
     if config.get("compare"):  # its runs may add the other value; each of their configs is checked
         return None
+    monitor, task = (config.get("callbacks") or {}).get("monitor"), config["task"].get("name")
+    if monitor is not None and task in METRICS and monitor != "train/loss":
+        metrics = [f"val/{name}" for name in METRICS[task]]
+        if monitor not in metrics:
+            return f"callbacks.monitor={monitor}: must be one of {', '.join(metrics)}, train/loss for task={task}"
     distill = config.get("distill") or {}  # another primary config may lack it
     teacher, kind = distill.get("teacher"), distill.get("kind", "none")
     if teacher is not None and kind == "none":

@@ -26,6 +26,7 @@ class Number:
         null: whether null is valid too.
         names: strings that are valid too; None for any string.
         lists: whether a list of such values is valid too.
+        length: number of values that a list must have; None for any.
     """
 
     low: float = -math.inf
@@ -36,13 +37,14 @@ class Number:
     null: bool = False
     names: tuple[str, ...] | None = ()
     lists: bool = False
+    length: int | None = None
 
     def accepts(self, value: Any) -> bool:
         if value is None:
             return self.null
         if isinstance(value, list | tuple):
-            return self.lists and not any(each is None or isinstance(each, list | tuple) or not self.accepts(each)
-                                          for each in value)
+            return self.lists and self.length in (None, len(value)) and not any(
+                each is None or isinstance(each, list | tuple) or not self.accepts(each) for each in value)
         if isinstance(value, str):
             return self.names is None or value in self.names
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -61,7 +63,8 @@ class Number:
             parts.append(f"above {self.low:g}" if self.above else f"{self.low:g} or more")
         if self.high < math.inf and (self.low, self.high) != INT64:
             parts.append(f"below {self.high:g}" if self.below else f"{self.high:g} or less")
-        others = [*(self.names or ()), *(["null"] if self.null else [])]
+        pair = [f"a list of {self.length} of them"] if self.length else []
+        others = [*(self.names or ()), *pair, *(["null"] if self.null else [])]
         return ", ".join(parts) + (f", or {' or '.join(others)}" if others else "")
 
 

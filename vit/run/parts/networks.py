@@ -53,6 +53,10 @@ def check_options(model: dict, configs: Sequence[type]) -> None:
     """
     if model.get("kind"):
         return
+    name = model.get("name")
+    if VisionTransformerConfig in configs and name in KINDS and KINDS[name][0] not in configs:
+        raise ConfigError(f"model.name={name} is a model of texts, but this task trains a model of images; choose "
+                          "another one, such as model=small, or data with texts, such as data=parallel")
     options = current_names({key: value for key, value in model.items() if value is not None})
     known = {field.name for config, _ in KINDS.values() for field in dataclasses.fields(config)}
     checked("model", partial(check_names, configs), [key for key in options if key not in (*NAMING, *INITIAL, *known)])

@@ -12,6 +12,13 @@ MODES = {
     "bleu": "max",
     "cer": "min",
 }
+METRICS = {  # task -> its metrics of the validation split; which of them a run has depends on its data and options too
+    "classification": ("loss", "accuracy", "top5", "map", "f1"),
+    "text_classification": ("loss", "accuracy", "top5"),
+    "masked_image": ("loss",),
+    "masked_text": ("loss", "token_accuracy", "pair_accuracy"),
+    "seq2seq": ("loss", "token_accuracy", "exact_match", "cer", "bleu"),
+}
 
 
 def mode_of(metric: str) -> str:
