@@ -63,15 +63,16 @@ def test_devices_are_those_of_the_machine(monkeypatch, gpus, stated, expected):
     assert (found.accelerator, found.number) == expected and found.world == 2 * found.number
 
 
-@pytest.mark.parametrize(("variables", "rank"), [
-    ({}, 0), ({"RANK": "5", "SLURM_PROCID": "2"}, 5), ({"SLURM_PROCID": "2", "LOCAL_RANK": "1"}, 2),
-    ({"NODE_RANK": "2", "LOCAL_RANK": "1"}, 9), ({"LOCAL_RANK": "3"}, 3),
+@pytest.mark.parametrize(("variables", "rank", "gpu"), [
+    ({}, 0, 0), ({"RANK": "5", "SLURM_PROCID": "2"}, 5, 1), ({"SLURM_PROCID": "2", "LOCAL_RANK": "1"}, 2, 2),
+    ({"NODE_RANK": "2", "LOCAL_RANK": "1"}, 9, 1), ({"LOCAL_RANK": "3"}, 3, 3),
 ])
-def test_the_rank_is_that_of_the_launcher(monkeypatch, variables, rank):
+def test_the_rank_is_that_of_the_launcher(monkeypatch, variables, rank, gpu):
     for name in ("RANK", "SLURM_PROCID", "NODE_RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "environ", {**os.environ, **variables})
-    assert Devices("gpu", 4, 3).rank == rank
+    devices = Devices("gpu", 4, 3)
+    assert (devices.rank, devices.gpu) == (rank, torch.device("cuda", gpu))
 
 
 @pytest.mark.parametrize(("found", "interval"), [

@@ -46,6 +46,11 @@ class Devices:
             return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0)))
         return int(os.environ.get("NODE_RANK", 0)) * self.number + int(os.environ.get("LOCAL_RANK", 0))
 
+    @property
+    def gpu(self) -> torch.device:
+        """The GPU of this process, which Lightning makes the current one only when training starts."""
+        return torch.device("cuda", self.rank % self.number)
+
 
 def find_devices(trainer: dict) -> Devices:
     """The devices that `accelerator` and `devices` select on this machine; `auto` is all GPUs, or one CPU process.

@@ -60,7 +60,7 @@ def features(
         BadImage: an image cannot be read, and `on_bad_sample` is not skip.
     """
     home = next(model.parameters()).device
-    device = torch.device("cuda", torch.cuda.current_device()) if devices.accelerator == "gpu" else home
+    device = devices.gpu if devices.accelerator == "gpu" else home
     try:
         with restored_modes(model), progress_bar(console) as bar:
             featurizer = Featurizer(model, preprocessing, device, "32-true")
