@@ -195,9 +195,9 @@ def seconds_per_call(program: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore buffers, modes and the random state of all devices on exit."""
+    """Restore buffers, modes and the random state of the CPU on exit; `seed_step` seeds the devices in each step."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng(), restored_modes(model):
+    with torch.random.fork_rng(devices=[]), restored_modes(model):  # otherwise torch warns on machines with many GPUs
         yield
     with torch.no_grad():
         for buffer, before in buffers:
