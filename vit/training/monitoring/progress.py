@@ -36,6 +36,7 @@ def quiet_lightning() -> None:
         r".*GPU available but not used.*",
         r".*recommended to use .*sync_dist=True.*",
         r".*have overridden `.*` in `LightningModule`.*",  # in the task, where it belongs
+        r"Detected call of `lr_scheduler\.step.*",  # float16 skips steps that overflow
     ):
         warnings.filterwarnings("ignore", message=message)
 
