@@ -3,7 +3,14 @@
 torch's own `FakeTensorMode` has no values, and without a driver no backward pass. Here a tensor "on the GPU" holds a
 tensor of the CPU. An operation that mixes devices as CUDA does not allow raises an error, and operations for which the
 host waits for a GPU are recorded: copies that are not `non_blocking`, numbers that Python reads, and operations whose
-result has a size that depends on values.
+result has a size that depends on values. An error is also an operation without a kernel for CUDA, a generator of the
+CPU that draws numbers on the GPU, autocast of the CPU around work on the GPU, and a GPU other than the one of the
+simulation, which is the second of two with `simulated_gpu(1)`.
+
+What it cannot show: the rounding of the kernels of a GPU and their times; memory; the order of work on several streams,
+so that a number which is read before its copy has ended looks right; whether memory is pinned, without which a copy to
+the GPU with `non_blocking` waits, too; `torch.compile`, CUDA graphs and NCCL; waits inside of kernels other than those
+of `WAITS`; kernels and dtypes that Apple GPUs lack, except float64; and all but the matrix products of autocast.
 """
 
 import contextlib
@@ -27,6 +34,10 @@ COPIES = {"_to_copy", "copy", "_foreach_copy"}
 INDEXING = {"index", "index_put", "_index_put_impl", "_unsafe_index"}
 NUMBERS = {"_local_scalar_dense", "is_nonzero", "equal"}  # whose result is a number of Python
 WAITS = {*NUMBERS, "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "_ctc_loss"}
+IN_LOWER_PRECISION = {  # the functions of `torch.amp` that run programs of this project
+    F.linear, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum, F.conv1d, F.conv2d,
+    F.scaled_dot_product_attention, Tensor.matmul, Tensor.mm, Tensor.bmm, Tensor.__matmul__, Tensor.__rmatmul__,
+}
 NO_SCALARS = {"cat", "stack", "gather", "index_select", "scatter", "scatter_add", "embedding", "mm", "bmm"}
 
 
@@ -94,6 +105,7 @@ class Operators(TorchDispatchMode):
                 self.wait(operator)
         elif there and here:
             self.check_mixed(operator, name, args, here)
+        check_kernel(operator, tree_leaves((args, options)))
         if there and (name in WAITS or name == "repeat_interleave" and options.get("output_size") is None):
             self.wait(operator)
         if name in INDEXING and any(getattr(each, "dtype", None) == torch.bool for each in args[1]):
@@ -117,7 +129,17 @@ class Operators(TorchDispatchMode):
             self.wait(operator)
         elif name in {*INDEXING, *NO_SCALARS} or any(each.ndim for each in here):
             shapes = ", ".join(str(tuple(each.shape)) for each in here)
-            raise RuntimeError(f"{operator}: tensors on cuda:0 and, of shape {shapes}, on the CPU")
+            raise RuntimeError(f"{operator}: tensors on {OnGpu.device} and, of shape {shapes}, on the CPU")
+
+
+def check_kernel(operator: Any, values: list[Any]) -> None:
+    """Raise an error where the operator cannot run on the GPU, or would not run as the program expects."""
+    if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.name(), "CUDA"):
+        raise NotImplementedError(f"{operator} has no kernel for CUDA")
+    if any(isinstance(each, torch.Generator) for each in values):
+        raise RuntimeError(f"{operator}: expected a {OnGpu.device.type} generator, but found one of the CPU")
+    if torch.is_autocast_enabled("cpu"):
+        raise RuntimeError(f"{operator} runs on {OnGpu.device} within autocast of the CPU, which has no effect on it")
 
 
 class Functions(TorchFunctionMode):
@@ -131,6 +153,8 @@ class Functions(TorchFunctionMode):
             return args[0].clone()
         if function is Tensor.tolist and isinstance(args[0], OnGpu):
             return args[0].cpu().tolist()
+        if function in IN_LOWER_PRECISION and torch.is_autocast_enabled(OnGpu.device.type):
+            args, options = tree_map_only(OnGpu, lowered, (args, options))
         if function is F.scaled_dot_product_attention and isinstance(args[0], OnGpu):
             return attention(*args, **options)
         if function is Tensor.to:
@@ -147,9 +171,20 @@ class Functions(TorchFunctionMode):
 
 def stand_in(device: Any) -> Any:
     """The device by which C++ knows the simulated one; any other device or value unchanged."""
-    kind = OnGpu.device.type
-    is_name = isinstance(device, str) and device.startswith(kind)
-    return STAND_IN if is_name or isinstance(device, torch.device) and device.type == kind else device
+    if isinstance(device, str) and device.startswith(OnGpu.device.type):
+        device = torch.device(device)
+    if not isinstance(device, torch.device) or device.type != OnGpu.device.type:
+        return device
+    index = torch.cuda.current_device() if device.index is None and OnGpu.is_cuda else device.index or 0
+    if index != OnGpu.device.index:
+        raise RuntimeError(f"the program uses {device.type}:{index}, but the simulated device is {OnGpu.device}")
+    return STAND_IN
+
+
+def lowered(tensor: OnGpu) -> Tensor:
+    """The tensor in the dtype of autocast."""
+    lower = torch.get_autocast_dtype(OnGpu.device.type)
+    return tensor.to(lower) if tensor.dtype == torch.float32 else tensor
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0,
@@ -180,25 +215,35 @@ def enter(mode: inference_mode) -> None:
 
 
 @contextlib.contextmanager
-def simulated_gpu() -> Iterator[list[str]]:
-    """The context in which this process has one GPU. Returns the list of operations for which the host waits."""
+def simulated_gpu(index: int = 0) -> Iterator[list[str]]:
+    """The context in which this process has `index + 1` GPUs, of which it may use the last one only. The first one is
+    the current device. Returns the list of operations for which the host waits.
+    """
+    current = [0]
     changes = {
-        "torch.cuda.is_available": lambda: True, "torch.cuda.device_count": lambda: 1,
-        "torch.cuda.current_device": lambda: 0, "torch.cuda.set_device": lambda device: None,
+        "torch.cuda.is_available": lambda: True, "torch.cuda.device_count": lambda: index + 1,
+        "torch.cuda.current_device": lambda: current[0],
+        "torch.cuda.set_device": lambda device: current.__setitem__(0, torch.device(device).index or 0),
+        "torch.cuda.synchronize": lambda device=None: None,
+        "torch.cuda.get_rng_state": lambda device=None: torch.get_rng_state(),  # not separate from that of the CPU
+        "torch.cuda.set_rng_state": lambda state, device=None: None,
+        "torch.accelerator.current_accelerator": lambda check_available=False: torch.device("cuda"),
         "torch.cuda.get_device_name": lambda device=None: "simulated", "torch.cuda.empty_cache": lambda: None,
         "torch.cuda.get_device_capability": lambda device=None: (9, 0), "torch.cuda._lazy_init": lambda: None,
-        "torch.cuda.get_device_properties": lambda device=None: SimpleNamespace(name="simulated", total_memory=2**36),
+        "torch.cuda.get_device_properties": lambda device=None: SimpleNamespace(
+            name="simulated", total_memory=2**36, major=9, minor=0),
         "torch.Event": Event, "torch.Tensor.record_stream": lambda *args: None,
         "torch.optim.Optimizer._accelerator_graph_capture_health_check": lambda optimizer: None,
     }
-    with simulated(changes) as waits:
+    with patch.object(OnGpu, "device", torch.device("cuda", index)), simulated(changes) as waits:
         yield waits
 
 
 @contextlib.contextmanager
 def simulated_apple_gpu() -> Iterator[list[str]]:
     """As `simulated_gpu`, with an Apple GPU, which has no float64."""
-    with patch.multiple(OnGpu, device=APPLE_GPU, is_cuda=False), simulated({}) as waits:
+    with patch.multiple(OnGpu, device=APPLE_GPU, is_cuda=False), \
+            simulated({"torch.mps.synchronize": lambda: None}) as waits:
         yield waits
 
 
