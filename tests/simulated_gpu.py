@@ -34,7 +34,7 @@ COPIES = {"_to_copy", "copy", "_foreach_copy"}
 INDEXING = {"index", "index_put", "_index_put_impl", "_unsafe_index"}
 NUMBERS = {"_local_scalar_dense", "is_nonzero", "equal"}  # whose result is a number of Python
 WAITS = {*NUMBERS, "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "_ctc_loss"}
-IN_LOWER_PRECISION = {  # the functions of `torch.amp` that run programs of this project
+IN_LOWER_PRECISION = {  # of the functions with autocast, those that this project calls
     F.linear, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum, F.conv1d, F.conv2d,
     F.scaled_dot_product_attention, Tensor.matmul, Tensor.mm, Tensor.bmm, Tensor.__matmul__, Tensor.__rmatmul__,
 }
