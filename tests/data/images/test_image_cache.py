@@ -157,6 +157,25 @@ def test_a_damaged_or_deleted_file_changes_no_pixel(split, tmp_path):
     assert torch.equal(images(opened), expected) and torch.equal(images(later), expected)
 
 
+@pytest.mark.parametrize("sizing", [CROP, None], ids=["resized", "none"])
+def test_a_flipped_bit_changes_no_pixel(split, tmp_path, sizing, caplog):
+    """Of the pixels, and of each field of the index but those whose change makes the file incomplete."""
+    expected = images(dataset(split, tmp_path, sizing=sizing))
+    path = files(tmp_path)[0]
+    whole = path.read_bytes()
+    count = int.from_bytes(whole[-16:-8], "little")
+    index = len(whole) - 16 - 40 * count
+    for position in (0, index // 2, index - 1, index, index + 8, index + 32, index + 40 + 1, len(whole) - 16):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        opened = dataset(split, tmp_path, sizing=sizing)
+        assert torch.equal(images(opened), expected), f"byte {position} of {len(whole)}"
+        dataset(split, tmp_path, sizing=sizing)
+        assert path.read_bytes() == whole  # stored again
+    assert caplog.text.count(f"cache: {path} is damaged") == 6 and "next run" in caplog.text
+
+
 def test_files_of_another_user_are_used(split, tmp_path, monkeypatch, caplog):
     """The owner alone may set the times of a file."""
     expected = images(dataset(split, tmp_path))

@@ -5,13 +5,15 @@ time, but changes no result. A file of the disk cache holds consecutive samples 
 fingerprints and of everything that determines the pixels, so a replaced image or another preprocessing leads to another
 file. The fingerprints are those of `vit.data.identity.pixel_fingerprint`, which reads two short parts of a JPEG or PNG
 file, and all bytes of other files and of arrays. A file is written under another name and renamed when it is complete.
-A lock lets one process write it, while other processes write other files.
+A lock lets one process write it, while other processes write other files. Every image has a checksum, with which a
+process compares the pixels that it reads first: a damaged image is prepared on request too.
 """
 
 import hashlib
 import logging
 import os
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice, pairwise
@@ -32,7 +34,7 @@ from vit.files.strict_json import json_text
 
 log = logging.getLogger("vit")
 
-MAGIC = b"VITIMAG1"
+MAGIC = b"VITIMAG2"
 SUFFIX = ".images"
 ROWS = 256  # fewest samples of a file
 FILES = 256  # most files of a split, because all of them are open while it is used
@@ -143,8 +145,10 @@ class DiskCache:
 class StoredImages:
     """The images in a file of a disk cache, mapped into memory."""
 
-    def __init__(self, data: np.ndarray, index: np.ndarray):
-        self.data, self.index = data, index
+    def __init__(self, path: Path, data: np.ndarray, index: np.ndarray):
+        self.path, self.data, self.index = path, data, index
+        self._intact = np.zeros(len(index), bool)
+        self._damaged = False
 
     @classmethod
     def open(cls, path: Path) -> "StoredImages | None":
@@ -156,16 +160,34 @@ class StoredImages:
         if len(data) < 24 or data[-8:].tobytes() != MAGIC:
             return None
         count = int(data[-16:-8].view(np.int64)[0])
-        start = len(data) - 16 - 32 * count
+        start = len(data) - 16 - 40 * count
         if count < 0 or start < 0:
             return None
-        index = np.array(data[start:-16]).view(np.int64).reshape(count, 4)  # (offset, height, width, channels)
-        return cls(data, index) if index[:, 1:].prod(1).sum() == start else None
+        index = np.array(data[start:-16]).view(np.int64).reshape(count, 5)  # (offset, height, width, channels, CRC-32)
+        return cls(path, data, index) if index[:, 1:4].prod(1).sum() == start else None
 
     def image(self, row: int) -> np.ndarray | None:
-        """(H,W,C), or None for an image that could not be read."""
-        offset, *shape = self.index[row].tolist()
-        return self.data[offset : offset + shape[0] * shape[1] * shape[2]].reshape(shape) if shape[0] else None
+        """(H,W,C), or None for an image that could not be read or is damaged."""
+        offset, *shape, checksum = self.index[row].tolist()
+        if not shape[0]:
+            return None
+        pixels = self.data[offset : offset + shape[0] * shape[1] * shape[2]]
+        if not self._intact[row]:
+            if zlib.crc32(pixels) != checksum:
+                self._report_damage()
+                return None
+            self._intact[row] = True
+        return pixels.reshape(shape)
+
+    def _report_damage(self) -> None:
+        """Remove the file, so that the next run stores its images again."""
+        if self._damaged:
+            return
+        self._damaged = True
+        with suppress(OSError):  # a file of another user
+            self.path.unlink(missing_ok=True)
+        log.warning("cache: %s is damaged; its damaged images are decoded in every epoch, and the next run stores them "
+                    "again", self.path)
 
 
 def open_folder(folder: Path) -> None:
@@ -185,10 +207,10 @@ def store(file: Any, images: Iterator[np.ndarray | None]) -> None:
     """Writes the pixels of all images, then their index."""
     index, offset = [], 0
     for image in images:
-        index.append((offset, *(image.shape if image is not None else (0, 0, 0))))
-        if image is not None:
-            file.write(image.tobytes())
-            offset += image.nbytes
+        pixels = b"" if image is None else image.tobytes()
+        index.append((offset, *((0, 0, 0) if image is None else image.shape), zlib.crc32(pixels)))
+        file.write(pixels)
+        offset += len(pixels)
     file.write(np.array(index, np.int64).tobytes() + np.int64(len(index)).tobytes() + MAGIC)
 
 
@@ -206,7 +228,7 @@ def file_names(prepared: Prepared, rows: int) -> list[str]:
     count, names = len(prepared), []
     contents = map_in_threads(lambda i: content_of(prepared.split, i, pixel_fingerprint), range(count))
     for first, end in pairwise([*range(0, count, rows), count]):
-        digest = hashlib.blake2b(identity, digest_size=16)
+        digest = hashlib.blake2b(MAGIC + identity, digest_size=16)  # an earlier version would delete another format
         for content in islice(contents, end - first):
             digest.update(content.encode() + b"\n")
         names.append(digest.hexdigest() + SUFFIX)
