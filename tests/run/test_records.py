@@ -175,8 +175,34 @@ def test_runs_of_older_versions_keep_their_splits(grown, finished, tmp_path):
     old = {"train": whole[10:], "val": whole[:5], "test": whole[5:10]}
     for key, rows in old.items():
         (run / "splits" / f"{key}.tsv").write_text("".join(f"{name}\t{label}\n" for name, label in rows))
+    (run / "manifest.json").unlink()
     found = evaluated(run, tmp_path, f"data.root={root}")
     assert found["images"] == 5
+
+
+@pytest.mark.parametrize(("damage", "message"), [
+    (lambda file: file.write_bytes(file.read_bytes()[:-20]), r"test.tsv is not the file that .*restore it"),
+    (lambda file: file.write_bytes(b""), "test.tsv is not the file that this run wrote"),
+    (lambda file: file.write_bytes(file.with_name("val.tsv").read_bytes()), "test.tsv is not the file"),
+    (lambda file: file.unlink(), r"test.tsv is missing, so that its samples are unknown; restore the file"),
+    (lambda file: (file.unlink(), file.mkdir()), r"test.tsv is missing"),
+    (lambda file: (file.unlink(), file.symlink_to("nowhere")), r"test.tsv is missing"),
+], ids=["cut", "empty", "another", "removed", "folder", "dangling"])
+def test_damaged_lists_of_samples_are_never_measured_on(grown, tmp_path, capsys, damage, message):
+    """The accuracy would be that of other samples, or of validation."""
+    run, root = grown
+    damage(run / "splits" / "test.tsv")
+    with pytest.raises(ConfigError, match=message):
+        read_record(run)
+    assert main(["evaluate", str(run), f"data.root={root}"]) in (1, 2)
+    assert "test.tsv" in capsys.readouterr().err
+
+
+def test_a_run_whose_lists_of_samples_were_all_removed_is_evaluated(grown, finished, tmp_path, caplog):
+    """As before a publication, in which file names may be private."""
+    run, root = grown
+    shutil.rmtree(run / "splits")
+    assert read_record(run).splits == {}
 
 
 def test_a_run_without_a_record_of_its_splits_has_those_of_its_data(tmp_path, caplog, monkeypatch):

@@ -19,6 +19,7 @@ from vit.run import main
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder, new_path
 from vit.run.records.reading import read_config
+from vit.run.records.splits import read_record
 from vit.run.resume import find_resumable
 
 
@@ -82,6 +83,7 @@ def test_a_lost_config_is_read_from_the_checkpoint(folder, caplog, monkeypatch):
     assert find_resumable({"resume": "auto", "run_dir": str(folder)}) == folder
     assert read_config(folder) == {**config, "resumed": False}
     assert f"resuming with the config in {folder / 'checkpoints' / 'last.ckpt'}" in caplog.text
+    assert read_record(folder).data == config["data"]  # the resumed run reads it too
     for file in (folder / "checkpoints").glob("*.ckpt"):
         file.unlink()
     with pytest.raises(ConfigError, match=r"there is no config.yaml"):

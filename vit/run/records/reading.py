@@ -35,15 +35,18 @@ def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
     return config
 
 
-def check_unchanged(path: pathlib.Path) -> None:
+def check_unchanged(path: pathlib.Path, part: str = "") -> None:
     """Checks the files of a run against the SHA-256 in its manifest.
+
+    Args:
+        part: only files whose names begin with it.
 
     Raises:
         ConfigError: a file has changed.
     """
     manifest = Manifest.read(path)
     for name in manifest.files:
-        if manifest.changed(name):
+        if name.startswith(part) and manifest.changed(name):
             fix = f"; or remove it, to resume with the config in {LAST}" if name == CONFIG else ""
             raise ConfigError(
                 f"{pathlib.Path(path) / name} is not the file that this run wrote (its SHA-256 is not the one in "
@@ -52,10 +55,23 @@ def check_unchanged(path: pathlib.Path) -> None:
 
 
 def stored_config(file: pathlib.Path) -> dict:
-    """The `config.yaml` of a run, unchecked; if it is missing or incomplete, the copy in the newest checkpoint.
+    """The `config.yaml` of a run, unchecked; if it is missing or incomplete, the copy in the newest checkpoint, which
+    is logged.
 
     Raises:
         ConfigError: there is neither a config nor a copy.
+    """
+    config, remark = config_and_remark(file)
+    if remark:
+        log.warning(remark)
+    return config
+
+
+def config_and_remark(file: pathlib.Path) -> tuple[dict, str | None]:
+    """As `stored_config`, with the line that it logs.
+
+    Raises:
+        ConfigError: as for `stored_config`.
     """
     try:
         if not file.exists():
@@ -68,8 +84,8 @@ def stored_config(file: pathlib.Path) -> dict:
         config = embedded_config(checkpoint) if checkpoint else None
         if not config:
             raise
-        log.warning("%s; resuming with the config in %s", error, checkpoint)
-    return config
+        return config, f"{error}; resuming with the config in {checkpoint}"
+    return config, None
 
 
 def embedded_config(checkpoint: pathlib.Path) -> dict | None:

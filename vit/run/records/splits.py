@@ -17,11 +17,12 @@ from vit.data.splits.recorded import (
     restore_splits,
     warn_about_repeats,
 )
+from vit.files.atomic import Manifest
 from vit.messages import agree, number_of, override_for_shell
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import yaml_text
-from vit.run.records.folder import NAMED, RunFolder, check_contents
-from vit.run.records.reading import read_stored
+from vit.run.records.folder import METRICS, NAMED, RunFolder, check_contents
+from vit.run.records.reading import check_unchanged, config_and_remark, read_stored
 
 log = logging.getLogger("vit")
 
@@ -154,9 +155,16 @@ def write_record(
 
 
 def read_record(path: Path) -> DataRecord:
-    """The record in a run folder; in older runs it has two columns, without fingerprints."""
+    """The record in a run folder; in older runs it has two columns, without fingerprints.
+
+    Raises:
+        ConfigError: the folder has no config, or a file of a split is missing or has changed.
+    """
     check_contents(path)
-    config = read_stored(path / "config.yaml")
+    check_unchanged(path, "splits/")
+    check_lists(path)
+    file = path / "config.yaml"
+    config = read_stored(file) if file.is_file() else config_and_remark(file)[0]
     files = {file.stem: file for file in sorted((path / "splits").glob("*.tsv"))}
     splits = {key: [Entry(*row) for row in read_rows(files[key])] for key in ("train", "val", "test") if key in files}
     splits = splits if "train" in splits else {}
@@ -165,6 +173,21 @@ def read_record(path: Path) -> DataRecord:
     earlier = [Entry(*row) for row in read_rows(files[EARLIER])] if EARLIER in files else []
     return DataRecord(path, config.get("data") or {}, config.get("classes") or [], splits, left_out,
                       uses_labels(config), earlier, config.get("leakage") or {})
+
+
+def check_lists(path: Path) -> None:
+    """Checks that the folder `splits` of a run has all files that its manifest records, or none. A start that was
+    killed leaves some, but neither checkpoints nor metrics.
+
+    Raises:
+        ConfigError: names the missing one.
+    """
+    recorded = [path / name for name in Manifest.read(path).files if name.startswith("splits/")]
+    missing = [file for file in recorded if not file.is_file()]
+    begun = (path / METRICS).exists() or any((path / "checkpoints").glob("*.ckpt"))
+    if begun and missing and len(missing) < len(recorded):
+        raise ConfigError(f"{missing[0]} is missing, so that its samples are unknown; restore the file that this run "
+                          "wrote")
 
 
 def uses_labels(config: Mapping[str, Any]) -> bool:
