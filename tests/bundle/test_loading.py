@@ -182,7 +182,7 @@ def flip(folder):
     (lambda f: (f / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
      "is a Git LFS pointer"),
     (lambda f: (f / "config.json").unlink(), "holds no model"),
-    (lambda f: (f / "config.json").write_text('{"vit": '), "cannot be read"),
+    (lambda f: (f / "config.json").write_text('{"vit": '), "line 1 column 9 (char 8); copy the folder again"),
     (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "cannot be read"),
     (lambda f: (f / "config.json").write_text("[1]"), "not written by this program"),
     (lambda f: edit(f, lambda c: c.pop("vit")), "no key vit"),
@@ -251,6 +251,10 @@ def test_paths_without_a_model_are_refused(tmp_path):
     message = r"the run has not ended: finish it by vit train resume=\S+, or use \S+best\.ckpt"
     for read in (load_bundle, read_checkpoint):
         with pytest.raises(ValueError, match=message):
+            read(tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").touch()  # a finished run is not resumed
+    for read in (load_bundle, read_checkpoint):
+        with pytest.raises(ValueError, match=r"its model is lost: copy the folder again, or use \S+best\.ckpt"):
             read(tmp_path / "run")
     (tmp_path / "killed").mkdir()
     for name in ("config.yaml", "environment.json"):

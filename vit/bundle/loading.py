@@ -270,6 +270,8 @@ def models_inside(path: Path) -> str:
     """
     for name in ("best.ckpt", "last.ckpt"):
         if (checkpoint := path / "checkpoints" / name).is_file():
+            if (path / "metrics.json").exists():  # of a finished run, which is not resumed
+                return f"; the run has ended, so its model is lost: copy the folder again, or use {checkpoint}"
             return f"; the run has not ended: finish it by vit train resume={path}, or use {checkpoint}"
     if all((path / name).is_file() for name in ("config.yaml", "environment.json")):
         return f"; the run has saved no checkpoint yet: finish it by vit train resume={path}, or use another run"

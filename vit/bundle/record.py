@@ -43,7 +43,8 @@ def read_record(folder: Path) -> tuple[dict[str, Any], str]:
         text = read_text(file)
         config = parse_json(text, lambda name: constants.append(name) or float(name))
     except (OSError, ValueError) as error:
-        raise BundleError(f"{file} cannot be read: {getattr(error, 'strerror', None) or one_line(error)}") from None
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise BundleError(f"{file} cannot be read: {reason}; copy the folder again") from None
     record = config.get("vit") if isinstance(config, dict) else None
     if not isinstance(record, dict):
         raise BundleError(f"{file} was not written by this program: it has no key vit")

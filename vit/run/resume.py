@@ -205,7 +205,8 @@ def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]
     checkpoint, skipped = newest_valid(path / "checkpoints")
     if checkpoint is None and skipped:
         raise ConfigError(
-            f"resume={path}: none of its checkpoints is valid; start a new run without resume, in another run_dir"
+            f"resume={path}: none of its checkpoints is valid ({skipped[0].removeprefix('skipped ')}); start a new run "
+            "without resume, in another run_dir"
         )
     return checkpoint, skipped
 

@@ -58,8 +58,7 @@ def keep_previous(path: Path) -> None:
     """Link `last.ckpt` as `previous.ckpt`, so that there always is a `last.ckpt`; rename it without links."""
     previous = path.with_name(PREVIOUS)
     try:
-        if previous.exists():
-            previous.unlink()
+        previous.unlink(missing_ok=True)  # also a link to nothing
         os.link(path, previous)
     except OSError as error:
         if error.errno not in NO_LINKS:
