@@ -1,6 +1,7 @@
 """Corrections of labels from a CSV file: what changes, and what is refused."""
 
 import os
+import resource
 
 import numpy as np
 import pytest
@@ -78,6 +79,20 @@ def test_an_edited_file_is_not_overwritten(tmp_path):
     with pytest.raises(DataError, match="may have been edited"):
         write_corrections(tmp_path / "c.csv", [])
     assert (tmp_path / "c.csv").read_text().splitlines() == ["name,label,new_label", "a,b,"]
+
+
+def test_a_full_disk_leaves_no_part_of_the_corrections(tmp_path):
+    """Which would have to be removed before the next attempt, or be taken for the whole list."""
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # bytes; Python ignores SIGXFSZ
+    rows = [{"name": f"{i}", "label": "b", "new_label": ""} for i in range(9)]
+    try:
+        with pytest.raises(OSError, match=r"cannot write \S+c\.csv"):
+            write_corrections(tmp_path / "c.csv", rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+    write_corrections(tmp_path / "c.csv", rows)
 
 
 def test_names_that_are_not_utf8_are_written_and_read(tmp_path):

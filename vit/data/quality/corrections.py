@@ -1,6 +1,7 @@
 """Corrections of labels, and samples left out of training: the CSV file that `vit audit --labels` writes."""
 
 import csv
+import io
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from vit.data.errors import DataError, printable
 from vit.data.formats.delimited import numbered_rows
 from vit.data.identity import to_nfc
 from vit.data.source import Source, separator_of
+from vit.files.atomic import write_output
 from vit.messages import did_you_mean, nearest_names, number_of
 
 log = logging.getLogger("vit")
@@ -71,14 +73,13 @@ def write_corrections(path: Path, rows: Sequence[dict]) -> None:
     Raises:
         DataError: the file exists, and may have been edited.
     """
-    try:
-        with open(path, "x", newline="", encoding="utf-8", errors="surrogateescape") as file:  # of names of files
-            writer = csv.DictWriter(file, list(rows[0]) if rows else COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows)
-    except FileExistsError:
-        raise DataError(f"{path} exists and may have been edited; choose another name with --csv, or remove it"
-                        ) from None
+    if path.exists():
+        raise DataError(f"{path} exists and may have been edited; choose another name with --csv, or remove it")
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]) if rows else COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_output(path, text.getvalue().encode("utf-8", "surrogateescape"))  # of names of files
 
 
 def leave_out(source: Source, path: str | Path) -> Source:
