@@ -193,6 +193,11 @@ def test_the_comparison_to_resume(tmp_path):
     config = {"resume": "auto", "run_dir": None, "runs": str(tmp_path / "runs"), "name": "both"}
     assert find_stopped(config, ["seed=1"]) == tmp_path / "runs/both/2"
     assert find_stopped(config, ["seed=2"]) is None and find_stopped({**config, "resume": None}, ["seed=1"]) is None
+    assert find_stopped(config, ["seed=1"], "cross-validate") is None  # they have no folds
+    (tmp_path / "runs/both/3" / PLAN).write_text("overrides: [seed=1]\nruns: {a: [data.fold=1/2]}\n")
+    assert find_stopped(config, ["seed=1"], "cross-validate") == tmp_path / "runs/both/3"  # its runs are finished
+    (tmp_path / "runs/both/3/cross_validation.json").write_text("{}")
+    assert find_stopped(config, ["seed=1"], "cross-validate") is None
     assert find_stopped({**config, "run_dir": str(tmp_path / "runs/both/1")}, []) == tmp_path / "runs/both/1"
     assert find_stopped({**config, "run_dir": str(tmp_path)}, ["seed=1"]) is None
     with pytest.raises(ConfigError, match=rf"resume={tmp_path}: no {PLAN} there"):

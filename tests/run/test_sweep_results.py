@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from tests.run.conftest import table
+from vit.run.config.composing import ConfigError
 from vit.run.multirun.sweep_results import SweptRun, best_first, conclude, gather, summary, write_record
+from vit.run.records.folder import read_metrics
 
 
 def test_records_are_in_the_order_of_their_numbers(tmp_path):
@@ -18,6 +20,16 @@ def test_records_are_in_the_order_of_their_numbers(tmp_path):
     assert [run["settings"] for run in runs] == [{"seed": str(number)} for number in (0, 2, 10, 11)]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["sweep.csv", "sweep.json"]
     assert gather(tmp_path / "none") == [] and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ('{"val/accuracy": 0.', r"is damaged \(.*char 18\); restore it, or remove it and resume the run"),
+    ("", "is damaged"), ("[]", "has no metrics, but list"),
+])
+def test_damaged_metrics_are_named(tmp_path, text, message):
+    (tmp_path / "metrics.json").write_text(text)
+    with pytest.raises(ConfigError, match=f"metrics.json {message}"):
+        read_metrics(tmp_path)
 
 
 def test_only_metrics_of_all_finished_runs_have_a_mean():

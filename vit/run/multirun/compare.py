@@ -1,7 +1,6 @@
 """`compare:` several models under one recipe: an ordinary run for each, then a table and a figure."""
 
 import contextlib
-import csv
 import logging
 import pathlib
 import shlex
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 import yaml
 
 from vit.exchange.run_records import best_epoch
+from vit.files.atomic import remove_stale_files, write_atomically
 from vit.files.credentials import HIDDEN, is_masked, masked, masked_keys, masked_override
 from vit.files.strict_json import json_text
 from vit.messages import number_of, override_for_shell
@@ -25,8 +25,10 @@ from vit.run.config.overrides import override_text, parse
 from vit.run.config.own_configs import own_configs
 from vit.run.config.targets import TARGET, check_stored
 from vit.run.console import command, console, print_line
+from vit.run.multirun.sweep_results import table_text
 from vit.run.processes.separate_process import STOPPED, train_in_new_process
 from vit.run.records.folder import COMPARISON, check_contents, new_path, read_metrics
+from vit.run.records.members import CROSS_VALIDATION
 from vit.run.records.reading import read_stored
 from vit.run.result import Run
 from vit.run.resume import to_record
@@ -39,6 +41,7 @@ METRICS_OF_TASKS = {"classification": {"accuracy", "map"}, "text_classification"
                     "seq2seq": {"exact_match"}}
 NOT_COMPARABLE = f"the runs cannot be compared: none of {', '.join(METRICS)} is a metric of all of them"
 PLAN = "comparison.yaml"
+RESULTS = {"train": COMPARISON, "compare-finetuning": COMPARISON, "cross-validate": CROSS_VALIDATION}  # the last file
 
 
 class ComparisonError(ValueError):
@@ -80,7 +83,8 @@ def train_all(
         ConfigError: an invalid override of any run, before the first one starts.
         Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
     """
-    folder, plan = find_plan(config, overrides)
+    folder, plan = find_plan(config, overrides, resumed_by)
+    remove_stale_files(folder)
     targets = [each for each in overrides if TARGET in each]  # also trusted in stored configs
     settings = [each for each in hydra_overrides(overrides) if not each.startswith("hydra.run.dir=")]  # of the whole
     own = [*settings, *targets]
@@ -134,15 +138,18 @@ def raise_failed(folder: pathlib.Path, failed: list[str]) -> None:
         )
 
 
-def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
+def find_plan(config: dict, overrides: list[str], resumed_by: str = "train") -> tuple[pathlib.Path, dict]:
     """Folder and plan of a comparison: of a stopped one that is resumed, or of a new one.
+
+    Args:
+        resumed_by: the command that resumes it.
 
     Raises:
         ConfigError: fewer than two runs, an invalid override in any of them, tasks that have no metric in common, or a
             folder that is used already.
     """
     settings, recorded = hydra_overrides(overrides), to_record(overrides)
-    folder = find_stopped(config, recorded)
+    folder = find_stopped(config, recorded, resumed_by)
     if folder is not None:
         plan = read_plan(folder)
         check_plan(plan, folder, overrides)
@@ -175,7 +182,7 @@ def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
         )
     plan = {"name": config["name"], "overrides": recorded, "runs": runs}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PLAN).write_text(yaml.safe_dump(masked(plan), sort_keys=False), encoding="utf-8")
+    write_atomically(folder / PLAN, yaml.safe_dump(masked(plan), sort_keys=False).encode())
     return folder, plan
 
 
@@ -196,8 +203,11 @@ def with_credentials(recorded: list[str], overrides: list[str], folder: pathlib.
     return found
 
 
-def find_stopped(config: dict, overrides: list[str]) -> pathlib.Path | None:
+def find_stopped(config: dict, overrides: list[str], resumed_by: str = "train") -> pathlib.Path | None:
     """The comparison that `resume` names; for `auto` that in `run_dir`, or the newest unfinished one.
+
+    Args:
+        resumed_by: the command that resumes it; a cross-validation is finished later than the comparison of its runs.
 
     Raises:
         ConfigError: the named folder has no comparison.
@@ -213,17 +223,24 @@ def find_stopped(config: dict, overrides: list[str]) -> pathlib.Path | None:
         folder = pathlib.Path(config["run_dir"])
         return folder if (folder / PLAN).exists() else None
     plans = sorted((pathlib.Path(config["runs"]) / config["name"]).glob(f"*/{PLAN}"), reverse=True)
-    unfinished = (plan.parent for plan in plans if not (plan.parent / COMPARISON).exists())
-    return next((folder for folder in unfinished if is_plan_of(folder, overrides)), None)
+    unfinished = (plan.parent for plan in plans if not (plan.parent / RESULTS[resumed_by]).exists())
+    of_folds = RESULTS[resumed_by] == CROSS_VALIDATION
+    return next((folder for folder in unfinished if is_plan_of(folder, overrides, of_folds)), None)
 
 
-def is_plan_of(folder: pathlib.Path, overrides: list[str]) -> bool:
-    """Whether a comparison was started with these overrides; a plan that cannot be read is logged, and is not."""
+def is_plan_of(folder: pathlib.Path, overrides: list[str], of_folds: bool) -> bool:
+    """Whether a comparison was started with these overrides; a plan that cannot be read is logged, and is not.
+
+    Args:
+        of_folds: it must also be one of the folds of a cross-validation.
+    """
     try:
-        return masked(read_plan(folder)["overrides"]) == masked(overrides)
+        plan = read_plan(folder)
     except ConfigError as error:
         log.warning("resume=auto skips %s: %s", folder, error)
         return False
+    folds = all(any(each.startswith("data.fold=") for each in run) for run in plan["runs"].values())
+    return masked(plan["overrides"]) == masked(overrides) and (folds or not of_folds)
 
 
 def read_plan(folder: pathlib.Path) -> dict:
@@ -265,13 +282,10 @@ def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
     split, metric = shared_metric(list(metrics.values()))
     models = [compared_model(folder / name, name, numbers, split, metric) for name, numbers in metrics.items()]
     rows = [row(each, metrics[each.name]) for each in models]
-    with open(folder / "comparison.csv", "w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(dict.fromkeys(key for each in rows for key in each)))
-        table.writeheader()
-        table.writerows(rows)
+    write_atomically(folder / "comparison.csv", table_text(rows).encode())
     comparison_picture(folder / "comparison.png", models, plan["name"])
     if len(done) == len(plan["runs"]):
-        (folder / COMPARISON).write_text(json_text({**masked(plan), "results": rows}) + "\n", encoding="utf-8")
+        write_atomically(folder / COMPARISON, f"{json_text({**masked(plan), 'results': rows})}\n".encode())
     console.print()
     console.print(comparison_table(models, plan["name"]))
     print_line(f"  {folder / 'comparison.png'}")

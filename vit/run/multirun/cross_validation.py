@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from vit.bundle import load_bundle, save_ensemble
 from vit.data import DataError, PackedPreprocessing, Source, TextSplit
 from vit.evaluation.out_of_fold import HeldOut, predict_held_out
+from vit.files.atomic import write_atomically
 from vit.files.strict_json import json_text
 from vit.report.cross_validation import print_cross_validation
 from vit.run.config.composing import ConfigError, compose, resolve
@@ -87,7 +88,7 @@ def check_resumed(own: dict[str, str], config: dict, overrides: list[str]) -> No
     Raises:
         ConfigError: they are others than those of the cross-validation.
     """
-    folder = find_stopped(config, to_record(overrides))
+    folder = find_stopped(config, to_record(overrides), COMMAND)
     if not own or folder is None:
         return
     started: dict[str, dict[str, None]] = {key: {} for key in OWN_KEYS}  # the values of its runs, in their order
@@ -138,7 +139,7 @@ def combine(folder: pathlib.Path, names: list[str], predictions: pathlib.Path | 
         "predictions": str(target),
         "soups": fold_soups(folder, runs), "ensemble": build_ensemble(folder, runs, out_of_fold),
     }
-    (folder / RESULT).write_text(json_text(result) + "\n", encoding="utf-8")
+    write_atomically(folder / RESULT, f"{json_text(result)}\n".encode())
     print_cross_validation(result, console)
     return result
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import io
 import json
 import math
 import pathlib
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
+from vit.files.atomic import remove_stale_files, write_atomically
 from vit.run.config.overrides import parse
 from vit.training.monitoring.metric_direction import mode_of
 
@@ -70,11 +72,12 @@ def write_record(folder: pathlib.Path, number: int, record: dict) -> None:
     """Write what `gather` reads of one run: its `folder`, `overrides`, `exit_code` and `metrics`."""
     from vit.files.strict_json import json_text
 
-    (folder / RECORD.format(number)).write_text(json_text(record), encoding="utf-8")
+    write_atomically(folder / RECORD.format(number), json_text(record).encode())
 
 
 def remove_records(folder: pathlib.Path) -> None:
     """Remove the records of the runs, also those of a sweep in the same folder that was killed."""
+    remove_stale_files(folder)
     for file in records_in(folder):
         file.unlink()
 
@@ -133,13 +136,19 @@ def conclude(runs: list[SweptRun], folder: pathlib.Path, improved: str | None = 
     rows = summary(runs) if improved is None else best_first(summary(runs), improved)
     folder.mkdir(parents=True, exist_ok=True)
     content = {"runs": [asdict(run) for run in runs], "settings": rows}
-    (folder / "sweep.json").write_text(json_text(content) + "\n", encoding="utf-8")
-    with open(folder / "sweep.csv", "w", newline="", encoding="utf-8") as file:
-        lines = [{"run": run.folder, **run.settings, "exit_code": run.exit_code, **run.metrics} for run in runs]
-        table = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)))
-        table.writeheader()
-        table.writerows(lines)
+    lines = [{"run": run.folder, **run.settings, "exit_code": run.exit_code, **run.metrics} for run in runs]
+    write_atomically(folder / "sweep.json", f"{json_text(content)}\n".encode())
+    write_atomically(folder / "sweep.csv", table_text(lines).encode())
     show(rows, folder, improved)
+
+
+def table_text(rows: Sequence[dict]) -> str:
+    """Rows as CSV, with the columns of all of them."""
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()
 
 
 def best_first(rows: list[dict], metric: str) -> list[dict]:

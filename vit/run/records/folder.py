@@ -5,7 +5,6 @@ folder.
 import contextlib
 import datetime
 import hashlib
-import json
 import logging
 import os
 import pathlib
@@ -25,7 +24,7 @@ from vit.files.credentials import masked
 from vit.files.machine import available_cores, processor_name
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
-from vit.messages import override_for_shell
+from vit.messages import first_line, override_for_shell
 from vit.run.config.overrides import ConfigError
 from vit.run.console import LogFile
 
@@ -35,6 +34,7 @@ NAMED = 5  # left-out samples in the log
 
 CONFIG, METRICS = "config.yaml", "metrics.json"
 LOCK = ".lock"
+REPEAT = "restore it, or remove it and resume the run, which repeats its test"
 COMPARISON = "comparison.json"  # in the folder of a comparison
 FACTS = ("splits", "environment.json", "audit.json")
 LOCK_SECONDS = 1.0  # `vit runs` holds a lock for an instant, to find out whether a run holds it
@@ -210,8 +210,18 @@ def read_metrics(path: pathlib.Path) -> dict:
 
     Raises:
         FileNotFoundError: it has none.
+        ConfigError: they are damaged.
     """
-    return json.loads((pathlib.Path(path).expanduser() / METRICS).read_text(encoding="utf-8"))
+    file = pathlib.Path(path).expanduser() / METRICS
+    try:
+        metrics = parse_json(read_text(file), float)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} is damaged ({first_line(error)}); {REPEAT}") from None
+    if not isinstance(metrics, dict):
+        raise ConfigError(f"{file} has no metrics, but {type(metrics).__name__}; {REPEAT}")
+    return metrics
 
 
 def check_contents(folder: pathlib.Path) -> None:
