@@ -23,7 +23,7 @@ def test_records_are_in_the_order_of_their_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ('{"val/accuracy": 0.', r"is damaged \(.*char 18\); restore it, or remove it and resume the run"),
+    ('{"val/accuracy": 0.', r"is damaged \(.*char 18\)\); restore it, or remove it and resume the run"),
     ("", "is damaged"), ("[]", "has no metrics, but list"),
 ])
 def test_damaged_metrics_are_named(tmp_path, text, message):

@@ -287,3 +287,10 @@ def test_cleaning_keeps_the_files_of_running_processes(tmp_path):
         sleeper.wait()
     assert remove_stale_files(tmp_path) == [theirs]
     assert mine.exists() and elsewhere.exists()
+
+
+def test_a_dangling_previous_checkpoint_is_replaced(tmp_path):
+    AtomicCheckpointIO().save_checkpoint({"global_step": 1}, tmp_path / "last.ckpt")
+    (tmp_path / "previous.ckpt").symlink_to("nowhere")
+    AtomicCheckpointIO().save_checkpoint({"global_step": 2}, tmp_path / "last.ckpt")
+    assert AtomicCheckpointIO().load_checkpoint(tmp_path / "previous.ckpt")["global_step"] == 1
