@@ -57,12 +57,24 @@ def package_of(module):
 
 def imported(path):
     """The full name of everything that a file imports, local imports included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(ast.parse(path.read_text(encoding="utf-8")), path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: use absolute imports"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def nodes(tree, path):
+    """The nodes of a file; of a package without what only type checkers import, the names of `lazy_names`."""
+    for node in ast.iter_child_nodes(tree):
+        if not (path.name == "__init__.py" and is_for_type_checkers(node)):
+            yield node
+            yield from nodes(node, path)
+
+
+def is_for_type_checkers(node):
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def import_graph():
@@ -130,6 +142,26 @@ def test_imports_of_benchmarks_exist(path):
     for name in (name for name in imported(path) if name.startswith("vit.")):
         module, _, leaf = name.rpartition(".")
         assert hasattr(importlib.import_module(module), leaf) or importlib.util.find_spec(name), name
+
+
+@pytest.mark.parametrize("package", ["vit", "vit.benchmarking", "vit.exchange", "vit.run", "vit.training"])
+def test_type_checkers_see_the_names_that_are_imported_on_first_use(package):
+    path = ROOT / package.replace(".", "/") / "__init__.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = {alias.asname: f"{node.module}.{alias.name}" for block in tree.body if is_for_type_checkers(block)
+             for node in block.body for alias in node.names}
+    module = importlib.import_module(package)
+    packages = {name: f"vit.{name}" for name in module._PACKAGES} if package == "vit" else {}
+    assert found == {name: f"{source}.{name}" for name, source in module._MODULES.items()} | packages
+    assert sorted(found) == [name for name in dir(module) if not name.startswith("__")]
+    assert module.__all__ == sorted(module._MODULES)
+    assert all(hasattr(module, name) for name in found)
+
+
+def test_packages_are_imported_on_first_use():
+    names = "vit.nn.Block, vit.models.Classifier, vit.data.Preprocessing, vit.training.Finetune, vit.tasks.Task"
+    assert "torch" in loaded_by(f"import vit; {names}")
+    assert not loaded_by("import vit; dir(vit)") & {"torch", "numpy"}
 
 
 def loaded_by(statement):
