@@ -1,5 +1,7 @@
 """Quantized layers against the rule of arXiv 1712.05877 in float64, and their use by a predictor."""
 
+import copy
+import pickle
 import time
 
 import pytest
@@ -12,7 +14,7 @@ from vit.data import Preprocessing
 from vit.inference import fast
 from vit.inference.fast import Mode, apply, candidates, choose_mode, timed
 from vit.inference.images import forward
-from vit.inference.int8 import Int8Layers, Int8Linear, has_int8, quantizable, quantize_layers
+from vit.inference.int8 import Int8Layers, Int8Linear, Int8Mlp, has_int8, quantizable, quantize_layers
 
 pytestmark = pytest.mark.skipif(not has_int8(), reason="needs oneDNN and VNNI instructions")
 
@@ -99,6 +101,16 @@ def test_a_model_computes_nearly_the_same_and_then_the_same_again(options):
         assert 0 < (found - expected).abs().max() < 0.1 * expected.abs().max()
         apply(model, Mode(), layers)
         assert torch.equal(compute(), expected) and list(model.state_dict()) == names
+
+
+def test_copies_and_pickles_of_quantized_layers_compute_the_same():
+    model, images = transformer(), torch.randn(8, 3, 32, 32)
+    with torch.inference_mode():
+        apply(model, Mode(int8=True), quantize_layers(model, lambda: model(images)))
+        expected = model(images)
+        for same in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            assert isinstance(same.encoder.blocks[0].mlp.forward, Int8Mlp)
+            assert torch.equal(same(images), expected)
 
 
 def test_an_image_does_not_depend_on_its_batch():

@@ -121,6 +121,28 @@ def test_other_types_of_the_same_pixels(predictor):
     assert exact == half
 
 
+def test_open_files_are_read_from_their_start(predictor, tmp_path):
+    expected, buffer = predictor.predict([np.array(picture())] * 3), io.BytesIO()
+    picture().save(buffer, "PNG")  # leaves the position at the end, as Pillow accepts it
+    (tmp_path / "image.png").write_bytes(buffer.getvalue())
+    with open(tmp_path / "image.png", "rb") as file:
+        assert predictor.predict([buffer, file, buffer]) == expected
+    with open(tmp_path / "image.png", errors="replace") as file, pytest.raises(TypeError, match="contains text; open"):
+        predictor.predict(file)
+
+
+def test_an_array_of_paths_is_a_list_of_paths(predictor, photos):
+    folder, names = photos
+    for paths in (np.array(names), np.array(names, dtype=object)):  # the latter is a column of pandas
+        assert predictor.predict(paths) == predictor.predict(folder)
+
+
+@pytest.mark.parametrize("url", ["https://example.com/photo.jpg", "s3://photos/photo.jpg"])
+def test_a_url_is_not_a_file(predictor, url):
+    with pytest.raises(FileNotFoundError, match=f"^{url} is a URL, and nothing is downloaded; pass the bytes"):
+        predictor.predict([picture(), url])
+
+
 def test_an_endless_iterator_is_predicted_item_by_item(predictor):
     consumed = []
 
@@ -175,7 +197,8 @@ def test_nasty_images(predictor):
     (lambda p: p.predict(3.5), TypeError, "float is not an image"),
     (lambda p: p.predict({"a": 1}), TypeError, "dict is not an image"),
     (lambda p: p.predict(np.zeros((4, 4, 7), np.uint8)), BadImage, r"shape \(4, 4, 7\)"),
-    (lambda p: p.predict(torch.randn(3, 24, 32) * 9), BadImage, r"outside 0\.\.1"),
+    (lambda p: p.predict(torch.zeros(24, 32, 3)), BadImage, r"tensor of shape \(24, 32, 3\) is not .*\(3,H,W\)"),
+    (lambda p: p.predict(torch.randn(3, 24, 32) * 9), BadImage, r"outside 0\.\.1 for floats; pass values in 0\.\.1 or"),
 ])
 def test_invalid_arguments_are_rejected(predictor, call, error, message):
     with pytest.raises(error, match=message):

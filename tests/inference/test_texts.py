@@ -40,6 +40,13 @@ def image_to_text(folder):
     return vit.load(save_image_to_text(folder / "image_to_text"), device="cpu")
 
 
+@pytest.mark.parametrize("name", ["translator", "classifier", "image_to_text"])
+def test_an_unknown_precision_is_an_error_when_a_model_is_loaded(request, folder, name):
+    request.getfixturevalue(name)
+    with pytest.raises(ValueError, match="precision='bf16' is not one of 32-true, "):
+        vit.load(folder / name, device="cpu", precision="bf16")
+
+
 @pytest.fixture(params=["translator", "classifier"])
 def predictor(request):
     return request.getfixturevalue(request.param)

@@ -168,6 +168,14 @@ def test_one_exported_program_for_every_batch_size(options: dict) -> None:
     torch.testing.assert_close(program.module()(pixels(5)), model(pixels(5)), rtol=0, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore")  # torch announces the end of TorchScript
+def test_a_traced_program_passes_the_checks_of_torch() -> None:
+    """torch traces a second time without gradients and compares the operations."""
+    model, x = small().eval(), pixels(2)
+    traced = torch.jit.trace(model, x)
+    torch.testing.assert_close(traced(pixels(5)), model(pixels(5)), rtol=0, atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore")  # torch announces the end of this way to quantise
 def test_every_linear_layer_can_be_quantised() -> None:
     model = create_model("vit_tiny", image_size=32, patch_size=16, num_classes=5).eval()

@@ -7,7 +7,7 @@ from itertools import islice
 from numbers import Integral
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -20,8 +20,9 @@ from vit.files.machine import available_cores
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile
-Images = str | PathLike[str] | Pixels | bytearray | memoryview | Iterable["Images"]
+Images = str | PathLike[str] | Pixels | bytearray | memoryview | IO[bytes] | Iterable["Images"]
 
+URLS = ("http://", "https://", "ftp://", "s3://", "gs://")
 PREFETCH = 2  # batches decoded while another is computed
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Itera
 
     Raises:
         DataError: a folder cannot be read.
-        FileNotFoundError: a folder or archive has no image, or a path is empty.
+        FileNotFoundError: a folder or archive has no image, or a path is empty or a URL.
         TypeError: an item is not an image.
     """
     for count, image in enumerate(_flatten(images, [] if left_out is None else left_out)):
@@ -84,19 +85,41 @@ def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]
     if isinstance(images, str | PathLike):
         if not fspath(images):
             raise FileNotFoundError('the path of the images is empty (""); the current folder is "."')
+        if str(images).startswith(URLS):
+            raise FileNotFoundError(f"{images} is a URL, and nothing is downloaded; pass the bytes of the image, "
+                                    "such as urllib.request.urlopen(URL).read()")
         path = Path(images).expanduser()
         yield from _list_images(path, left_out) if path.is_dir() or is_archive(path) else (path,)
+    elif isinstance(images, np.ndarray) and images.dtype.kind in "OSTU":  # paths, such as a column of pandas
+        for image in images.ravel():
+            yield from _flatten(image, left_out)
     elif isinstance(images, np.ndarray | Tensor):
         yield from images if images.ndim == 4 else (images,)
     elif isinstance(images, bytes | Image.Image | ArchivedFile):
         yield images
     elif isinstance(images, bytearray | memoryview):
         yield bytes(images)
+    elif hasattr(images, "read"):
+        yield _contents(images)
     elif isinstance(images, Iterable) and not isinstance(images, dict):
         for image in images:
             yield from _flatten(image, left_out)
     else:
         raise TypeError(f"{type(images).__name__} is not an image; pass paths, PIL images, arrays, tensors or bytes")
+
+
+def _contents(file: IO[bytes]) -> bytes:
+    """The bytes of an open file from its start, where Pillow reads too.
+
+    Raises:
+        TypeError: the file is open as text.
+    """
+    if hasattr(file, "seekable") and file.seekable():
+        file.seek(0)
+    content = file.read()
+    if not isinstance(content, bytes):
+        raise TypeError(f"the {type(file).__name__} contains text; open the image as bytes: open(FILE, 'rb')")
+    return content
 
 
 def _list_images(folder: Path, left_out: list[LeftOut]) -> Iterator[File]:

@@ -93,9 +93,10 @@ class Predictor:
             prepack: cast and pack the weights once for all calls; otherwise once in each call with many images.
 
         Raises:
-            ValueError: the device cannot be used, or `fast` is set with another precision than the default or for
-                images that keep their aspect ratio.
+            ValueError: the device cannot be used, `precision` is unknown, or `fast` is set with another precision than
+                the default or for images that keep their aspect ratio.
         """
+        check_precision(precision)
         if fast and precision != "32-true":
             raise ValueError(f"fast=True chooses the precision by measurement; leave out precision={precision}")
         if fast and isinstance(bundle.preprocessing, PackedPreprocessing):
@@ -131,7 +132,7 @@ class Predictor:
         set: float | None = None, abstain: float | None = None, tta: int = 1,
     ) -> Predictions:
         """Classify images: paths, folders and .zip archives (recursively), PIL images, arrays (H,W[,C]),
-        tensors (C,H,W), encoded bytes, or any iterable of those.
+        tensors (C,H,W), encoded bytes, open files, or any iterable of those.
 
         Args:
             top_k: classes per image, at most the number of classes; by default the best one. A multi-label model
@@ -144,7 +145,7 @@ class Predictor:
 
         Raises:
             BadImage: an image cannot be read; the message has its name and the reason.
-            FileNotFoundError: a folder or archive has no image.
+            FileNotFoundError: a folder or archive has no image, or a path is a URL.
             TypeError: an item is not an image.
             ValueError: `top_k` or `batch_size` is below 1, `on_error` is unknown, `tta` is neither 1 nor 2, the
                 model is not calibrated for `set` or `abstain`, or it has no classes.
@@ -172,7 +173,7 @@ class Predictor:
         `left_out` is extended by (name, reason) of each file in the folders that is not an image.
 
         Raises:
-            FileNotFoundError: a folder or archive has no image.
+            FileNotFoundError: a folder or archive has no image, or a path is a URL.
             TypeError: an item is not an image.
             ValueError: as `predict`.
         """
@@ -289,10 +290,19 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     allow_forks()
     if precision == "32-true":
         return nullcontext()
-    if precision not in DTYPES:
-        raise ValueError(f"precision={precision!r} is not one of 32-true, {', '.join(DTYPES)}")
+    check_precision(precision)
     warn_if_slow(precision, device.type)
     return torch.autocast(device.type, DTYPES[precision])
+
+
+def check_precision(precision: str) -> None:
+    """Check the name of a precision.
+
+    Raises:
+        ValueError: it is unknown.
+    """
+    if precision != "32-true" and precision not in DTYPES:
+        raise ValueError(f"precision={precision!r} is not one of 32-true, {', '.join(DTYPES)}")
 
 
 def best_device(device: str | torch.device | None = None) -> torch.device:

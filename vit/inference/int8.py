@@ -9,6 +9,7 @@ float32. The weights of the model stay as they are: a quantized layer has anothe
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,14 @@ class Int8Linear:
         levels = (weight / self.scales[:, None]).round().to(torch.int8)
         self.weight = torch.ops.onednn.qlinear_prepack(levels, None)
         self.bias = None if layer.bias is None else layer.bias.detach().float()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes for pickle and deepcopy, which cannot copy a weight in oneDNN's layout."""
+        return {**vars(self), "weight": self.weight.to_dense().t().contiguous()}  # (E,D) int8
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.weight = torch.ops.onednn.qlinear_prepack(state["weight"], None)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,E) in the dtype of autocast, else float32"""

@@ -60,8 +60,9 @@ def load(
         SourceError, BundleError, FileNotFoundError: the source does not exist, is damaged, cannot predict, or
             contradicts `num_heads` or `activation`.
         TypeError: `ensemble` is one path instead of several.
-        ValueError: a pre-trained model without a task, an ensemble of other models than seq2seq models, `fast` with
-            another kind of model or with another precision than the default, or `prepack` with another kind of model.
+        ValueError: an unknown `precision`, a pre-trained model without a task, an ensemble of other models than seq2seq
+            models, `fast` with another kind of model or with another precision than the default, or `prepack` with
+            another kind of model.
     """
     if ensemble:
         check_several("ensemble", ensemble)

@@ -14,7 +14,7 @@ from vit.data.formats.lines import BadText
 from vit.data.text.token_ids import Tokens
 from vit.data.text.tokenizers import BOS, EOS, MASK, SPECIALS
 from vit.inference.image_inputs import check_batch_size
-from vit.inference.images import autocast, best_device, clamp_top_k
+from vit.inference.images import autocast, best_device, check_precision, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of, warn_about_unknown
 from vit.messages import agree, number_of
 
@@ -81,6 +81,7 @@ class MaskedTextPredictor:
     """A masked language model with its tokenizer: `predictor.predict("ann has [MASK] coins")`."""
 
     def __init__(self, bundle: Bundle, device: str | torch.device | None = None, precision: str = "32-true") -> None:
+        check_precision(precision)
         self.bundle, self.precision = bundle, precision
         self.device = best_device(device)
         self.model = bundle.model.eval().to(self.device)

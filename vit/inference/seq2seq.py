@@ -21,7 +21,7 @@ from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
 from vit.inference.fast_generation import FastGeneration
 from vit.inference.generated_text import GeneratedText, RecordedSearch
 from vit.inference.image_inputs import Images, check_batch_size, named_images
-from vit.inference.images import autocast, best_device
+from vit.inference.images import autocast, best_device, check_precision
 from vit.inference.seq2seq_ensemble import check_ensemble
 from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of, warn_about_unknown
 from vit.messages import agree, number_of
@@ -53,6 +53,7 @@ class Seq2SeqPredictor:
     ) -> None:
         if fast and precision != "32-true":
             raise ValueError(f"fast=True generates texts in float32; leave out fast=True or precision={precision}")
+        check_precision(precision)
         self.bundle, self.precision = bundle, precision
         self.device = best_device(device)
         for other in others:

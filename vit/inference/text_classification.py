@@ -13,7 +13,7 @@ from vit.data import TextInputs
 from vit.data.formats.lines import BadText, Line
 from vit.inference.calibrated import CalibratedOutputs, Calibrator
 from vit.inference.image_inputs import check_batch_size
-from vit.inference.images import Prediction, autocast, best_device, clamp_top_k
+from vit.inference.images import Prediction, autocast, best_device, check_precision, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of, warn_about_unknown
 from vit.messages import agree, number_of
 
@@ -24,6 +24,7 @@ class TextPredictor:
     """A text classifier with its class names and tokenizer: `predictor.predict(["a text"])`."""
 
     def __init__(self, bundle: Bundle, device: str | torch.device | None = None, precision: str = "32-true") -> None:
+        check_precision(precision)
         self.bundle, self.precision = bundle, precision
         self.device = best_device(device)
         self.model = bundle.model.eval().to(self.device)

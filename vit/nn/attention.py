@@ -154,7 +154,8 @@ class Attention(nn.Module):
         H = self.heads.num_heads
         if len(set(widths)) == 1:
             x = x.unflatten(-1, (len(widths), H, -1))
-            if torch.is_grad_enabled():  # the gradients of the parts are then copied once instead of twice
+            if torch.is_grad_enabled() or torch.jit.is_tracing():  # torch.jit.trace checks a program without gradients
+                # the gradients of the parts are then copied once instead of twice
                 return [part.transpose(1, 2) for part in x.unbind(2)]
             return x.permute(2, 0, 3, 1, 4).unbind(0)  # fewer views, faster for short steps
         parts = x.split([H * width for width in widths], dim=-1)

@@ -289,7 +289,8 @@ def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
     if np.issubdtype(pixels.dtype, np.integer) and low >= 0 and high <= 65535:
         return ((pixels.astype(np.int64) * 255 + 32767) // 65535).astype(np.uint8)
     expected = "0..1 for floats" if floats else "0..65535 for 16-bit images"
-    mapped = "data.preprocessing.range=auto maps the training images' own range"
+    scaled = "pass values in 0..1 or uint8; " if floats else ""
+    mapped = f"{scaled}data.preprocessing.range=auto maps the training images' own range"
     fix = mapped if np.isfinite(high - low) else "repair the image"
     raise BadImage(name, f"{pixels.dtype} values {low}..{high} are outside {expected}; {fix}")
 

@@ -159,8 +159,14 @@ class Preprocessing(StoredPreprocessing):
     def decode(self, raw: ImageLike, name: str = "", min_scale: MinScale | None = None) -> Image.Image:
         """Any image → an upright 8-bit Pillow image of `mode`; `min_scale` returns the smallest scale for a draft
         decode.
+
+        Raises:
+            BadImage: as `image`.
         """
         if isinstance(raw, Tensor):
+            if raw.ndim != 2 and (raw.ndim != 3 or raw.shape[0] not in (1, 3, 4)):
+                raise BadImage(name, f"tensor of shape {tuple(raw.shape)} is not an image; expected (H,W), (1,H,W), "
+                                     "(3,H,W) or (4,H,W)")
             raw = raw.detach().cpu()
             raw = raw.float() if raw.dtype == torch.bfloat16 else raw  # NumPy has no bfloat16
             raw = (raw.permute(1, 2, 0) if raw.ndim == 3 else raw).numpy()
