@@ -47,6 +47,7 @@ def test_it_contains_all_that_is_needed_to_run(wheel):
         assert str(path.relative_to(ROOT)) in names
     for path in (ROOT / "conf").rglob("*.yaml"):
         assert f"vit/{path.relative_to(ROOT)}" in names
+    assert "vit/py.typed" in names  # type checkers ignore the annotations of a package without it
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if not name.startswith("vit/") and ".dist-info/" not in name]
 

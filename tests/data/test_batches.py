@@ -19,6 +19,7 @@ from vit.data import (
     RandomCrop,
     RandomResizedCrop,
     TrainBatches,
+    digits,
     folder,
 )
 from vit.data.batching.balancing import balance_classes
@@ -397,3 +398,11 @@ def test_batches_that_cannot_be_divided_are_an_error():
         TrainBatches(dataset, 10, accumulate=0)
     with pytest.raises(DataError, match="batch_size 9 is not divisible by 2 devices; nearest valid: 8, 10"):
         EvalBatches(dataset, 9, world=2)
+
+
+def test_a_torch_loader_with_indices_is_refused():
+    """Four indices are not two pairs of epoch and index."""
+    dataset = ImageDataset(digits().splits["val"], Preprocessing((8, 8)))
+    with pytest.raises(TypeError, match=r"by pairs \(epoch, index\), not by \[0, 1, 2\]; load .* TrainBatches or"):
+        next(iter(torch.utils.data.DataLoader(dataset, 4)))
+    assert dataset.__getitems__([])["image"].shape[0] == 0

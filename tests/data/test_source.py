@@ -38,6 +38,12 @@ def lists(source, key):
     return dict(source.split_lists()[key])
 
 
+def test_a_source_is_printed_without_its_samples():
+    source = digits()
+    assert repr(source.splits["val"]) == "Split(samples=180)"
+    assert "'train': Split(samples=1257)" in repr(source) and len(repr(source)) < 300
+
+
 def test_digits():
     from sklearn.datasets import load_digits
 

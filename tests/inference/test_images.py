@@ -121,6 +121,10 @@ def test_other_types_of_the_same_pixels(predictor):
     assert exact == half
 
 
+def test_a_predictor_is_printed_with_its_model(predictor, saved):
+    assert repr(predictor) == f"Predictor({saved}, 4 classes, {predictor.device})"
+
+
 def test_open_files_are_read_from_their_start(predictor, tmp_path):
     expected, buffer = predictor.predict([np.array(picture())] * 3), io.BytesIO()
     picture().save(buffer, "PNG")  # leaves the position at the end, as Pillow accepts it

@@ -29,6 +29,16 @@ def test_without_weights_and_scalars():
     assert float(mean.compute()) == pytest.approx(5.0)
 
 
+def test_a_mean_that_was_reset_in_inference_mode_can_be_used_outside():
+    """Lightning validates in inference mode, and without it during `fit`."""
+    mean = WeightedMean()
+    with torch.inference_mode():
+        mean.update(torch.tensor([1.0, 5.0]))
+        mean.reset()
+    mean.update(torch.tensor([4.0, 6.0]))
+    assert float(mean.compute()) == pytest.approx(5.0)
+
+
 def test_nan_is_not_hidden():
     mean = WeightedMean()
     mean.update(torch.tensor([1.0, float("nan")]))

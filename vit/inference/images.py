@@ -112,6 +112,9 @@ class Predictor:
         self.classes, self.precision = bundle.classes, precision
         self._preprocessing = bundle.preprocessing
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.bundle.path}, {len(self.classes)} classes, {self.device})"
+
     @property
     def preprocessing(self) -> Preprocessing:
         """The preprocessing of the images, which may be replaced.

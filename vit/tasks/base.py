@@ -205,8 +205,9 @@ class WeightedMean(Metric):
     def update(self, value: Tensor, weight: Tensor | None = None) -> None:
         """value (...), weight (...), 1 by default"""
         weight = torch.ones_like(value) if weight is None else weight
-        self.total += (value * weight).sum()
-        self.weight += weight.sum()
+        # not in place: `Trainer.validate` leaves tensors of inference mode, which a later `fit` may not change
+        self.total = self.total + (value * weight).sum()
+        self.weight = self.weight + weight.sum()
 
     def restore(self, total: Tensor, weight: Tensor) -> None:
         """Continue from these sums, scalars."""

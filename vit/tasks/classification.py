@@ -1,6 +1,6 @@
 """Image classification."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,19 @@ class Classification(Task):
     def scores(self, num_classes: int) -> MetricCollection:
         """Validation metrics besides the loss."""
         return accuracies(num_classes)
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """The batch.
+
+        Raises:
+            TypeError: it is not one of `vit.data`, which has the number of samples of its step, or their weights.
+        """
+        if not isinstance(batch, dict) or not {"samples", "weight"} & batch.keys():
+            content = f" of {', '.join(map(str, batch))}" if isinstance(batch, dict) else ""
+            raise TypeError(f"{type(self).__name__} needs batches of vit.data.TrainBatches and, for validation, of "
+                            f"EvalBatches, but got a {type(batch).__name__}{content}; load an ImageDataset with them, "
+                            "or train the model with a LightningModule of your own")
+        return batch
 
     def forward(self, images: Tensor) -> Tensor:
         """uint8 (B,C,H,W) -> logits (B,classes)"""

@@ -19,6 +19,7 @@ from vit.data.images.image_cache import DiskCache, MemoryCache, default_folder
 from vit.data.images.prepared import Prepared
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import LIBRARIES, resize_box
+from vit.data.sample_keys import sample_keys
 from vit.data.splits.split import Raw, Split, read_sample
 from vit.data.threads import StageProgress, map_in_threads, reported
 
@@ -122,7 +123,7 @@ class ImageDataset(Dataset):
 
     def __getitems__(self, keys: Sequence[tuple[int, int]] | np.ndarray) -> Batch:
         """image (B,C,H,W) uint8, label (B,), index (B,), epoch (B,); "bad": (name, reason) of unreadable images."""
-        epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
+        epoch, index = torch.from_numpy(sample_keys(keys)).unbind(1)
         if self.images is not None:
             good, images, bad = self._from_memory(index)
         elif self.is_final_array:

@@ -15,6 +15,7 @@ from vit.data.images.dataset import Batch
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.pairs.line_widths import line_size
 from vit.data.pairs.source import PairSplit
+from vit.data.sample_keys import sample_keys
 from vit.data.text.token_ids import find_too_long, source_tokens, target_tokens
 from vit.data.text.tokenizers import PAD, Tokenizer
 from vit.data.threads import StageProgress, map_in_threads, reported
@@ -97,7 +98,7 @@ class PairDataset(Dataset):
 
     def __getitems__(self, keys: np.ndarray) -> Batch:
         """source (B,S) or (B,C,H,W), source_mask (B,S), target (B,T), index (B,), epoch (B,); "bad": (name, reason)."""
-        epoch, index = np.array(keys, dtype=np.int64).reshape(-1, 2).T
+        epoch, index = sample_keys(keys).T
         blank, index = index < 0, np.where(index < 0, ~index, index)
         source, mask, unread = self.sources.batch(index, epoch, blank)
         if unread:

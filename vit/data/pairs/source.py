@@ -39,6 +39,9 @@ class PairSplit:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def __repr__(self) -> str:
+        return f"PairSplit(samples={len(self)})"
+
     def location(self, i: int) -> Raw | Path:
         """The file of image i, from which a header can be read alone; otherwise the result of `read`."""
         return location_of(self.read, i)

@@ -36,6 +36,9 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"Split(samples={len(self)})"
+
     def location(self, i: int) -> Raw | Path:
         """The file of sample i, whose header can be read on its own; the result of `read` if there is no file."""
         return location_of(self.read, i)

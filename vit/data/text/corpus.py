@@ -25,6 +25,9 @@ class CorpusSplit:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def __repr__(self) -> str:
+        return f"CorpusSplit(samples={len(self)})"
+
     def take(self, rows: np.ndarray) -> "CorpusSplit":
         """The sentences at `rows`, in that order."""
         return CorpusSplit(SelectedStrings(self.texts, rows), SelectedStrings(self.names, rows), self.document[rows])

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 
 from vit.data.identity import fingerprint
 from vit.data.images.dataset import Batch
+from vit.data.sample_keys import sample_keys
 from vit.data.sample_names import ConcatSequence, SelectedStrings
 from vit.data.splits.split import concat_groups
 from vit.data.text.token_ids import Tokens, find_too_long, tokenize
@@ -36,6 +37,9 @@ class TextSplit:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"TextSplit(samples={len(self)})"
 
     def take(self, rows: np.ndarray) -> "TextSplit":
         """The samples at `rows`, in that order."""
@@ -120,7 +124,7 @@ class TextDataset(Dataset):
 
     def __getitems__(self, keys: np.ndarray) -> Batch:
         """source (B,N), segment (B,N), source_mask (B,N), label (B,), index (B,), epoch (B,)"""
-        keys = np.array(keys, dtype=np.int64).reshape(-1, 2)
+        keys = sample_keys(keys)
         epoch, index = torch.from_numpy(keys).unbind(1)
         return self.inputs.batch(keys[:, 1]) | {"label": self.labels[index], "index": index, "epoch": epoch}
 

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 from vit.counters import uniform
 from vit.data.batching.batches import TrainBatches
 from vit.data.images.dataset import Batch
+from vit.data.sample_keys import sample_keys
 from vit.data.text.corpus import CorpusSplit
 from vit.data.text.dataset import truncated_lengths
 from vit.data.text.token_ids import Tokens, tokenize
@@ -59,7 +60,7 @@ class MaskedDataset(Dataset):
         """source (B,N), segment (B,N), source_mask (B,N), masked (B,N): the original id of selected tokens, otherwise
         -100; next (B,): 0 if b follows a, otherwise 1, as in BERT; index (B,), epoch (B,)
         """
-        epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
+        epoch, index = torch.from_numpy(sample_keys(keys)).unbind(1)
         first, second, random = self._sentences(epoch, index)
         lengths = self._fitted(first, second)  # (2,B)
         whole, segment = self._joined(first, second, lengths)
@@ -72,7 +73,7 @@ class MaskedDataset(Dataset):
 
     def masked_count(self, keys: np.ndarray) -> int:
         """Number of selected tokens in the pairs of these keys, without building the batch."""
-        epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
+        epoch, index = torch.from_numpy(sample_keys(keys)).unbind(1)
         first, second, _ = self._sentences(epoch, index)
         return int(self._counts(first, second, self._fitted(first, second)).sum())
 
