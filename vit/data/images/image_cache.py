@@ -13,7 +13,6 @@ import hashlib
 import logging
 import os
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice, pairwise
@@ -163,17 +162,17 @@ class StoredImages:
         start = len(data) - 16 - 40 * count
         if count < 0 or start < 0:
             return None
-        index = np.array(data[start:-16]).view(np.int64).reshape(count, 5)  # (offset, height, width, channels, CRC-32)
+        index = np.array(data[start:-16]).view(np.int64).reshape(count, 5)  # offset, height, width, channels, checksum
         return cls(path, data, index) if index[:, 1:4].prod(1).sum() == start else None
 
     def image(self, row: int) -> np.ndarray | None:
         """(H,W,C), or None for an image that could not be read or is damaged."""
-        offset, *shape, checksum = self.index[row].tolist()
+        offset, *shape, stored = self.index[row].tolist()
         if not shape[0]:
             return None
         pixels = self.data[offset : offset + shape[0] * shape[1] * shape[2]]
         if not self._intact[row]:
-            if zlib.crc32(pixels) != checksum:
+            if checksum(pixels) != stored:
                 self._report_damage()
                 return None
             self._intact[row] = True
@@ -207,10 +206,12 @@ def store(file: Any, images: Iterator[np.ndarray | None]) -> None:
     """Writes the pixels of all images, then their index."""
     index, offset = [], 0
     for image in images:
-        pixels = b"" if image is None else image.tobytes()
-        index.append((offset, *((0, 0, 0) if image is None else image.shape), zlib.crc32(pixels)))
-        file.write(pixels)
-        offset += len(pixels)
+        if image is None:
+            index.append((offset, 0, 0, 0, 0))
+            continue
+        index.append((offset, *image.shape, checksum(np.ascontiguousarray(image).reshape(-1))))
+        file.write(image.tobytes())
+        offset += image.nbytes
     file.write(np.array(index, np.int64).tobytes() + np.int64(len(index)).tobytes() + MAGIC)
 
 
@@ -220,6 +221,15 @@ def is_usable(path: Path) -> bool:
     with suppress(OSError):  # a file of another user, or one that another process has just deleted
         os.utime(path) if usable else path.unlink(missing_ok=True)
     return usable
+
+
+def checksum(pixels: np.ndarray) -> int:
+    """uint8 (N,) -> the sum of its 64-bit words, modulo 2^64, and of the bytes after them
+
+    It changes with any word. It takes a sixth of the time of a CRC-32, which would be noticed in the first epoch.
+    """
+    whole = len(pixels) // 8 * 8
+    return int(pixels[:whole].view(np.int64).sum()) ^ int.from_bytes(pixels[whole:].tobytes(), "little")
 
 
 def file_names(prepared: Prepared, rows: int) -> list[str]:
