@@ -3,10 +3,13 @@
 import difflib
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 
 BARE = re.compile(r"[A-Za-z_./~][\w./@-]*( [A-Za-z_][\w./@-]*)*", re.ASCII)  # a text that Hydra parses as itself
+LEFT_TO_RIGHT = "\u200e"  # an invisible mark
+JOINERS = "\u200c\u200d"  # invisible parts of Persian and Indian words and of emoji
 NO_TEXTS = ("null", "true", "false", "inf", "nan", "yes", "no", "on", "off", "~")  # for Hydra or for YAML
 
 
@@ -43,6 +46,26 @@ def number_of(count: int, noun: str, plural: str | None = None) -> str:
 def agree(count: int, singular: str, plural: str) -> str:
     """The form of a word that fits a number: `is` for 1, `are` for others."""
     return singular if count == 1 else plural
+
+
+def left_to_right(*parts: str) -> str:
+    """The parts, one after the other from left to right, also around and within Arabic and Hebrew ones, which would
+    otherwise change their order: of `a → b` it would seem that b was the first, and `, 32%` would precede a name.
+    """
+    turned = any(unicodedata.bidirectional(letter) in ("R", "AL") for part in parts for letter in part)
+    return "".join(f"{LEFT_TO_RIGHT}{part}" for part in parts) if turned else "".join(parts)
+
+
+def path_left_to_right(path: str) -> str:
+    """A path, whose Arabic and Hebrew folders remain in their order."""
+    return left_to_right(*re.split("(?=/)", path))
+
+
+def is_visible(letter: str) -> bool:
+    """Whether a letter is text rather than a control character: all that is printed, spaces of all kinds (U+3000 of
+    Chinese texts, U+00A0 of French ones), joiners within words and emoji, and the mark of `left_to_right`.
+    """
+    return letter.isprintable() or unicodedata.category(letter) == "Zs" or letter in (*JOINERS, LEFT_TO_RIGHT)
 
 
 def shell_quoted(text: str) -> str:

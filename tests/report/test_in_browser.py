@@ -12,7 +12,7 @@ from tests.data.test_near_copies import CHANGES, drawing
 from tests.report.test_model_report import model, photos, written  # noqa: F401  fixtures
 from tests.report.test_runs_table import DIGITS, PHOTOS
 from vit.cli import main
-from vit.report.pages.html_parts import table
+from vit.report.pages.html_parts import heading, paragraph, table
 from vit.report.pages.model_report import STYLE
 from vit.report.pages.page import html_page
 from vit.report.pages.runs_table import runs_page
@@ -82,6 +82,13 @@ def test_a_table_of_long_texts_in_a_browser(tmp_path):
     page.write_text(html_page("Texts", table(("source", "reference", "generated", "errors"), rows, "Worst texts", (3,)),
                               style=STYLE), encoding="utf-8")
     assert browse(page, tmp_path)["1280"]["sideways"] == 0
+
+
+def test_long_names_in_headings_in_a_browser(tmp_path):
+    page = tmp_path / "names.html"
+    page.write_text(html_page("n" * 200, heading("x" * 200) + paragraph("y" * 200), style=STYLE), encoding="utf-8")
+    for width, seen in browse(page, tmp_path).items():
+        assert set(seen.values()) == {0}, f"at {width} pixels: {seen}"
 
 
 def test_near_copies_in_a_browser(tmp_path):

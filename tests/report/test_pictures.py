@@ -16,6 +16,7 @@ from scipy.sparse import coo_array
 from vit.data import TextSplit
 from vit.evaluation import Evaluation, LabelScore
 from vit.evaluation.classification import count_confusions
+from vit.messages import left_to_right
 from vit.report.attention.maps import TokenMaps
 from vit.report.attention.positions import positions_picture
 from vit.report.evaluation import write_text_evaluation
@@ -23,7 +24,7 @@ from vit.report.figures import confusion, curves, misclassified, reliability
 from vit.report.figures.confusion import confusion_picture, most_frequent_errors
 from vit.report.figures.curves import curves_picture
 from vit.report.figures.misclassified import misclassified_picture
-from vit.report.figures.style import NOTE, TITLE, left_to_right, shorten, shorten_all
+from vit.report.figures.style import NOTE, TITLE, drawable, shorten, shorten_all
 from vit.report.logged_values import epoch_text, read_curves
 from vit.report.multi_label import labels_picture
 from vit.report.sections import generated_texts
@@ -278,6 +279,22 @@ def test_errors_are_read_from_left_to_right_in_all_scripts(tmp_path, monkeypatch
                  and "true" not in text.get_text())
     assert unicodedata.bidirectional(error[0]) == "L" and "\u200e → \u200e" in error
     assert left_to_right("a", " → ", "b") == "a → b"
+
+
+def test_spaces_and_joiners_of_all_scripts_are_drawn():
+    assert drawable("\u3000a\u00a0b") == " a b" and drawable("می\u200cخواهم") == "می\u200cخواهم"
+    assert drawable("a\nb\u202ec") == "a?b?c"
+
+
+def test_the_heading_of_text_attention_has_the_prediction_before_its_probability(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(generated_texts, "save_figure", lambda figure, path: figures.append(figure))
+    maps = TokenMaps({"0": np.ones((1, 4, 4)) / 4}, list("abcd"), list("abcd"))
+    heading = left_to_right("a.csv line 5", ": ", "سلبي جدا", ", predicted ", "سلبي جدا", ", 38.9%")
+    generated_texts.matrix_picture(tmp_path / "a.png", maps, heading)
+    lines = figures[0].axes[0].get_title(loc="left").split("\n")
+    assert len(lines) > 1 and all(unicodedata.bidirectional(line[0]) == "L" for line in lines)
+    assert "\u200e, 38.9%" in lines[-1]
 
 
 def test_the_probability_is_to_the_right_of_an_arabic_name(tmp_path, monkeypatch):

@@ -16,14 +16,20 @@ from tests.inference.tiny_models import save_classifier, save_image_to_text, sav
 from tests.report.test_model_report import check_page
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.data import Preprocessing
+from vit.data import Preprocessing, Split
 from vit.evaluation.intervals.bootstrap import resampled_counts
 from vit.evaluation.intervals.label_bootstrap import label_intervals, weighted_f1, weighted_precision
 from vit.evaluation.intervals.paired_labels import LabelAnswers
 from vit.evaluation.intervals.text_bootstrap import TextStatistics
+from vit.evaluation.labelling.next_to_label import ChosenSample
 from vit.evaluation.multi_label import LabelScore, MultiLabelEvaluation
+from vit.report.attention.report import class_title
+from vit.report.pages.html_parts import table as html_table
+from vit.report.pages.html_parts import text, text_card
+from vit.report.pages.next_to_label import caption
 from vit.report.sections.generated_texts import buckets, confused_characters, span
 from vit.report.sections.labels import score_table
+from vit.report.sections.subject import Subject
 
 GENERATED = ["header", "accuracy", "lengths", "errors", "attention", "training", "data"]
 NAMES = ["red", "a<b>", "c"]
@@ -175,3 +181,24 @@ def test_characters_and_lengths():
     parts = buckets(measured)
     assert sorted(np.concatenate(parts)) == list(range(7))
     assert all(measured[a].max() < measured[b].min() for a, b in zip(parts, parts[1:], strict=False))
+
+
+def test_arabic_names_do_not_change_the_order_of_a_line(tmp_path):
+    """`قطة, 32%` without marks has the probability on the left, and of `a/قطة/1.png` the file before the folder."""
+    samples = Split(np.array([0, 1]), ["test/قطة/1.png", "test/b/2.png"], lambda i: np.zeros((8, 8, 3), np.uint8))
+    subject = SimpleNamespace(
+        samples=samples, name=lambda i: samples.names[i], preview=samples.read,
+        prediction=lambda i: ("كلب", "قطة", 0.32) if i == 0 else ("a", "b", 0.3))
+    shown = Subject.card(subject, 0)
+    assert "predicted \u200eقطة\u200e, 32.0%" in shown and "test\u200e/قطة\u200e/1.png" in shown
+    assert "\u200e" not in Subject.card(subject, 1)
+    assert class_title("قطة", SimpleNamespace(label="كلب", probability=0.5)).endswith("كلب\u200e 50.0%")
+    assert "كلب\u200e (0.500)" in caption(ChosenSample("a.png", ("كلب",), (0.5,), 0.1, 1))
+
+
+def test_texts_of_all_scripts_are_shown_as_they_are():
+    """Without escape sequences for spaces and joiners, and from right to left where they begin so."""
+    assert text("a\u3000b\u00a0c می\u200cخواهم 👩\u200d💻") == "a\u3000b\u00a0c می\u200cخواهم 👩\u200d💻"
+    assert text("a\x1b\u202e<b>") == r"a\x1b\u202e&lt;b&gt;"
+    assert "<blockquote dir=auto>" in text_card("هذا", ["a"])
+    assert "<td dir=auto>هذا</td><td class=number>1</td>" in html_table(["a", "b"], [("هذا", 1)], "c", (1,))

@@ -19,6 +19,7 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.files.atomic import write_atomically
 from vit.generation import generate
 from vit.inference import forward
+from vit.messages import left_to_right
 from vit.report.attention.figures import tokens_picture
 from vit.report.attention.maps import TokenMaps
 from vit.report.attention.recording import (
@@ -186,8 +187,8 @@ class TextFilm(AttentionFilm):
             maps, logits = text_maps(task.model, self.tokenizer, task.transfer_batch_to_device(batch, task.device, 0))
             best = logits[0].softmax(-1).max(-1)
             label, predicted = self.classes[int(batch["label"][0])], self.classes[int(best.indices)]
-            wrong = "" if predicted == label else f", not {label}"
-            found.append((maps, f"{text} → {predicted} {float(best.values):.1%}{wrong}"))
+            parts = [text, " → ", predicted, f" {float(best.values):.1%}"]
+            found.append((maps, left_to_right(*parts, *([] if predicted == label else [", not ", label]))))
         return found
 
     def picture(self, path: Path, recorded: tuple[TokenMaps, str]) -> Path:
@@ -224,7 +225,7 @@ class Seq2SeqFilm(AttentionFilm):
             text = task.tokenizer.decode(best.ids, "ignore")
             recorded = pair_attention(task.model, source, mask, target, sample["source"][0], text, self.tokenizer,
                                       task.tokenizer)
-            found.append((recorded.cross(), f"{name} → {text}"))
+            found.append((recorded.cross(), left_to_right(name, " → ", text)))
         return found
 
     def picture(self, path: Path, recorded: tuple[Seq2SeqAttention, str]) -> Path:

@@ -9,6 +9,7 @@ import numpy as np
 from vit.data import DataError
 from vit.data.source import separator_of
 from vit.evaluation.out_of_fold import HeldOut
+from vit.messages import left_to_right
 
 log = logging.getLogger("vit")
 
@@ -34,12 +35,12 @@ class LabelError:
     @property
     def given(self) -> str:
         """The label with its probability."""
-        return f"{self.label} ({self.label_probability:.3f})"
+        return left_to_right(self.label, f" ({self.label_probability:.3f})")
 
     @property
     def proposal(self) -> str:
         """The suggested label with its probability."""
-        return f"suggested {self.suggested} ({self.suggested_probability:.3f})"
+        return left_to_right("suggested ", self.suggested, f" ({self.suggested_probability:.3f})")
 
     def row(self) -> dict[str, str]:
         """The row of a corrections file; nothing changes until a person fills in `new_label`."""
@@ -74,7 +75,7 @@ class LabelSetError:
     @property
     def proposal(self) -> str:
         """The labels to add and to remove, with their probabilities."""
-        parts = [f"{verb} {', '.join(f'{name} ({p:.3f})' for name, p in labels.items())}"
+        parts = [f"{verb} {', '.join(left_to_right(name, f' ({p:.3f})') for name, p in labels.items())}"
                  for verb, labels in (("add", self.add), ("remove", self.remove)) if labels]
         return "; ".join(parts) or "no change suggested"
 

@@ -12,6 +12,7 @@ from vit.inference import (
     Seq2SeqPredictor,
     TextPredictor,
 )
+from vit.messages import left_to_right
 from vit.report.attention.figures import tokens_picture
 from vit.report.attention.image_figures import image_picture, image_to_text_picture
 from vit.report.attention.maps import ImageMaps, TokenMaps, select_layers
@@ -126,15 +127,16 @@ def is_text(predictor: AnyPredictor) -> bool:
 def class_title(name: str, prediction: Prediction) -> str:
     """The input, and the predicted class with its probability, or the predicted labels with theirs."""
     if isinstance(prediction, MultiLabelPrediction):
-        labels = zip(prediction.names, prediction.probabilities, strict=True)
-        return f"{name} → " + (", ".join(f"{label} {value:.1%}" for label, value in labels) or "no label")
-    return f"{name} → {prediction.label} {prediction.probability:.1%}"
+        labels = list(zip(prediction.names, prediction.probabilities, strict=True))
+        parts = [part for label, value in labels for part in (label, f" {value:.1%}, ")]
+        return left_to_right(name, " → ", *(parts or ["no label"])).removesuffix(", ")
+    return left_to_right(name, " → ", prediction.label, f" {prediction.probability:.1%}")
 
 
 def generated_title(name: str, recorded: Seq2SeqAttention) -> str:
     """The source, and the generated text with its probability."""
     probability = "" if recorded.probability is None else f" {recorded.probability:.1%}"
-    return f"{name} → {recorded.text}{probability}"
+    return left_to_right(name, " → ", recorded.text, probability)
 
 
 def write_image(output: Path, maps: ImageMaps, layers: Sequence[int] = (), heading: str = "Attention",

@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from scipy.sparse import csr_array, sparray
 
-from vit.messages import number_of
+from vit.messages import left_to_right, number_of
 from vit.report.figures.style import (
     BLUE,
     FONT,
@@ -20,7 +20,6 @@ from vit.report.figures.style import (
     RULE,
     TITLE,
     fit,
-    left_to_right,
     letters,
     new_figure,
     save_figure,

@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from vit.messages import left_to_right
 from vit.report.figures.style import (
     FONT,
     INK,
     MUTED,
     ORANGE,
     RULE,
-    left_to_right,
     new_figure,
     save_figure,
     shorten,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from vit.generation.search_tree import COLLECTED, Outcome
 from vit.inference import RecordedSearch
-from vit.messages import number_of
+from vit.messages import left_to_right, number_of
 from vit.report.figures.style import FONT, new_figure, save_figure, shorten
 from vit.report.figures.theme import Theme, theme
 
@@ -62,7 +62,7 @@ def heading(search: RecordedSearch) -> str:
     """The source, the best text and its score."""
     settings, text = search.tree.settings, search.generated
     kind = f"beam {settings.beam}" if settings.beam > 1 else "greedy"
-    return f"{text.source} → {text.text}   score {text.score:.4f}, {kind}"
+    return left_to_right(text.source, " → ", text.text, f"   score {text.score:.4f}, {kind}")
 
 
 def node_rows(search: RecordedSearch) -> np.ndarray:

@@ -19,6 +19,7 @@ from matplotlib.font_manager import FontProperties, fontManager, get_font
 from matplotlib.textpath import text_to_path
 
 from vit.files.atomic import write_output
+from vit.messages import is_visible
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ OTHER_FONTS = (  # for letters that it lacks: Chinese, Japanese and Korean first
 )
 FONT = [DEJAVU, *(name for name in OTHER_FONTS if name in fontManager.get_font_names())]
 BOX = "□"  # in place of letters that no font has
-LEFT_TO_RIGHT = "\u200e"  # an invisible mark
 POINTS = 72  # per inch
 
 
@@ -75,7 +75,8 @@ def literal(text: str) -> str:
 
 def drawable(text: str) -> str:
     """The text with `?` in place of control characters and a box in place of letters that no font has."""
-    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    text = "".join(" " if unicodedata.category(letter) == "Zs" else letter if is_visible(letter) else "?"
+                   for letter in text)
     missing = {letter for letter in text if not has_glyph(letter)}
     if not missing:
         return text
@@ -86,6 +87,12 @@ def drawable(text: str) -> str:
 def has_glyph(letter: str) -> bool:
     """Whether a font of the figures has the letter."""
     return any(ord(letter) in _glyphs(name) for name in FONT)
+
+
+def font_file(text: str, bold: bool = False) -> str:
+    """The file of the first font that has most letters of a text, for pictures that are drawn without Matplotlib."""
+    font = max(FONT, key=lambda name: sum(ord(letter) in _glyphs(name) for letter in text))
+    return fontManager.findfont(FontProperties(family=font, weight="bold" if bold else "normal"))
 
 
 @cache
@@ -103,14 +110,6 @@ def text_width(text: str, points: float, bold: bool = False) -> float:
     """The width of a line of text in inches; `$` is no formula."""
     font = FontProperties(family=FONT, size=points, weight="bold" if bold else "normal")
     return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] / POINTS
-
-
-def left_to_right(*parts: str) -> str:
-    """The parts, one after the other from left to right, also around and within Arabic and Hebrew ones, which would
-    otherwise change their order: of `a → b` it would seem that b was the first.
-    """
-    turned = any(unicodedata.bidirectional(letter) in ("R", "AL") for part in parts for letter in part)
-    return "".join(f"{LEFT_TO_RIGHT}{part}" for part in parts) if turned else "".join(parts)
 
 
 def fit(text: str, inches: float, points: float, bold: bool = False) -> str:

@@ -3,14 +3,16 @@
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
-from vit.data.errors import printable
+from vit.messages import is_visible
 
 Value = str | int | float | None
 
 
 def text(value: Value) -> str:
     """A value as HTML text or a quoted attribute; None is empty, control characters are escape sequences."""
-    return "" if value is None else escape(printable(str(value)), quote=True)
+    if value is None:
+        return ""
+    return escape("".join(c if is_visible(c) else ascii(c)[1:-1] for c in str(value)), quote=True)
 
 
 def shortened(value: str, length: int = 300) -> str:
@@ -34,16 +36,18 @@ def heading(value: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Value]], caption: str, numbers: Collection[int] = ()) -> str:
-    """A table that scrolls sideways on narrow screens, also by keyboard.
+    """A table that scrolls sideways on narrow screens, also by keyboard. Its cells run from right to left if they begin
+    with an Arabic or Hebrew letter.
 
     Args:
         caption: what the table shows.
         numbers: indices of the columns that are aligned to the right.
     """
     kinds = [" class=number" if i in numbers else "" for i in range(len(columns))]
+    cells = [kind or " dir=auto" for kind in kinds]
     head = "".join(f"<th scope=col{kind}>{text(name)}</th>" for name, kind in zip(columns, kinds, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td{kind}>{text(value)}</td>" for value, kind in zip(row, kinds, strict=True)) + "</tr>\n"
+        "<tr>" + "".join(f"<td{kind}>{text(value)}</td>" for value, kind in zip(row, cells, strict=True)) + "</tr>\n"
         for row in rows)
     return (f'<div class=scroll tabindex=0 role=region aria-label="{text(caption)}"><table><caption>{text(caption)}'
             f"</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n")
@@ -80,7 +84,7 @@ def pair_card(pictures: Iterable[tuple[str | None, str]], lines: Sequence[str]) 
 
 def text_card(value: str, lines: Sequence[str]) -> str:
     """A text with lines below, the first one bold."""
-    return _figure(f"<blockquote>{text(value)}</blockquote>", lines)
+    return _figure(f"<blockquote dir=auto>{text(value)}</blockquote>", lines)
 
 
 def _picture(url: str | None, alt: str) -> str:

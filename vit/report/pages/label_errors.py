@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from vit.evaluation.labelling.label_errors import LabelError, LabelSetError
-from vit.messages import agree, number_of
+from vit.messages import agree, left_to_right, number_of, path_left_to_right
 from vit.report.pages.html_parts import cards
 from vit.report.pages.page import html_page
 from vit.report.pages.samples import Samples
@@ -27,6 +27,7 @@ def label_page(errors: Sequence[LabelError | LabelSetError], samples: Samples, h
             f"first.{cut} In parentheses: the probability of a label by a model that was not trained on the sample. "
             f"Nothing is changed by itself: fill in the column <code>new_label</code> of {name}, and train with "
             f"<code>data.corrections=</code>{name}.</p>")
-    shown = (samples.card(error.name, [f"{number}. {error.given}", error.proposal, error.name])
+    shown = (samples.card(error.name, [left_to_right(f"{number}. ", error.given), error.proposal,
+                                        path_left_to_right(error.name)])
              for number, error in enumerate(errors[:SHOWN], 1))
     return html_page(heading, text + cards(shown))

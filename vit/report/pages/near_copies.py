@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from vit.data.quality.near_copies import PIXELS, NearCopy
-from vit.messages import agree, number_of
+from vit.messages import agree, left_to_right, number_of, path_left_to_right
 from vit.report.pages.html_parts import cards, paragraph
 from vit.report.pages.page import html_page
 from vit.report.pages.samples import Samples
@@ -27,5 +27,6 @@ def lines(pair: NearCopy) -> list[str]:
     across = [name for name, apart in (("splits", pair.across_splits), ("classes", pair.across_classes)) if apart]
     facts = [f"similarity {pair.similarity:.3f}", *([] if pair.found_by == PIXELS else [f"by {pair.found_by}"]),
              *([f"across {' and '.join(across)}"] if across else [])]
-    return [", ".join(facts), *(f"{split}: {name}" + (f" ({label})" if label else "")
-                                for split, name, label in (pair.one, pair.other))]
+    return [", ".join(facts), *(
+        left_to_right(f"{split}: ", path_left_to_right(name), *([" (", label, ")"] if label else []))
+        for split, name, label in (pair.one, pair.other))]

@@ -13,7 +13,7 @@ from PIL import Image
 from vit.evaluation.labelling.next_to_label import ChosenSample, NextToLabel
 from vit.files.atomic import write_output
 from vit.files.strict_json import json_text
-from vit.messages import agree, number_of
+from vit.messages import agree, left_to_right, number_of, path_left_to_right
 from vit.report.pages.embedded import thumbnail_url
 from vit.report.pages.html_parts import card, cards, paragraph, table
 from vit.report.pages.page import html_page
@@ -104,10 +104,11 @@ def page(found: NextToLabel, picture: Callable[[str], Image.Image] | None) -> st
 
 def lines(each: ChosenSample) -> list[str]:
     """The lines below a picture: rank and predicted labels, uncertainty, path."""
-    return [f"{each.rank}. {caption(each)}", f"uncertainty {each.score:.3f}", each.source]
+    return [left_to_right(f"{each.rank}. ", caption(each)), f"uncertainty {each.score:.3f}",
+            path_left_to_right(each.source)]
 
 
 def caption(each: ChosenSample) -> str:
     """The predicted labels with their probabilities."""
     pairs = zip(each.labels, each.probabilities, strict=True)
-    return ", ".join(f"{name} ({p:.3f})" for name, p in pairs) or "no label"
+    return ", ".join(left_to_right(name, f" ({p:.3f})") for name, p in pairs) or "no label"

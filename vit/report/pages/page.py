@@ -6,7 +6,7 @@ STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --back: #fff; --rule: #d9dee5; --muted: #5b6b7a; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8ecf1; --back: #14181d; --rule: #37414c; --muted: #9aa7b4; } }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--back); margin: 1.2rem auto;
-  padding: 0 1rem; max-width: 1500px; }
+  padding: 0 1rem; max-width: 1500px; overflow-wrap: break-word; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } small, .muted { color: var(--muted); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--rule); vertical-align: top;

@@ -11,7 +11,7 @@ from vit.evaluation.attribution.integrated_gradients import integrated_gradients
 from vit.evaluation.attribution.relevance import class_relevance, has_relevance
 from vit.evaluation.multi_label import MultiLabelEvaluation
 from vit.inference.images import accept_size
-from vit.messages import number_of
+from vit.messages import left_to_right, number_of, path_left_to_right
 from vit.report.attention.heat import enlarged, heat_picture
 from vit.report.attention.recording import has_attention, image_attention, text_attention
 from vit.report.pages.embedded import figure_url, thumbnail_url
@@ -106,10 +106,11 @@ def peak(values: np.ndarray) -> str:
 
 def sample_title(subject: Subject, i: int) -> str:
     """The name of a sample and its prediction."""
+    name = path_left_to_right(subject.name(i))
     if isinstance(subject.evaluation, MultiLabelEvaluation):
-        return subject.name(i)
+        return name
     true, predicted, probability = subject.prediction(i)
-    return f"{subject.name(i)}: {true}, predicted {predicted}, {probability:.1%}"
+    return left_to_right(name, ": ", true, ", predicted ", predicted, f", {probability:.1%}")
 
 
 def text_attention_maps(subject: Subject) -> Section:

@@ -11,7 +11,7 @@ from vit.evaluation import bleu_signature, text_metrics
 from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL
 from vit.evaluation.intervals.text_bootstrap import RESAMPLES, TextStatistics
 from vit.evaluation.text_metrics import character_errors, has_words
-from vit.messages import number_of
+from vit.messages import left_to_right, number_of
 from vit.nn import Attention
 from vit.report.attention.figures import MIN_SPACING
 from vit.report.attention.image_figures import image_to_text_picture
@@ -232,7 +232,7 @@ def matrix_picture(path: str, maps: TokenMaps, heading: str) -> str:
     axes.tick_params(length=0)
     axes.spines[:].set_color(RULE)
     lines = wrap(cut_middle(heading, 70), int(wide / LETTER))
-    set_title(axes, "\n".join(map(literal, lines)))
+    set_title(axes, "\n".join(literal(left_to_right(line)) for line in lines))
     return save_figure(figure, path)
 
 

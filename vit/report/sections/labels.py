@@ -9,7 +9,7 @@ from vit.evaluation.calibration.reliability import reliability
 from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, LabelIntervals, label_intervals
 from vit.evaluation.multi_label import label_calibration_errors
-from vit.messages import number_of
+from vit.messages import left_to_right, number_of, path_left_to_right
 from vit.report.figures.style import (
     BLUE,
     FONT,
@@ -162,4 +162,5 @@ def label_card(subject: Subject, i: int, c: int, predicted: bool, certain: float
     label = evaluation.classes[c] if predicted else f"no {evaluation.classes[c]}"
     true = ", ".join(names_of(evaluation.classes, evaluation.truth[i])) or "none"
     return card(thumbnail_url(subject.preview(i)), f"{subject.name(i)}: labels {true}, predicted {label}",
-                [f"predicted {label}, {certain:.1%}", f"labels {true}", subject.name(i)])
+                [left_to_right("predicted ", label, f", {certain:.1%}"), left_to_right("labels ", true),
+                 path_left_to_right(subject.name(i))])

@@ -96,7 +96,7 @@ def calibration(subject: Subject) -> Section:
     metrics = evaluation.metrics
     names = {"ece": "expected calibration error", "calibrated_ece": "expected calibration error, calibrated",
              "loss": "log loss", "calibrated_loss": "log loss, calibrated",
-             "set_coverage": "coverage of prediction sets at 90 %", "set_size": "mean size of those sets"}
+             "set_coverage": "coverage of prediction sets at 90%", "set_size": "mean size of those sets"}
     numbers = {label: f"{metrics[key]:.4f}" for key, label in names.items() if key in metrics}
     fitted = subject.predictor.bundle.calibration
     if fitted is not None:

@@ -13,6 +13,7 @@ from vit.data.threads import StageProgress
 from vit.evaluation import Evaluation, MultiLabelEvaluation
 from vit.evaluation.seq2seq import Seq2SeqEvaluation
 from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
+from vit.messages import left_to_right, path_left_to_right
 from vit.report.pages.embedded import figure_url, file_url, thumbnail_url
 from vit.report.pages.html_parts import card, paragraph, shortened, text_card
 from vit.report.sections.run_record import RunRecord
@@ -115,11 +116,11 @@ class Subject:
     def card(self, i: int) -> str:
         """The i-th evaluated sample, a small picture or the start of a text, with its prediction."""
         true, predicted, probability = self.prediction(i)
+        lines = [left_to_right("predicted ", predicted, f", {probability:.1%}"), left_to_right("true ", true),
+                 path_left_to_right(self.name(i))]
         if isinstance(self.samples, TextSplit):
-            return text_card(shortened(self.text(i)),
-                             [f"predicted {predicted}, {probability:.1%}", f"true {true}", self.name(i)])
+            return text_card(shortened(self.text(i)), lines)
         alt = f"{self.name(i)}: {true}, predicted as {predicted}"
-        lines = [f"predicted {predicted}, {probability:.1%}", f"true {true}", self.name(i)]
         return card(thumbnail_url(self.preview(i)), alt, lines)
 
     def values(self, i: int) -> dict[str, Any]:

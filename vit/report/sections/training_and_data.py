@@ -2,7 +2,7 @@
 
 from vit.data.quality.audit import audit
 from vit.exchange.run_records import best_epoch
-from vit.messages import duration, number_of
+from vit.messages import duration, left_to_right, number_of, path_left_to_right
 from vit.report.figures.curves import curves_picture
 from vit.report.pages.html_parts import cut_note, drawing, facts, heading, paragraph, preformatted, table
 from vit.report.sections.subject import Section, Subject, missing
@@ -78,19 +78,29 @@ def data_audit(subject: Subject) -> Section:
     html += table(("class", *splits), rows, "Images of each class", range(1, 1 + len(splits)))
     html += cut_note(len(report.classes), SHOWN, "classes")
     lists = {
-        "Unreadable": [(f"{bad.split}: {bad.name}", bad.reason) for bad in report.unreadable],
-        "Same content in different splits": [(f"{group[0][0]}: {group[0][1]}",
-                                              ", ".join(f"{split}: {name}" for split, name in group[1:]))
+        "Unreadable": [(in_split(bad.split, bad.name), bad.reason) for bad in report.unreadable],
+        "Same content in different splits": [(in_split(*group[0]), ", ".join(in_split(*each) for each in group[1:]))
                                              for group in report.duplicates],
-        "Same content with different labels": [(f"{group[0][0]} ({group[0][1]})",
-                                                ", ".join(f"{name} ({label})" for name, label in group[1:]))
+        "Same content with different labels": [(with_label(*group[0]),
+                                                ", ".join(with_label(*each) for each in group[1:]))
                                                for group in report.contradictions],
-        "Unusual files": [(what, f"{len(names):,}, such as {names[0]}") for what, names in report.odd.items()],
+        "Unusual files": [(what, f"{len(names):,}, such as {path_left_to_right(names[0])}")
+                          for what, names in report.odd.items()],
         "Left out": [(name, reason) for name, reason in report.left_out],
     }
     html += "".join(table(("file", "remark"), found[:LISTED], f"{name} ({len(found):,})")
                     for name, found in lists.items() if found)
     return Section("data", "Data", html, report.to_dict())
+
+
+def in_split(split: str, name: str) -> str:
+    """`test: cat/1.png`"""
+    return left_to_right(f"{split}: ", path_left_to_right(name))
+
+
+def with_label(name: str, label: str) -> str:
+    """`cat/1.png (cat)`"""
+    return left_to_right(path_left_to_right(name), " (", label, ")")
 
 
 def texts_data(subject: Subject) -> Section:
