@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageColor
 from safetensors.torch import load_file
 
 import vit
@@ -17,6 +17,7 @@ from vit.data.sets.spelled_numbers import spell_out
 from vit.data.text.tokenizers import BOS, EOS
 from vit.report.attention.recording import image_attention, teacher_forced_attention
 from vit.report.figures.film import GAP, SIDE, TOP, WIDEST, FilmSample, film_frame, stacked_frame, write_film
+from vit.report.figures.style import BLUE, ORANGE
 from vit.run.config.composing import ConfigError
 from vit.run.film import Film, ImageFilm, MultiLabelFilm, Seq2SeqFilm, TextFilm
 from vit.run.jobs.seq2seq import Seq2SeqJob
@@ -110,6 +111,27 @@ def test_the_bar_of_a_frame_is_as_long_as_the_probability_and_orange_where_it_is
     assert (pixels[TOP + 5, GAP + 5] == 90).all()  # the image without a map as it is
     first, second = pixels[TOP + 5, 2 * GAP + SIDE + 5], pixels[TOP + 5, 2 * GAP + 2 * SIDE - 5]
     assert first[0] > first[2] + 60 and second[0] == second[2]  # the map on the diagonal
+
+
+@pytest.mark.parametrize("name", ["w" * 40, "قطة سوداء كبيرة جدا في البيت القديم", "<b>" * 20])
+def test_names_below_an_image_end_before_the_next_one(name):
+    picture = np.full((8, 8, 1), 90, np.uint8)
+    pixels = np.asarray(film_frame([FilmSample(picture, None, name, name[::-1], 1.0)] * 2, "epoch 1"))
+    below = pixels[TOP + SIDE + 12 :]
+    assert (below[:, GAP : GAP + SIDE] < 200).any() and (below[:, GAP + SIDE + 2 : 2 * GAP + SIDE - 2] == 255).all()
+
+
+def test_the_gif_has_the_colours_of_the_bars(tmp_path):
+    """They cover a small area, so that a palette of the most frequent colours has others in their place."""
+    picture = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    samples = [FilmSample(picture, np.eye(4), "a", predicted, 0.1) for predicted in "ab"]
+    frame = tmp_path / "frame.png"
+    film_frame(samples, "epoch 1").save(frame)
+    with Image.open(write_film(tmp_path / "film.gif", [frame])) as film:
+        shown = film.convert("RGB")
+    assert len(shown.getcolors()) > 20  # the pictures too
+    for sample, colour in enumerate((BLUE, ORANGE)):
+        assert shown.getpixel((GAP + 3 + sample * (SIDE + GAP), TOP + SIDE + 7)) == ImageColor.getrgb(colour)
 
 
 def test_a_film_repeats_and_pauses_on_its_last_frame(tmp_path):

@@ -6,18 +6,19 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 
-import matplotlib
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from vit.files.atomic import write_atomically
+from vit.messages import left_to_right
 from vit.report.attention.heat import enlarged, heat_picture
-from vit.report.figures.style import BLUE, INK, MUTED, ORANGE, RULE
+from vit.report.figures.style import BLUE, INK, MUTED, ORANGE, RULE, cut_middle, drawable, font_file
 
-SIDE, GAP, TEXT, TOP = 160, 16, 46, 52  # pixels: image side, gap between images, text below each, title on top
+SIDE, GAP, TEXT, TOP = 160, 16, 62, 52  # pixels: image side, gap between images, text below each, title on top
 WIDEST = 1600  # maximum width of a frame of stacked pictures, in pixels
 SECONDS, LAST = 0.4, 2.5  # duration of a frame, and of the last one
 COLOURS = 96  # number of colours of a frame
+EXACT = ("white", INK, MUTED, RULE, BLUE, ORANGE)  # of text and bars, whose small areas the palette would lose
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class FilmSample:
 
 
 def film_frame(samples: Sequence[FilmSample], title: str) -> Image.Image:
-    """The images in rows of four, each with its predicted class and a bar for the probability: blue if the prediction
-    is correct, orange if not.
+    """The images in rows of four, each with a bar for the probability, blue if the prediction is correct and orange
+    if not, the predicted class and, if that is wrong, the true one.
     """
     columns = min(len(samples), 4)
     rows = -(-len(samples) // columns)
     frame = Image.new("RGB", (GAP + columns * (SIDE + GAP), TOP + rows * (SIDE + TEXT)), "white")
     draw = ImageDraw.Draw(frame)
-    draw.text((GAP, 12), title, INK, font(22, True))
+    draw.text((GAP, 12), title, INK, font(title, 22, True))
     for index, sample in enumerate(samples):
         row, column = divmod(index, columns)
         draw_sample(frame, draw, sample, GAP + column * (SIDE + GAP), TOP + row * (SIDE + TEXT))
@@ -58,7 +59,7 @@ def stacked_frame(pictures: Sequence[Image.Image], title: str) -> Image.Image:
     scale = min(WIDEST / max(picture.width for picture in pictures), 1.0)
     sizes = [(round(picture.width * scale), round(picture.height * scale)) for picture in pictures]
     frame = Image.new("RGB", (max(width for width, _ in sizes), TOP + sum(height for _, height in sizes)), "white")
-    ImageDraw.Draw(frame).text((GAP, 12), title, INK, font(22, True))
+    ImageDraw.Draw(frame).text((GAP, 12), title, INK, font(title, 22, True))
     y = TOP
     for picture, size in zip(pictures, sizes, strict=True):
         frame.paste(picture.resize(size, Image.Resampling.LANCZOS), (0, y))
@@ -78,26 +79,38 @@ def draw_sample(frame: Image.Image, draw: ImageDraw.ImageDraw, sample: FilmSampl
     draw.rectangle((x, y + SIDE + 5, x + SIDE - 1, y + SIDE + 9), RULE)
     if (length := round(SIDE * sample.probability)) > 0:
         draw.rectangle((x, y + SIDE + 5, x + length - 1, y + SIDE + 9), BLUE if right else ORANGE)
-    text = f"{fitting(draw, sample.predicted)} {sample.probability:.0%}"
-    draw.text((x, y + SIDE + 13), text, INK if right else ORANGE, font(16, right))
+    colour = INK if right else ORANGE
+    write_name(draw, (x, y + SIDE + 13), "", sample.predicted, f" {sample.probability:.0%}", colour, 16, right)
     if not right:
-        draw.text((x + draw.textlength(text, font(16)) + 8, y + SIDE + 15), f"not {fitting(draw, sample.label)}", MUTED,
-                  font(13))
+        write_name(draw, (x, y + SIDE + 34), "not ", sample.label, "", MUTED, 13)
 
 
-def fitting(draw: ImageDraw.ImageDraw, name: str) -> str:
-    """The name, truncated to half of the width of an image."""
-    name = "".join(letter if letter.isprintable() else "?" for letter in name)
-    while draw.textlength(name, font(16)) > SIDE / 2 and len(name) > 2:
-        name = f"{name[:-2]}…"
-    return name
+def write_name(draw: ImageDraw.ImageDraw, position: tuple[int, int], before: str, name: str, after: str, colour: str,
+               size: int, bold: bool = False) -> None:
+    """A name between two texts, shortened in its middle to the width of an image."""
+    name = drawable(name)
+    for length in range(len(name), 0, -1):
+        text = left_to_right(before, cut_middle(name, length), after)
+        face = font(text, size, bold)
+        if draw.textlength(text, face) <= SIDE:
+            break
+    draw.text(position, text, colour, face)
 
 
-@cache
-def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """The font of all figures, which ships with matplotlib."""
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, size)
+def font(text: str, size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """The font of the figures that has the letters of a text."""
+    return load_font(font_file(text, bold), size)
+
+
+load_font = cache(ImageFont.truetype)
+
+
+def with_palette(frame: Image.Image) -> Image.Image:
+    """A frame with `COLOURS` colours, among them those of `EXACT`."""
+    chosen = frame.quantize(COLOURS - len(EXACT), dither=Image.Dither.NONE).getpalette()
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([value for name in EXACT for value in ImageColor.getrgb(name)] + chosen)
+    return frame.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def write_film(path: str | PathLike[str], frames: Sequence[str | PathLike[str]]) -> Path:
@@ -110,7 +123,7 @@ def write_film(path: str | PathLike[str], frames: Sequence[str | PathLike[str]])
     path = Path(path)
     if not frames:
         raise ValueError(f"{path} needs at least one frame, but there are none")
-    first, *others = [Image.open(each).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE) for each in frames]
+    first, *others = [with_palette(Image.open(each).convert("RGB")) for each in frames]
     durations = [round(1000 * SECONDS)] * len(others) + [round(1000 * LAST)]
     options = {"save_all": True, "append_images": others, "duration": durations, "loop": 0}
     write_atomically(path, lambda file: first.save(file, "GIF", **options))
