@@ -17,6 +17,7 @@ from vit.data import TextSplit
 from vit.evaluation import Evaluation, LabelScore
 from vit.evaluation.classification import count_confusions
 from vit.messages import left_to_right
+from vit.report.attention import figures as attention_figures
 from vit.report.attention.maps import TokenMaps
 from vit.report.attention.positions import positions_picture
 from vit.report.evaluation import write_text_evaluation
@@ -302,6 +303,20 @@ def test_the_probability_is_to_the_right_of_an_arabic_name(tmp_path, monkeypatch
     monkeypatch.setattr(misclassified, "save_figure", lambda figure, path: figures.append(figure))
     misclassified_picture(tmp_path / "a.png", [np.zeros((8, 8, 1), np.uint8)], ["a"], ["سيارة"], [0.32], ["a.png"])
     assert any(text.get_text().endswith("\u200e, 32%") for text in figures[0].findobj(Text))
+
+
+@pytest.mark.parametrize("letter", ["R", "W", "é", "i"])
+def test_headings_of_attention_end_within_the_figure(tmp_path, monkeypatch, letter):
+    drawn = []
+    for module in (attention_figures, generated_texts):
+        monkeypatch.setattr(module, "save_figure", lambda figure, path: drawn.append(figure))
+    maps = TokenMaps({"0": np.ones((1, 4, 4)) / 4}, list("abcd"), list("abcd"))
+    attention_figures.tokens_picture(tmp_path / "a.png", maps, letter * 300)
+    generated_texts.matrix_picture(tmp_path / "b.png", maps, letter * 300)
+    for figure in drawn:
+        figure.draw_without_rendering()
+        headings = [text for text in figure.findobj(Text) if letter * 5 in text.get_text()]
+        assert headings and all(text.get_window_extent().x1 <= figure.bbox.x1 for text in headings)
 
 
 def test_long_headings_end_before_the_next_axes(tmp_path, monkeypatch, drawn_curves):

@@ -8,7 +8,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure, SubFigure
 
-from vit.report.figures.style import FONT, shorten
+from vit.report.figures.style import FONT, fit, shorten
 from vit.report.figures.theme import Theme
 
 SLIDE = 13.3  # inches, the width of a slide; type of a wider figure grows with it
@@ -74,7 +74,6 @@ def name_tokens(axes: Axes, queries: Sequence[str], keys: Sequence[str], points:
 
 
 def set_heading(figure: Figure, text: str, points: float, colours: Theme) -> None:
-    """The title of a figure, at the left."""
-    length = int(figure.get_figwidth() * 72 / (0.62 * points))
-    figure.suptitle(shorten(text, max(length, 20)), x=0.01, ha="left", fontsize=points, fontweight="bold",
-                    color=colours.ink, family=FONT)
+    """The title of a figure, at the left, shortened to its width."""
+    shown = fit(text, 0.97 * figure.get_figwidth(), points, bold=True)
+    figure.suptitle(shown, x=0.01, ha="left", fontsize=points, fontweight="bold", color=colours.ink, family=FONT)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from PIL import Image
 
-from vit.messages import number_of
+from vit.messages import left_to_right, number_of
 from vit.report.attention.cells import (
     caption,
     colour_scale,
@@ -52,7 +52,7 @@ def image_picture(path: str | PathLike[str], maps: ImageMaps, shown: Sequence[st
     cells = left.subplots(2, 1)
     _draw_image(cells[0], maps.image)
     caption(cells[0], "image", points, colours)
-    label = f"rollout over {number_of(len(maps.layers), 'layer')}, "
+    label = f"rollout over {number_of(len(maps.layers), 'layer')},"
     _draw_heat(cells[1], dimmed(maps.image), maps.pooled_rollout(), label, points, colours)
     colour_scale(left, cells[1], HEAT_ON_GREY, SCALE, points, colours)
     grey = dimmed(maps.image, SMALL)
@@ -80,7 +80,7 @@ def image_to_text_picture(path: str | PathLike[str], image: np.ndarray, maps: To
     for axes in cells:
         axes.set_axis_off()
     for axes, token, weights in zip(cells, maps.queries, maps.mean(), strict=False):  # the last cells may be empty
-        _draw_heat(axes, grey, weights.reshape(grid), f"{shorten(token, 16)}  ", 11, colours)
+        _draw_heat(axes, grey, weights.reshape(grid), shorten(token, 16), 11, colours)
     set_heading(figure, heading, 14, colours)
     return save_figure(figure, path)
 
@@ -110,4 +110,5 @@ def _draw_heat(axes: Axes, grey: np.ndarray, weights: np.ndarray, name: str, poi
     height, width = grey.shape
     axes.imshow(weights, vmin=0, vmax=max(weights.max(), 1e-12), cmap=HEAT, interpolation="nearest",
                 extent=(0, width, height, 0))
-    caption(axes, name + map_caption(weights, bits), points, colours)
+    text = map_caption(weights, bits)
+    caption(axes, left_to_right(name, f"  {text}") if name else text, points, colours)

@@ -12,7 +12,7 @@ from rich.text import Text
 from vit.generation.search_tree import COLLECTED, Outcome
 from vit.inference import RecordedSearch
 from vit.messages import left_to_right, number_of
-from vit.report.figures.style import FONT, new_figure, save_figure, shorten
+from vit.report.figures.style import FONT, fit, new_figure, save_figure, shorten
 from vit.report.figures.theme import Theme, theme
 
 FILE_TYPES = (".png", ".svg", ".pdf")
@@ -42,7 +42,7 @@ def write_search(path: str | PathLike[str], search: RecordedSearch, dark: bool =
         draw_node(axes, search, index, rows, colours)
     axes.legend(handles=legend_lines(colours), loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False,
                 labelcolor=colours.ink, prop={"family": FONT, "size": 11}, borderpad=0)
-    figure.suptitle(shorten(heading(search), max(60, int(9 * width))), x=0.01, ha="left", fontsize=14,
+    figure.suptitle(fit(heading(search), 0.97 * figure.get_figwidth(), 14, bold=True), x=0.01, ha="left", fontsize=14,
                     fontweight="bold", color=colours.ink, family=FONT)
     return save_figure(figure, path)
 

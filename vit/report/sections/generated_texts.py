@@ -21,12 +21,15 @@ from vit.report.figures.style import (
     FONT,
     INK,
     RULE,
+    TITLE,
     cut_middle,
+    drawable,
     literal,
     new_figure,
     save_figure,
     set_title,
     shorten,
+    text_width,
 )
 from vit.report.figures.theme import LIGHT
 from vit.report.pages.embedded import figure_url, thumbnail_url
@@ -37,7 +40,6 @@ from vit.report.seq2seq import marked_differences
 BUCKETS = 5
 LISTED = 30  # worst texts, and pairs of characters
 BOOTSTRAPPED = 5000  # most pairs of the intervals; of more pairs, so many evenly spaced ones are used
-LETTER = 0.105  # inches, the width of a letter of a heading
 WIDE = 480  # pixels of the picture of a text line
 NAMES = {"exact_match": "exact match", "cer": "character error rate", "bleu": "BLEU", "chrf": "chrF"}
 MISSING, ADDED = "(missing)", "(none)"  # for a character that was not generated, and for one that the reference lacks
@@ -231,7 +233,8 @@ def matrix_picture(path: str, maps: TokenMaps, heading: str) -> str:
         axes.set_yticks(range(len(names[0])), [shorten(name, 12) for name in names[0]], **style)
     axes.tick_params(length=0)
     axes.spines[:].set_color(RULE)
-    lines = wrap(cut_middle(heading, 70), int(wide / LETTER))
+    shown = cut_middle(drawable(heading), 70)
+    lines = wrap(shown, int(wide * len(shown) / text_width(shown, TITLE, bold=True))) if shown.strip() else []
     set_title(axes, "\n".join(literal(left_to_right(line)) for line in lines))
     return save_figure(figure, path)
 
