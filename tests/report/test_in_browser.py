@@ -6,12 +6,15 @@ import shutil
 import subprocess
 from html import unescape
 
+import numpy as np
 import pytest
 
 from tests.data.test_near_copies import CHANGES, drawing
 from tests.report.test_model_report import model, photos, written  # noqa: F401  fixtures
 from tests.report.test_runs_table import DIGITS, PHOTOS
 from vit.cli import main
+from vit.report.attention.maps import TokenMaps
+from vit.report.attention.page import tokens_page
 from vit.report.pages.html_parts import heading, paragraph, table
 from vit.report.pages.model_report import STYLE
 from vit.report.pages.page import html_page
@@ -82,6 +85,17 @@ def test_a_table_of_long_texts_in_a_browser(tmp_path):
     page.write_text(html_page("Texts", table(("source", "reference", "generated", "errors"), rows, "Worst texts", (3,)),
                               style=STYLE), encoding="utf-8")
     assert browse(page, tmp_path)["1280"]["sideways"] == 0
+
+
+def test_tokens_of_an_attention_page_are_buttons(tmp_path):
+    """So that they are reached by keyboard; the map is described by the text above it."""
+    maps = TokenMaps({"0": np.ones((1, 3, 3)) / 3}, ["<b>", "猫", "قطة"], ["<b>", "猫", "قطة"])
+    page = tokens_page(tmp_path / "page.html", {"text": maps})
+    done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+                           f"--user-data-dir={tmp_path / 'profile'}", f"file://{page}"],
+                          capture_output=True, text=True, timeout=60)
+    assert re.findall(r"<button[^>]*>(.*?)</button>", done.stdout) == ["&lt;b&gt;", "猫", "قطة"]
+    assert "&lt;b&gt; attends most to &lt;b&gt;\u200e: 0.3333" in done.stdout and 'role="img"' in done.stdout
 
 
 def test_long_names_in_headings_in_a_browser(tmp_path):

@@ -17,6 +17,7 @@ from vit.data import TextSplit
 from vit.evaluation import Evaluation, LabelScore
 from vit.evaluation.classification import count_confusions
 from vit.messages import left_to_right
+from vit.report import multi_label
 from vit.report.attention import figures as attention_figures
 from vit.report.attention.maps import TokenMaps
 from vit.report.attention.positions import positions_picture
@@ -317,6 +318,13 @@ def test_headings_of_attention_end_within_the_figure(tmp_path, monkeypatch, lett
         figure.draw_without_rendering()
         headings = [text for text in figure.findobj(Text) if letter * 5 in text.get_text()]
         assert headings and all(text.get_window_extent().x1 <= figure.bbox.x1 for text in headings)
+
+
+def test_the_number_of_images_is_to_the_right_of_an_arabic_label(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(multi_label, "save_figure", lambda figure, path: figures.append(figure))
+    labels_picture(tmp_path / "a.png", [LabelScore("قطة", 3, 0.5, 0.5, 0.5, 0.5, 0.5)], "Labels")
+    assert "\u200eقطة\u200e (3)" in [text.get_text() for text in figures[0].findobj(Text)]
 
 
 def test_long_headings_end_before_the_next_axes(tmp_path, monkeypatch, drawn_curves):

@@ -27,6 +27,7 @@ from vit.report.attention.report import class_title
 from vit.report.pages.html_parts import table as html_table
 from vit.report.pages.html_parts import text, text_card
 from vit.report.pages.next_to_label import caption
+from vit.report.sections import generated_texts
 from vit.report.sections.generated_texts import buckets, confused_characters, span
 from vit.report.sections.labels import score_table
 from vit.report.sections.subject import Subject
@@ -46,7 +47,10 @@ def write_table(path, columns, rows):
     return path
 
 
-def test_a_translator(tmp_path):
+def test_a_translator(tmp_path, monkeypatch):
+    titles, draw = [], generated_texts.attention_url
+    monkeypatch.setattr(generated_texts, "attention_url",
+                        lambda found, title: titles.append(title) or draw(found, title))
     model = save_translator(tmp_path / "model")
     pairs = [(f"<b>{i}", f"{i} x" if i % 2 else "y & z") for i in range(20)]
     for name, kept in {"train": pairs[:4], "val": pairs[:4], "test": pairs[4:]}.items():
@@ -59,6 +63,8 @@ def test_a_translator(tmp_path):
     assert found["accuracy"]["intervals"]["cer"]["value"] == pytest.approx(found["accuracy"]["cer"])
     rates = [each["cer"] for each in found["errors"]["samples"]]
     assert rates == sorted(rates, reverse=True) and "<b>4" in page.text and len(found["attention"]["samples"]) == 1
+    shown = found["attention"]["samples"][0]  # named by its source, also where the generated text is empty
+    assert titles == [f"{shown['name']} → {shown['generated'] or '(empty)'}"]
 
 
 def test_references_that_no_spaces_divide_are_measured_in_characters(tmp_path):

@@ -232,7 +232,8 @@ def runs(model: Trained, folder: Path) -> None:
                  str(folder / "runs.html")]) == 0
     (row,) = table(folder / "runs.csv")
     assert row["state"] == "finished" and float(row["test"]) == pytest.approx(model.metrics[f"test/{row['metric']}"])
-    assert (folder / "runs.html").read_text().count("<svg ") <= 1
+    page = (folder / "runs.html").read_text()
+    assert page.count("<svg ") <= 1 and f"<h1>Runs in {model.run.parent.name}</h1>" in page
 
 
 def prediction_sets(model: Trained, folder: Path) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from vit.data import Preprocessing, Split
 from vit.evaluation import LabelScore, MultiLabelEvaluation
+from vit.messages import left_to_right
 from vit.report.figures.misclassified import misclassified_picture
 from vit.report.figures.style import (
     BLUE,
@@ -98,7 +99,7 @@ def labels_picture(path: str | PathLike[str], scores: list[LabelScore], heading:
     axes.barh(positions - 0.19, [s.average_precision for s in shown], 0.36, color=BLUE, label="average precision")
     axes.barh(positions + 0.19, [s.f1 for s in shown], 0.36, color=ORANGE, label="F1 at its threshold")
     short = shorten_all([s.name for s in shown])
-    names = [f"{name} ({s.images:,})" for name, s in zip(short, shown, strict=True)]
+    names = [left_to_right(name, f" ({s.images:,})") for name, s in zip(short, shown, strict=True)]
     axes.set_yticks(positions, names, fontsize=9, color=INK, family=FONT)
     axes.set(xlim=(0, 1), ylim=(len(shown) - 0.4, -0.6))
     mean = np.mean([s.average_precision for s in present])

@@ -57,7 +57,7 @@ def runs(
         rows = [run.to_dict() | {"curve": list(run.curve)} for run in chosen]
         write_output(json_file, f"{json_text({'runs': rows})}\n".encode())
     if html is not None:
-        write_output(html, runs_page(chosen, f"Runs in {folder}").encode())
+        write_output(html, runs_page(chosen, f"Runs in {Path(folder).resolve().name or folder}").encode())
     for file in (csv_file, json_file, html):
         if file is not None:
             print_written(str(file))
