@@ -91,7 +91,7 @@ def test_images(photos, tmp_path, capfd, thresholds):
     printed = capfd.readouterr()
     assert "30 of 31 to label next; 1 near copy left out" in printed.out
     assert "broken.png" in printed.err
-    rows = list(csv.DictReader((out / "next.csv").open()))
+    rows = list(csv.DictReader((out / "next.csv").read_text().splitlines()))
     tasks = json.loads((out / "label_studio.json").read_text())
     assert [row["rank"] for row in rows] == [str(k) for k in range(1, 31)] and len(tasks) == 30
     interface = ElementTree.parse(out / "label_studio.xml").getroot()
@@ -111,7 +111,7 @@ def test_images(photos, tmp_path, capfd, thresholds):
     few = ["next", str(model), str(photos), "--count", "5", "-o"]
     assert main([*few, str(tmp_path / "few")]) == 0
     assert main([*few, str(left), "--exclude", str(tmp_path / "few" / "next.csv")]) == 0
-    first, second = ({row["path"] for row in csv.DictReader((tmp_path / name / "next.csv").open())}
+    first, second = ({row["path"] for row in csv.DictReader((tmp_path / name / "next.csv").read_text().splitlines())}
                      for name in ("few", "left"))
     assert len(first) == len(second) == 5 and not first & second
 
@@ -134,7 +134,7 @@ def test_texts_from_the_command_line_and_from_python(tmp_path, capfd):
     file.write_text("\n".join([*texts, "", "far too long a text"]) + "\n")
     assert main(["next", str(model), str(file), "--count", "4", "-o", str(tmp_path / "out")]) == 0
     assert "1 of 10 texts could not be read" in capfd.readouterr().err
-    rows = list(csv.DictReader((tmp_path / "out" / "next.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "out" / "next.csv").read_text().splitlines()))
     found = next_to_label(vit.load(model), texts, count=4)
     assert [row["text"] for row in rows] == [each.source for each in found.chosen]
     assert found.samples == 9 and {each.labels[0] for each in found.chosen} <= {"no", "yes"}
