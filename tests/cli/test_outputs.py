@@ -84,7 +84,7 @@ def test_outputs_may_be_one_device(model, capfd):
     (["audit", "--device", "nope"], "--device has no effect"),
     (["attention", "{model}", "--positions", "--layer", "0", "-o", "{photos}/f.png"], "--layer has no effect"),
     (["explain", "{model}", "--tokens", "4"], "--tokens has no effect"),
-    (["audit", "--labels", "nowhere", "--seconds", "3"], "--seconds has no effect"),
+    (["audit", "--labels", "{model}", "--seconds", "3"], "--seconds has no effect"),
 ])
 def test_an_option_without_effect_is_named(model, tmp_path, capfd, command, message):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
@@ -259,7 +259,10 @@ def test_standard_output_is_a_file_by_its_path(tmp_path, stdout):
     ("--json", ["probe", "{model}", "--json", "{model}/config.json"]),
     ("--predictions", ["cross-validate", "data=table", "data.path={file}", "--predictions", "{file}"]),
 ])
-def test_neither_the_table_of_the_data_nor_the_model_is_overwritten(model, tmp_path, capfd, option, command):
+def test_neither_the_table_of_the_data_nor_the_model_is_overwritten(
+    model, tmp_path, monkeypatch, capfd, option, command
+):
+    monkeypatch.chdir(tmp_path)
     file, config = tmp_path / "t.csv", (model / "config.json").read_bytes()
     file.write_text("file,label\n")
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
