@@ -215,6 +215,8 @@ def test_no_permission(refused, tmp_path):
         (["model=timm", "model.name=resnet_18"], 2, ["timm:resnet18"]),
         (["recipe.mixup={mixup: 0.5, sitch: 1}"], 2, ["recipe.mixup", "sitch"]),
         (["recipe.optimizer.name=adamv"], 2, ["recipe.optimizer: unknown optimizer 'adamv'; nearest: adam"]),
+        (["recipe.optimizer.name=adamp", "strategy=fsdp"], 2,
+         ["recipe.optimizer: strategy=fsdp cannot shard", "use strategy=ddp"]),
         (["recipe.optimizer.lr=fast"], 2, ["recipe.optimizer.lr=fast"]),
         (["recipe.optimizer.options={beta: 1}"], 2, ["recipe.optimizer", "beta"]),
         (["recipe.schedule.name=cosin"], 2, ["cosin", "cosine"]),

@@ -15,7 +15,7 @@ from pytorch_lightning.strategies import ModelParallelStrategy
 
 from tests.forking import forks
 from tests.training.tiny_run import Data, Task, trainer
-from vit.training import build_optimizer, build_strategy, newest_valid
+from vit.training import build_optimizer, build_schedule, build_strategy, newest_valid
 from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 
 PROGRAM = Path(__file__).with_name("tiny_run.py")
@@ -132,6 +132,36 @@ def test_a_checkpoint_before_the_first_step_changes_no_later_one(tmp_path, own_p
         torch.testing.assert_close(weights, found[0][0])
     if name != "sgd":
         assert [{float(each["step"]) for each in states.values()} for _, states in found] == 3 * [{6.0}]
+
+
+class SavesAfterAnEpoch(pl.Callback):
+    def on_train_epoch_end(self, trainer, module):
+        if trainer.current_epoch == 0:
+            trainer.save_checkpoint(Path(trainer.default_root_dir, "epoch.ckpt"))
+
+
+@pytest.mark.parametrize(("before", "name", "momentum"), [
+    ("fsdp", "sgd", 0.0),  # without state, of which the checkpoint only has the rate
+    ("auto", "sgd", 0.0),
+    ("auto", "sgd", 0.9),  # in one process with a fused kernel, which torch has not for shards
+    ("auto", "adagrad", None),
+])
+def test_shards_resume_at_the_rate_of_the_checkpoint_with_their_own_kernels(
+    tmp_path, own_processes, before, name, momentum
+):
+    class Chosen(Task):
+        def configure_optimizers(self):
+            options = {} if momentum is None else {"momentum": momentum}
+            optimizer = build_optimizer(self.model, name, lr=1e-2, options=options)
+            schedule = build_schedule(optimizer, "cosine", int(self.trainer.estimated_stepping_batches), 4)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    found = []
+    for callbacks, kind, resumed in (([SavesAfterAnEpoch()], before, None), ([], "fsdp", tmp_path / "epoch.ckpt")):
+        task, run = Chosen(), trainer(tmp_path, callbacks, kind, epochs=2)
+        run.fit(task, datamodule=Data(), ckpt_path=resumed)
+        found.append(AtomicCheckpointIO().load_checkpoint(tmp_path / "last.ckpt")["state_dict"])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-7)
 
 
 def test_strategies_by_name():

@@ -19,6 +19,7 @@ from vit.training.optimization.optim import (
     UNSUPPORTED_OF_TIMM,
     build_optimizer,
     check_options,
+    check_shardable,
     fusable,
     parameter_groups,
     scaled_lr,
@@ -367,6 +368,16 @@ def test_errors_of_wrong_names_propose_the_nearest():
     for name in ("lion", "lookahead_lion"):
         with pytest.raises(ValueError, match="has no option 'nothing'; nearest: caution"):
             build_optimizer(Ours(), name, options={"nothing": 1})
+
+
+def test_optimizers_that_cannot_be_sharded():
+    for name in ("adamw", "sgd", "Lamb", "lion", "muon", "nmuon", "adafactorbv", "lookahead_adan", "larc"):
+        check_shardable(name, {"caution": False} if name == "lion" else None)
+    unsupported = ("adafactor", "Adafactor", "adamuon", "nadamuon", "adamp", "lookahead_sgdp", "kron", "kronw", "mars",
+                   "novogradc", "cadamw", "csgdp", "lookahead_clion")
+    for name, options in [*((name, {}) for name in unsupported), ("lion", {"caution": True})]:
+        with pytest.raises(ValueError, match=f"strategy=fsdp cannot shard the updates of {name}.*; use strategy=ddp"):
+            check_shardable(name, options)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.7, 0.9995, 1.0005, 2.0])

@@ -149,22 +149,28 @@ class FSDP2Strategy(ModelParallelStrategy):
         options = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
         state_dict.set_model_state_dict(self.model, checkpoint["state_dict"], options=options)
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            if saved["state"]:  # none before the first step, of any strategy
+            if saved["state"]:
                 state_dict.set_optimizer_state_dict(
                     self.model, optimizer, named(saved, optimizer, self.model), options=options
                 )
+            else:  # before the first step, or of an optimizer without state, such as SGD without momentum
+                for group, before in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+                    group["lr"] = before["lr"]
         return checkpoint
 
 
 def named(saved: dict, optimizer: torch.optim.Optimizer, model: nn.Module) -> dict:
-    """A saved optimizer state with parameter names instead of numbers."""
+    """A saved optimizer state with parameter names instead of numbers, for the implementation of `optimizer`: the fused
+    kernels of a run in one process may not support shards.
+    """
     names = {parameter: clean_name(name) for name, parameter in model.named_parameters()}
-    now = [[names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
-    pairs = zip(saved["param_groups"], now, strict=True)
-    numbers = {number: name for group, named in pairs for number, name in zip(group["params"], named, strict=True)}
+    now = [{"params": [names[parameter] for parameter in group["params"]],
+            **{key: group[key] for key in ("fused", "foreach") if key in group}} for group in optimizer.param_groups]
+    pairs = [*zip(saved["param_groups"], now, strict=True)]
+    numbers = {number: name for old, new in pairs for number, name in zip(old["params"], new["params"], strict=True)}
     return {
         "state": {numbers[number]: state for number, state in saved["state"].items()},
-        "param_groups": [{**group, "params": names} for group, names in zip(saved["param_groups"], now, strict=True)],
+        "param_groups": [{**old, **new} for old, new in pairs],
     }
 
 

@@ -1,5 +1,6 @@
 """The job of a config; options that its task does not support are errors."""
 
+from functools import partial
 from pathlib import Path
 
 from hydra.utils import get_class
@@ -16,7 +17,7 @@ from vit.run.parts.finetuning import read_finetune, what_freezes
 from vit.run.parts.loggers import check_packages
 from vit.run.parts.recipe import AUTO, is_progressive
 from vit.run.records.splits import DataRecord
-from vit.training.optimization.optim import check_name
+from vit.training.optimization.optim import check_name, check_shardable
 
 JOBS = {  # task.name -> class below `vit.run.jobs`, imported when needed
     "classification": "images.ImageClassificationJob",
@@ -69,7 +70,11 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
     job = get_class(f"{__package__}.{JOBS[task]}")
     check_task(job, config)
     job.check_config(config, devices)
-    checked("recipe.optimizer", check_name, config["recipe"]["optimizer"].get("name", "adamw"))
+    optimizer = config["recipe"]["optimizer"]
+    name = optimizer.get("name", "adamw")
+    checked("recipe.optimizer", check_name, name)
+    if config["strategy"].get("name") == "fsdp":
+        checked("recipe.optimizer", partial(check_shardable, name), optimizer.get("options"))
     if config["logger"]:
         check_packages(config["logger"])
     return job

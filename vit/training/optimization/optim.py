@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
 
 import torch
 from torch import nn
@@ -21,6 +22,8 @@ POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # posi
 UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 # names in timm: of other libraries, and one that needs second derivatives, which a training step does not compute
 UNSUPPORTED_OF_TIMM = ["apex*", "bnb*", "fused*", "adahessian"]
+# optimizers with operations on whole parameters that FSDP2 has not for shards: they end the first step, or never do
+UNSUPPORTED_FOR_SHARDS = ["adafactor", "*adamuon", "*adamp", "*sgdp", "kron*", "*mars", "novograd*"]
 # optimizers of timm with an update of their own for matrices
 ORTHOGONALIZING = {"muon", "nmuon", "adamuon", "nadamuon"}
 FUSED_FOR_SHARDS = (torch.optim.Adam, torch.optim.AdamW)  # whose fused kernels torch applies to the shards of FSDP2
@@ -168,6 +171,28 @@ def check_name(name: str) -> None:
     if base not in known:
         near = nearest_names(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
         raise ValueError(f"unknown optimizer {name!r}; nearest: {', '.join(near) or 'adamw, sgd, lamb'}")
+
+
+def check_shardable(name: str, options: Mapping[str, object] | None = None) -> None:
+    """Check that FSDP2 can shard the parameters that an optimizer updates.
+
+    Args:
+        name: a name that `check_name` accepts.
+        options: keyword arguments of its constructor.
+
+    Raises:
+        ValueError: it cannot, as for the cautious optimizers of timm.
+    """
+    base = name.lower().removeprefix("lookahead_")
+    supported = not any(fnmatch(base, pattern) for pattern in UNSUPPORTED_FOR_SHARDS)
+    if supported and base not in torch_optimizers():
+        from timm.optim import get_optimizer_info
+
+        cautious = {**(get_optimizer_info(base).defaults or {}), **(options or {})}.get("caution")
+        supported, name = not cautious, f"{name} with caution=true" if "caution" in (options or {}) else name
+    if not supported:
+        raise ValueError(f"strategy=fsdp cannot shard the updates of {name}; use strategy=ddp, or another optimizer, "
+                         "such as adamw, lamb or muon")
 
 
 def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> torch.optim.Optimizer:
