@@ -426,7 +426,7 @@ def test_thresholds_of_another_number_of_labels_are_named(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "to", "message"),
     [
-        ({"registers": 2, "qk_norm": True}, "transformers", "DINOv2 supports only qk_norm=False, but this model has"),
+        ({"registers": 2, "qk_norm": True}, "transformers", "DINOv2 supports only qk_norm=False, .*; --to timm saves"),
         ({"mlp": "swiglu", "activation": "silu", "mlp_ratio": 2.5}, "transformers", "two thirds of a multiple of 32"),
         ({"layer_scale": 0.1, "mlp_ratio": 3.5}, "transformers", "a multiple of 32, but this model has 112"),
         ({"mlp": "swiglu", "activation": "gelu"}, "transformers", "DINOv2 supports only activation=silu"),
@@ -435,7 +435,8 @@ def test_thresholds_of_another_number_of_labels_are_named(tmp_path) -> None:
         ({"pool": "attention", "class_token": False}, "transformers", "SigLIP supports only num_classes=0"),
         ({"embed_norm": True, "patch_bias": False}, "transformers", "CLIP projects the class token without a bias"),
         ({"embed_norm": True}, "transformers", "CLIP supports only patch_bias=False"),
-        ({"dist_token": True, "registers": 2}, "transformers", "DeiT supports only registers=0"),
+        ({"dist_token": True, "registers": 2}, "transformers", "DeiT supports only registers=0.*--to bundle saves it"),
+        ({"norm": "batch"}, "transformers", "only norm=layer, .*; --to bundle saves it unchanged"),
         ({"pool": "mean"}, "torchvision", "torchvision's VisionTransformer supports only pool=class"),
         ({"norm_eps": 1e-5}, "torchvision", "supports only norm_eps=1e-06, but this model has norm_eps=1e-05"),
         ({"positions": "rotary"}, "transformers", "ViT supports only positions=learned or sincos or sincos_simple or"),

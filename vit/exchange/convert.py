@@ -243,8 +243,8 @@ def export_transformers(dest: Path, export: ExportedModel) -> None:
     try:
         config, weights = to_transformers(export.model.state_dict(), export.model.config)
     except ValueError as error:
-        image = export.model.config.kind in ("vit", "timm")
-        way = "timm saves a folder that transformers opens through timm" if image else "bundle saves it unchanged"
+        known = not isinstance(timm_arguments(export.model.config), str)
+        way = "timm saves a folder that transformers opens through timm" if known else "bundle saves it unchanged"
         raise SourceError(f"{error}; --to {way}") from None
     if export.classes:
         labels = dict(enumerate(export.classes))
