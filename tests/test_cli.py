@@ -236,6 +236,7 @@ def test_predict_gives_at_most_as_many_predictions_as_there_are_classes(model, p
     (["evaluate", "{model}", "data=digitz"], 2, "digits"),
     (["evaluate", "{model}", "--split", "tset"], 2, "'tset' is not one of train, val, test, all; did you mean test?"),
     (["report", "{model}", "--split", "validation"], 2, "is not one of train, val, test, all; did you mean val?"),
+    (["calibrate", "{model}", "--split", "vall", "-o", "{model}/new"], 2, "'vall' is not one of train, val, test, all"),
     (["evaluate", "{model}", "--data", "digits"], 2, "No such option: --data; write data=digits, without dashes"),
     (["audit", "--data-dir={photos}"], 2, "--data-dir; write data=folder data.root={photos}, without dashes"),
     (["cross-validate", "--lr", "0.1"], 2, "No such option: --lr; write recipe.optimizer.lr=0.1, without dashes"),

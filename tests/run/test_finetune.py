@@ -241,10 +241,12 @@ def test_errors_are_raised_before_training(source, tmp_path, overrides, message)
 
 
 def test_pre_training_trains_everything(tmp_path):
+    (tmp_path / "x").touch()
     with pytest.raises(ConfigError, match="finetune=lora freezes weights, but task=masked_text trains the whole model"):
-        vit.train(["data=corpus", "finetune=lora", "init_from=x", f"run_dir={tmp_path / 'run'}"])
+        vit.train(["data=corpus", "finetune=lora", f"init_from={tmp_path / 'x'}", f"run_dir={tmp_path / 'run'}"])
     with pytest.raises(ConfigError, match=r"finetune.trainable=head freezes .*whole model; leave finetune.trainable"):
-        vit.train(["data=corpus", "finetune.trainable=head", "init_from=x", f"run_dir={tmp_path / 'run'}"])
+        vit.train(["data=corpus", "finetune.trainable=head", f"init_from={tmp_path / 'x'}",
+                   f"run_dir={tmp_path / 'run'}"])
 
 
 def test_the_trained_parameters_cannot_change_on_resuming(source, tmp_path, monkeypatch):

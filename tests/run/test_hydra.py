@@ -392,6 +392,9 @@ def test_a_sweep_over_a_glob(own, apart, capsys):
 ])
 def test_a_run_of_a_sweep_has_the_overrides_that_it_has_alone(command, chosen, own, apart):
     """Also those that `init_from` selects, and those of keys that only the swept options of a group have."""
+    for job in sweep(command):
+        if root := resolve(compose(job))["data"].get("root"):
+            Path(root).mkdir(parents=True, exist_ok=True)
     assert main(["-m", *command, "hydra.sweep.dir=out"]) == 0
     for job, found, options in zip(sweep(command), apart, chosen, strict=True):
         assert [each for each in found if each.startswith(("model=", "recipe="))] == options

@@ -1,13 +1,17 @@
 """Every number of a config has a range, which is checked before anything else."""
 
+import dataclasses
+
 import pytest
 import yaml
 
+from vit.models.ensemble import EnsembleConfig
+from vit.models.zoo import KINDS
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.groups import options
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.overrides import dotted_items
-from vit.run.config.valid_values import VALID_VALUES, valid_values
+from vit.run.config.valid_values import MODEL_FLAGS, VALID_VALUES, valid_values
 from vit.run.config.value_kinds import Boolean, Number
 from vit.training.monitoring.metric_direction import METRICS, MODES
 
@@ -53,7 +57,7 @@ def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     ("recipe.optimizer.lr=-0.1", "a number, 0 or more"),
     ("recipe.optimizer.lr=inf", "a number, 0 or more"),
     ("recipe.optimizer.weight_decay=-1", "a number, 0 or more"),
-    ("+recipe.optimizer.options.betas=[0.9,1.0]", "a number, 0 or more, below 1"),
+    ("+recipe.optimizer.options.betas=[0.9,1.0]", "a list of numbers, 0 or more, below 1"),
     ("model.dropout=1", "a number, 0 or more, below 1, or null"),
     ("model.drop_path=-0.1", "a number, 0 or more, below 1, or null"),
     ("recipe.loss.label_smoothing=1", "a number, 0 or more, below 1"),
@@ -61,7 +65,7 @@ def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     ("recipe.ema=on", "a number"),
     ("recipe.schedule.warmup=-5", "a number, 0 or more"),
     ("recipe.batch_size=0", "a whole number, 1 or more, or auto or null"),
-    ("+data.max_len=null", "a whole number, 1 or more"),
+    ("+data.max_len=null", "a whole number, 2 or more"),
     ("data.workers=-1", "a whole number, 0 or more, or auto"),
     ("data.image_size=big", "a whole number, 1 or more, or a list of 2 of them or null, such as 8"),
     ("recipe.epochs='10'", "a whole number, 1 or more, or auto, such as 100; '10' is a string, leave out its quotes"),
@@ -101,11 +105,31 @@ def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     ("recipe.crop=3", "a node with keys, or null"),
     ("+data.tokenizer=null", "a node with keys"),
     ("debug=null", "true or false, such as false"),
+    ("compare=3", "a node with keys, or null"),
+    ("compare={a: 3}", "a list of overrides, such as [model=small]"),
+    ("recipe.drop_last=abc", "true, false or auto"),
+    ("recipe.augment.hflip=true", "null, or a node with the _target_ of a step, such as vit.data.RandomErasing"),
+    ("recipe.augment.affine._target_=3", "null, or a node with the _target_ of a step"),
+    ("recipe.progressive.patch_drop=0.5", "a list of 2 numbers, 0 or more, below 1, or null"),
+    ("recipe.progressive.image_size=[4]", "a list of 2 whole numbers, 1 or more, or null"),
+    ("+recipe.optimizer.options.betas=0.9", "a list of numbers, 0 or more, below 1"),
+    ("finetune.lora=true", "a node with keys, or null"),
+    ("finetune.always_trainable=head", "a list of names"),
+    ("model.name=[1,2]", "a string that is not empty, or null"),
+    ("model.residual=abc", "true or false"),
+    ("+model.layer_scale=abc", "a number, above 0, or null"),
+    ("data.fold=6/5", "k/n with k in 1..n"),
+    ("data.fold=1/1", "k/n with k in 1..n"),
+    ("data.fold=0.2", "k/n with k in 1..n"),
+    ("data.preprocessing.mean=0.5", "a list of numbers, or null"),
+    ("data.preprocessing.range=all", "a list of 2 numbers, or auto or full or percentile or null"),
+    ("data.preprocessing.interpolation=cubic", "one of nearest, box, bilinear, bicubic, lanczos; did you mean bicubic"),
+    ("+data.max_len=1", "a whole number, 2 or more"),
 ])
 def test_an_invalid_number_is_an_error_with_key_and_range(override, range):
     with pytest.raises(ConfigError) as caught:
         resolve(compose([override]))
-    key = override.lstrip("+").partition("={")[0].partition("=")[0]
+    key = override.lstrip("+").partition("={")[0].partition("=")[0].removesuffix("._target_")
     assert str(caught.value).startswith(key) and f"must be {range}" in str(caught.value)
 
 
@@ -141,6 +165,7 @@ def test_the_runs_of_a_comparison_may_add_the_teacher():
 def test_the_table_names_no_key_that_does_not_exist():
     files = "\n".join(path.read_text() for path in config_folder().rglob("*.yaml"))
     optional = {"switch", "momentum"}  # of classes that are named in a config
+    optional |= {field.name for config, _ in KINDS.values() for field in dataclasses.fields(config)}
     optional |= {"block", "final_norm", "rotary_coordinates", "rotary_pairs"}  # of models; tests/run/test_choices.py
     names = {key.rpartition(".")[2] for key in VALID_VALUES if "*" not in key} - optional
     assert [name for name in sorted(names) if f"{name}:" not in files] == []
@@ -171,6 +196,23 @@ def test_interpolations_are_checked_when_they_are_resolved(monkeypatch):
     ):
         with pytest.raises(ConfigError, match=message):
             resolve(compose(overrides))
+
+
+def test_every_option_of_a_model_that_is_true_or_false_is_checked_early():
+    found = {field.name for config, _ in KINDS.values() for field in dataclasses.fields(config)
+             if field.type is bool and config is not EnsembleConfig}
+    assert sorted(found) == sorted(MODEL_FLAGS)
+
+
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["recipe.average_epochs=3"], "recipe.ema and recipe.average_epochs are two ways to average"),
+    (["+strategy.find_unused=true"], "strategy.find_unused=true: the strategy has no such key; write strategy.options"),
+    (["finetune.name=head"], "finetune.name=head only names the method; write finetune=head"),
+    (["callbacks.mode=min"], r"callbacks.mode=min: val/accuracy is best where it is highest \(max\)"),
+])
+def test_two_values_that_do_not_fit_together(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve(compose(overrides))
 
 
 def test_booleans_of_a_file_may_be_1_0_or_null():

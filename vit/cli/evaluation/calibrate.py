@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import ALL, compose_data, evaluation_source, open_source
-from vit.cli.shared_options import BatchSize, ConfigDir, Device, ForwardPrecision, Model, Overrides, Precision
+from vit.cli.shared_options import (
+    BatchSize,
+    ConfigDir,
+    Device,
+    ForwardPrecision,
+    Model,
+    Overrides,
+    Precision,
+    check_split,
+)
 from vit.cli.terminal import check_classes, check_new_folder, print_without_effect, print_written
 from vit.messages import number_of
 
@@ -24,7 +33,8 @@ def calibrate(
     overrides: Overrides = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for the calibrated copy.",
                                          show_default=False)] = ...,
-    split: Annotated[str, typer.Option(help="Split with labelled samples that the model was not trained on.")] = "val",
+    split: Annotated[str, typer.Option(
+        help="Split with labelled samples that the model was not trained on.", callback=check_split)] = "val",
     temperature_only: Annotated[bool, typer.Option(
         "--temperature-only", help="Fit the temperature only, without prediction sets and unknown score.")] = False,
     batch_size: BatchSize = 64,

@@ -41,6 +41,8 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
             fix = f"write {key}=null" if valid is None or valid.accepts(None) else (
                 f"leave it out for the default, or write {key}=VALUE")
             raise ConfigError(f"~{key}: keys cannot be removed; {fix}")
+        if key == "finetune.name" and override.value() in {*options("finetune", search)} - {choices.get("finetune")}:
+            raise ConfigError(f"{key}={override.value()} only names the method; write finetune={override.value()}")
         if key in known and not of_group:
             check_type(override, known[key])
         if of_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
@@ -56,7 +58,7 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
         if why := without_key(key):
             raise ConfigError(f"unknown key {key}, which has no counterpart here: {why}")
         if key in ("data.train", "data.val", "data.test") and "data.fractions" in known:
-            raise ConfigError(f"data={choices.get('data')} has no key {name}; data.fractions=[0.8,0.1,0.1] sets the "
+            raise ConfigError(f"data={choices.get('data')} has no key {name}; 'data.fractions=[0.8,0.1,0.1]' sets the "
                               "fractions of train, val and test of data that is not split")
         if having := options_with(key, known, search)[1]:
             group, _, name = key.partition(".")

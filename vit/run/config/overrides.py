@@ -8,6 +8,7 @@ path they are characters of the path, and `~` is the home folder. Hydra's docume
 """
 
 import functools
+import inspect
 import itertools
 import logging
 import os
@@ -20,10 +21,12 @@ from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
 from vit.exchange.private_paths import PATH_KEYS
-from vit.messages import in_hydra_quotes, override_for_shell
+from vit.messages import did_you_mean, in_hydra_quotes, nearest_names, override_for_shell
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 _QUOTED = re.compile(r"""(^|,)\s*['"]""")  # one of several values in quotes
+
+UNEXPECTED = re.compile(r"got an unexpected keyword argument '(\w+)'")
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx", ".npz")
 LISTS = ("allow_change",)  # keys whose value is a list, which may be given without brackets
@@ -243,6 +246,10 @@ def checked(key: str, build: Callable, values: Any, unpack: bool = False, names:
         if isinstance(cause, DataError | OSError | MemoryError):
             raise cause from None
         message = " ".join(str(cause).split())
+        if isinstance(cause, TypeError) and (found := UNEXPECTED.search(message)) and found[1] in values:
+            known = list(inspect.signature(build).parameters) if unpack else []
+            raise ConfigError(f"{key}.{found[1]}: there is no such key{did_you_mean(nearest_names(found[1], known))}"
+                              ) from None
         whole = full_keys(message, key, {*names, *(values if isinstance(values, Mapping) else ())})
         raise ConfigError(f"{key}: {message}" if whole == message else whole) from None
 

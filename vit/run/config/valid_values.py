@@ -15,8 +15,8 @@ from vit.exchange.private_paths import PATH_KEYS
 from vit.messages import did_you_mean
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, dotted_items, yaml_text
-from vit.run.config.value_kinds import INT64, Boolean, Choice, Duration, Node, NotEmpty, Number, Text
-from vit.training.monitoring.metric_direction import METRICS, MODES
+from vit.run.config.value_kinds import INT64, Boolean, Choice, Duration, Fold, Names, Node, NotEmpty, Number, Text
+from vit.training.monitoring.metric_direction import METRICS, MODES, mode_of
 
 AUTO = ("auto",)
 BOOLEAN_OR_AUTO = ("compile",)
@@ -41,13 +41,22 @@ def or_list(number: Number) -> Number:
     return replace(number, lists=True)
 
 
+def only_list(number: Number, length: int | None = None) -> Number:
+    return replace(number, lists=True, length=length, scalar=False)
+
+
 SIZES = or_list(or_null(COUNT))
 SIZE = replace(SIZES, length=2)  # size of images and patches: one number, or height and width
 SKIPPING = Choice(("error", "skip"))
 SAMPLES = or_list(replace(or_null(AT_LEAST_0), names=None))  # a number, a fraction, or the name of a file
-Kind = Boolean | Choice | Duration | Node | NotEmpty | Number | Text
+Kind = Boolean | Choice | Duration | Fold | Names | Node | NotEmpty | Number | Text
+MODEL_FLAGS = ("attn_norm", "class_token", "dist_token", "embed_norm", "key_bias", "mlp_norm", "norm_pixels",
+               "patch_bias", "patch_norm", "pool_prefix", "pre_norm", "prefix_positions", "proj_bias", "qk_norm",
+               "qkv_bias", "residual", "rotary_columns_first", "rotary_mixed", "scale_embed")  # true or false
 VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     **dict.fromkeys(PATH_KEYS, NotEmpty()),
+    "compare": Node(null=True),
+    "compare.*": Names("overrides, such as [model=small]"),
     "compile": Boolean(names=AUTO),
     "compile_mode": Choice(("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")),
     "calibrate": Choice(("full", "temperature", "none"), null=True, any_case=True),
@@ -72,16 +81,18 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "data.cache_limit": POSITIVE,
     "data.cache_side": replace(COUNT, names=AUTO),
     "data.class_depth": COUNT,
+    "data.classes": Names(),
     "data.decoder": Choice(("auto", "pillow", "simplejpeg", "torchcodec")),
     "data.digits": COUNT,
-    "data.fractions": or_list(FRACTION),
+    "data.fold": Fold(),
+    "data.fractions": only_list(FRACTION, length=3),
     "data.image_size": SIZE,
     "data.limit": COUNT,
     "data.mask_ratio": BETWEEN_0_AND_1,
-    "data.max_len": COUNT,
+    "data.max_len": Number(2, whole=True),  # eos counts
     "data.max_patches": or_null(COUNT),
-    "data.max_source_len": or_null(COUNT),
-    "data.max_target_len": or_null(COUNT),
+    "data.max_source_len": Number(2, whole=True, null=True),
+    "data.max_target_len": Number(2, whole=True, null=True),
     "data.min_digits": or_null(COUNT),
     "data.min_patches": or_null(COUNT),
     "data.name": Text(),
@@ -93,18 +104,19 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "data.pack": Boolean(),
     "data.patch_size": SIZE,
     "data.preprocessing": Node(),
-    "data.preprocessing.background": BYTE,
+    "data.preprocessing.background": only_list(BYTE),
     "data.preprocessing.crop_pct": or_null(FRACTION_ABOVE_0),
     "data.preprocessing.draft": Boolean(),
     "data.preprocessing.enlarge": Boolean(),
     "data.preprocessing.height": or_null(COUNT),
+    "data.preprocessing.interpolation": Choice(("nearest", "box", "bilinear", "bicubic", "lanczos"), null=True),
     "data.preprocessing.max_pixels": or_null(COUNT),
     "data.preprocessing.max_width": or_null(COUNT),
-    "data.preprocessing.mean": or_list(or_null(ANY)),
+    "data.preprocessing.mean": only_list(or_null(ANY)),
     "data.preprocessing.mode": Choice(("RGB", "L")),
-    "data.preprocessing.range": or_list(replace(or_null(ANY), names=None)),
+    "data.preprocessing.range": only_list(replace(or_null(ANY), names=("auto", "full", "percentile")), 2),
     "data.preprocessing.resize": Choice(("shorter", "squash", "pad", "none"), null=True),
-    "data.preprocessing.std": or_list(or_null(POSITIVE)),
+    "data.preprocessing.std": only_list(or_null(POSITIVE)),
     "data.resampling": Choice(("torch", "pillow")),
     "data.split_seed": SEED,
     "data.test": SAMPLES,
@@ -121,16 +133,21 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "distill.kind": Choice(("none", "soft", "hard", "token")),
     "distill.target": Choice(("soft", "hard")),
     "distill.tau": AT_LEAST_0,
+    "finetune.always_trainable": Names(),
     "finetune.batch_norm": Choice(("auto", "frozen", "train")),
     "finetune.depth": or_null(COUNT_OR_0),
     "finetune.head_init": Choice(("auto", "random", "fit")),
+    "finetune.lora": Node(null=True),
     "finetune.lora.alpha": POSITIVE,
     "finetune.lora.dropout": FRACTION_BELOW_1,
+    "finetune.lora.matrices": Names(),
     "finetune.lora.rank": COUNT,
     "finetune.trainable": Choice(("all", "attention", "head")),
     "finetune.unfreeze_epochs": or_null(AT_LEAST_0),
     "logger": Node(),
+    "logger.*": Node(null=True, target="a logger, such as pytorch_lightning.loggers.CSVLogger"),
     "model": Node(),
+    **{f"model.{key}": Boolean() for key in MODEL_FLAGS},
     "model.*dropout": or_null(FRACTION_BELOW_1),
     "model.activation": Choice(("gelu", "gelu_tanh", "quick_gelu", "relu", "silu"), null=True),
     "model.attention": Choice(("scaled", "dot", "cosine", "bilinear", "additive", "local"), null=True),
@@ -138,6 +155,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "model.decoder_depth": COUNT,
     "model.decoder_dim": COUNT,
     "model.decoder_mixer": Choice(("attention", "lstm", "gru", "conv1d"), null=True),
+    "model.decoder_mlp_ratio": or_null(POSITIVE),
     "model.decoder_num_heads": COUNT,
     "model.depth": COUNT,
     "model.dilation": or_null(COUNT),
@@ -150,20 +168,28 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "model.image_size": SIZE,
     "model.init_std": or_null(POSITIVE),
     "model.kernel": or_null(COUNT),
+    "model.layer_scale": or_null(POSITIVE),
     "model.mask_ratio": BETWEEN_0_AND_1,
     "model.mixer": Choice(("attention", "lstm", "gru", "conv1d", "fnet"), null=True),
     "model.mlp": Choice(("mlp", "swiglu"), null=True),
     "model.mlp_ratio": POSITIVE,
+    "model.name": Text(null=True),
     "model.norm": Choice(("layer", "rms", "batch"), null=True),
+    "model.norm_eps": or_null(POSITIVE),
     "model.num_heads": COUNT,
     "model.patch_size": SIZE,
     "model.pool": Choice(("class", "mean", "sum", "class_mean", "attention", "pooler"), null=True),
+    "model.pool_heads": or_null(COUNT),
     "model.pool_hidden": COUNT,
+    "model.pool_mlp_ratio": or_null(POSITIVE),
     "model.positions": Choice(("learned", "sincos", "rotary", "relative", "none", "learned_rotary", "sincos_simple"),
                               null=True),
     "model.projection": Choice(("linear", "sliced", "none"), null=True),
+    "model.registers": or_null(COUNT_OR_0),
+    "model.relative_hidden": or_null(COUNT),
     "model.rotary_coordinates": Choice(("steps", "centred"), null=True),
     "model.rotary_pairs": Choice(("rotate_half", "interleaved"), null=True, former=("halves", "neighbours")),
+    "model.rotary_theta": or_null(POSITIVE),
     "model.sincos_channels": Choice(("halves", "interleaved"), null=True),
     "model.stem": Choice(("linear", "normed", "conv", "compact", "masked_conv", "pooled_conv"), null=True),
     "model.tied": Choice(("none", "target", "all"), null=True),
@@ -172,6 +198,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "recipe": Node(),
     "recipe.accumulate": COUNT,
     "recipe.augment": Node(null=True),
+    "recipe.augment.*": Node(null=True, target="a step, such as vit.data.RandomErasing"),
     "recipe.augment.*.degrees": Number(0, 180),
     "recipe.augment.*.fill": BYTE,
     "recipe.augment.*.magnitude": Number(0, 30, null=True),
@@ -187,8 +214,9 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "recipe.batch_tokens": or_null(COUNT),
     "recipe.clip": or_null(POSITIVE),
     "recipe.crop": Node(null=True),
-    "recipe.crop.ratio": or_list(or_null(POSITIVE)),
-    "recipe.crop.scale": or_list(or_null(FRACTION_ABOVE_0)),
+    "recipe.crop.ratio": only_list(or_null(POSITIVE), length=2),
+    "recipe.crop.scale": only_list(or_null(FRACTION_ABOVE_0), length=2),
+    "recipe.drop_last": Boolean(names=AUTO),
     "recipe.ema": replace(or_null(BETWEEN_0_AND_1), names=AUTO),
     "recipe.epochs": replace(COUNT, names=AUTO),
     "recipe.loss": Node(),
@@ -206,14 +234,14 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "recipe.optimizer.lr_base_batch": or_null(COUNT),
     "recipe.optimizer.name": Text(),
     "recipe.optimizer.options": Node(null=True),
-    "recipe.optimizer.options.betas": or_list(FRACTION_BELOW_1),
+    "recipe.optimizer.options.betas": only_list(FRACTION_BELOW_1),
     "recipe.optimizer.options.eps": AT_LEAST_0,
     "recipe.optimizer.options.fallback_lr_scale": AT_LEAST_0,
     "recipe.optimizer.options.momentum": FRACTION_BELOW_1,
     "recipe.optimizer.weight_decay": AT_LEAST_0,
     "recipe.progressive": Node(null=True),
-    "recipe.progressive.image_size": SIZES,
-    "recipe.progressive.patch_drop": or_list(or_null(FRACTION_BELOW_1)),
+    "recipe.progressive.image_size": only_list(or_null(COUNT), length=2),
+    "recipe.progressive.patch_drop": only_list(or_null(FRACTION_BELOW_1), length=2),
     "recipe.progressive.stages": Number(2, 5, whole=True),  # each is one more compilation with compile=true
     "recipe.progressive.until": BETWEEN_0_AND_1,
     "recipe.schedule": Node(),
@@ -253,7 +281,8 @@ def valid_values(key: str) -> Kind | None:
     """The valid values of a dotted key; None for a key that may have any value, or that is checked where it is read."""
     if key in VALID_VALUES:
         return VALID_VALUES[key]
-    patterns = (pattern for pattern in VALID_VALUES if "*" in pattern and fnmatchcase(key, pattern))
+    patterns = (pattern for pattern in VALID_VALUES if "*" in pattern and key.count(".") == pattern.count(".")
+                and fnmatchcase(key, pattern))
     return VALID_VALUES.get(next(patterns, key))
 
 
@@ -304,6 +333,13 @@ def contradiction(config: dict) -> str | None:
         metrics = [f"val/{name}" for name in METRICS[task]]
         if monitor not in metrics:
             return f"callbacks.monitor={monitor}: must be one of {', '.join(metrics)}, train/loss for task={task}"
+    mode = (config.get("callbacks") or {}).get("mode")
+    if monitor is not None and mode not in (None, mode_of(monitor)) and not config.get("resume"):
+        better = "lowest" if mode_of(monitor) == "min" else "highest"
+        return (f"callbacks.mode={mode}: {monitor} is best where it is {better} ({mode_of(monitor)}); leave "
+                "callbacks.mode out")
+    if not config.get("resume") and (problem := _of_new_run(config)):
+        return problem
     distill = config.get("distill") or {}  # another primary config may lack it
     teacher, kind = distill.get("teacher"), distill.get("kind", "none")
     if teacher is not None and kind == "none":
@@ -311,6 +347,18 @@ def contradiction(config: dict) -> str | None:
                 "distill.teacher=null")
     if not teacher and kind != "none" and config["task"].get("name") == "classification":  # others have no teacher
         return f"distill={kind} needs a teacher: distill.teacher=RUN, a saved model, or timm:NAME"
+    return None
+
+
+def _of_new_run(config: dict) -> str | None:
+    """The contradictions that a resumed run may have recorded."""
+    recipe, strategy = config.get("recipe") or {}, config.get("strategy") or {}
+    if recipe.get("ema") is not None and recipe.get("average_epochs") is not None:
+        return "recipe.ema and recipe.average_epochs are two ways to average; set one of them to null"
+    unknown = [key for key in strategy if key not in ("name", "options")] if "_target_" not in strategy else []
+    if unknown:
+        return (f"strategy.{unknown[0]}={yaml_text(strategy[unknown[0]])}: the strategy has no such key; write "
+                f"strategy.options.{unknown[0]} for an option of it")
     return None
 
 

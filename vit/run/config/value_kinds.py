@@ -27,6 +27,7 @@ class Number:
         names: strings that are valid too; None for any string.
         lists: whether a list of such values is valid too.
         length: number of values that a list must have; None for any.
+        scalar: whether one number is valid; otherwise only a list.
     """
 
     low: float = -math.inf
@@ -38,13 +39,17 @@ class Number:
     names: tuple[str, ...] | None = ()
     lists: bool = False
     length: int | None = None
+    scalar: bool = True
 
     def accepts(self, value: Any) -> bool:
         if value is None:
             return self.null
         if isinstance(value, list | tuple):
             return self.lists and self.length in (None, len(value)) and not any(
-                each is None or isinstance(each, list | tuple) or not self.accepts(each) for each in value)
+                each is None or isinstance(each, list | tuple) or not self._accepts_one(each) for each in value)
+        return self._accepts_one(value) and (self.scalar or isinstance(value, str))
+
+    def _accepts_one(self, value: Any) -> bool:
         if isinstance(value, str):
             return self.names is None or value in self.names
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -57,13 +62,15 @@ class Number:
     def __str__(self) -> str:
         """`a whole number, 1 or more, or null`"""
         parts = ["a whole number" if self.whole else "a number"]
+        if not self.scalar:
+            parts = [f"a list of {f'{self.length} ' if self.length else ''}{'whole ' if self.whole else ''}numbers"]
         if (self.low, self.high) == INT64:
             parts = ["a whole number of 64 bits"]
         elif self.low > -math.inf:
             parts.append(f"above {self.low:g}" if self.above else f"{self.low:g} or more")
         if self.high < math.inf and (self.low, self.high) != INT64:
             parts.append(f"below {self.high:g}" if self.below else f"{self.high:g} or less")
-        pair = [f"a list of {self.length} of them"] if self.length else []
+        pair = [f"a list of {self.length} of them"] if self.length and self.scalar else []
         others = [*(self.names or ()), *pair, *(["null"] if self.null else [])]
         return ", ".join(parts) + (f", or {' or '.join(others)}" if others else "")
 
@@ -113,29 +120,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Text:
-    """Any string but an empty one."""
-
-    def accepts(self, value: Any) -> bool:
-        return isinstance(value, str) and value != ""
-
-    def __str__(self) -> str:
-        return "a string that is not empty"
-
-
-@dataclass(frozen=True)
-class NotEmpty:
-    """Any value but an empty string, which a shell makes of a variable that is not set."""
-
-    def accepts(self, value: Any) -> bool:
-        return value != ""
-
-    def __str__(self) -> str:
-        return "a path or name, not empty; is a variable of the shell not set?"
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node with keys of its own.
+    """Any string but an empty one.
 
     Args:
         null: whether null is valid too.
@@ -144,9 +129,75 @@ class Node:
     null: bool = False
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, dict) or value is None and self.null
+        return isinstance(value, str) and value != "" or value is None and self.null
 
     def __str__(self) -> str:
+        return f"a string that is not empty{', or null' if self.null else ''}"
+
+
+@dataclass(frozen=True)
+class NotEmpty:
+    """One path or name: any value but a list, a node and an empty string, which a shell makes of a variable that is not
+    set.
+    """
+
+    def accepts(self, value: Any) -> bool:
+        return value != "" and not isinstance(value, list | tuple | dict)
+
+    def __str__(self) -> str:
+        return "a path or name, not empty; is a variable of the shell not set?"
+
+
+@dataclass(frozen=True)
+class Names:
+    """A list of names, which YAML may parse as numbers, or null.
+
+    Args:
+        kind: what they are, in the message.
+    """
+
+    kind: str = "names"
+
+    def accepts(self, value: Any) -> bool:
+        return value is None or isinstance(value, list | tuple) and all(
+            isinstance(each, str | int) and each != "" for each in value)
+
+    def __str__(self) -> str:
+        return f"a list of {self.kind}"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One of n folds, k/n with k in 1..n, or null."""
+
+    def accepts(self, value: Any) -> bool:
+        found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(value))
+        return value is None or found is not None and int(found[2]) >= 2 and 1 <= int(found[1]) <= int(found[2])
+
+    def __str__(self) -> str:
+        return "k/n with k in 1..n and 2 or more folds, such as 1/5 for the first of 5 folds, or null"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node with keys of its own.
+
+    Args:
+        null: whether null is valid too.
+        target: what the `_target_` of the node makes, with an example; empty for a node without one.
+    """
+
+    null: bool = False
+    target: str = ""
+
+    def accepts(self, value: Any) -> bool:
+        if not isinstance(value, dict):
+            return value is None and self.null
+        return not self.target or isinstance(value.get("_target_"), str) and value["_target_"] != ""
+
+    def __str__(self) -> str:
+        if self.target:
+            return f"null, or a node with the _target_ of {self.target}"
         return f"a node with keys{', or null' if self.null else ''}"
 
 

@@ -77,7 +77,7 @@ class Job(ABC):
     ):
         self.config, self.source, self.devices, self.checkpoint = config, source, devices, checkpoint
         self.check_source()
-        self.check_recipe()
+        self.check_recipe(self.config)
         initial = None
         if config["init_from"] and checkpoint is None:  # the checkpoint of a resumed run holds all weights
             initial = load_initial(config["init_from"], self.stated_model())
@@ -119,16 +119,17 @@ class Job(ABC):
         """
         check_validation(self.source, self.unit)
 
-    def check_recipe(self) -> None:
+    @classmethod
+    def check_recipe(cls, config: dict) -> None:
         """Checks that the recipe has what the task needs.
 
         Raises:
             ConfigError: it is the recipe of another task.
         """
-        known = dict(dotted_items(self.config["recipe"]))
-        for key in self.recipe_keys:
+        known = dict(dotted_items(config["recipe"]))
+        for key in cls.recipe_keys:
             if key not in known:
-                raise ConfigError(f"this recipe has no key {key}, so it is not for task={self.config['task']['name']}; "
+                raise ConfigError(f"this recipe has no key {key}, so it is not for task={config['task']['name']}; "
                                   "choose another one with recipe=")
 
     def check_leakage(self, key: str, path: str, extra: Mapping[str, Any], kind: str) -> None:

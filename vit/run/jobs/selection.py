@@ -13,8 +13,9 @@ from vit.run.jobs.base import Job
 from vit.run.parts.batches import check_no_augment
 from vit.run.parts.data_source import build_source
 from vit.run.parts.devices import Devices
-from vit.run.parts.finetuning import read_finetune, what_freezes
+from vit.run.parts.finetuning import check_frozen, read_finetune, what_freezes
 from vit.run.parts.loggers import check_packages
+from vit.run.parts.named_targets import check_targets
 from vit.run.parts.recipe import AUTO, is_progressive
 from vit.run.records.splits import DataRecord
 from vit.training.optimization.optim import check_name, check_shardable
@@ -33,6 +34,13 @@ SAMPLES = {  # class of a split -> what it has, and the tasks that use it
     TextSplit: ("labelled texts", ("text_classification",)),
     CorpusSplit: ("sentences of documents", ("masked_text",)),
     PairSplit: ("pairs of a text or image and its target text", ("seq2seq",)),
+}
+SPLITS = {  # data set of the project, which `data._target_` names -> class of its splits
+    **dict.fromkeys(("cifar10", "cifar100", "digits", "fashion_mnist", "folder", "imagenet", "mnist",
+                     "unlabelled_images"), Split),
+    "text_table": TextSplit,
+    "corpus": CorpusSplit,
+    **dict.fromkeys(("digit_strips", "image_text", "parallel", "spelled_numbers"), PairSplit),
 }
 MULTI_LABEL_JOB = "multi_label.MultiLabelJob"  # task=classification on images with several labels each
 
@@ -68,8 +76,12 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
         hint = did_you_mean(nearest_names(task, JOBS))
         raise ConfigError(f"task.name={task} is not one of {', '.join(JOBS)}{hint}")
     job = get_class(f"{__package__}.{JOBS[task]}")
+    if split_class := SPLITS.get(str(config["data"]["_target_"]).removeprefix("vit.data.")):
+        check_split_class(job, split_class, config)
     check_task(job, config)
     job.check_config(config, devices)
+    job.check_recipe(config)
+    check_targets(config)
     optimizer = config["recipe"]["optimizer"]
     name = optimizer.get("name", "adamw")
     checked("recipe.optimizer", check_name, name)
@@ -86,9 +98,13 @@ def check_samples(job: type[Job], source: Source | PairSource | CorpusSource, co
     Raises:
         ConfigError: it cannot.
     """
-    split = next(iter(source.splits.values()))
-    if not isinstance(split, job.split_class):
-        kind, tasks = next(found for split_class, found in SAMPLES.items() if isinstance(split, split_class))
+    check_split_class(job, type(next(iter(source.splits.values()))), config)
+
+
+def check_split_class(job: type[Job], split_class: type, config: dict) -> None:
+    """Raises ConfigError if the task cannot use splits of this class."""
+    if not issubclass(split_class, job.split_class):
+        kind, tasks = next(found for each, found in SAMPLES.items() if issubclass(split_class, each))
         raise ConfigError(f"data={config['data']['name']} has {kind}, but task={config['task']['name']} needs "
                           f"{SAMPLES[job.split_class][0]}; choose other data, or "
                           f"{' or '.join(f'task={each}' for each in tasks)}")
@@ -114,6 +130,8 @@ def check_task(job: type[Job], config: dict) -> None:
     for key in () if job.accepts_auto else ("batch_size", "epochs", "ema"):
         if recipe.get(key) == AUTO:
             raise ConfigError(f"recipe.{key}=auto is for images, but task={task} trains on {job.unit}; give a number")
+    if not config.get("resumed"):
+        check_frozen(finetune, config["init_from"])
     if not job.accepts_progressive and is_progressive(recipe):
         raise ConfigError(f"recipe.progressive is for image classification, but this is task={task}; set its "
                           "image_size and patch_drop to null")

@@ -23,6 +23,7 @@ from vit.run.config.hydra_interface import hydra_overrides
 from vit.run.config.needed_keys import check_complete
 from vit.run.config.overrides import override_text, parse
 from vit.run.config.own_configs import own_configs
+from vit.run.config.paths import check_paths_of_runs
 from vit.run.config.targets import TARGET, check_stored
 from vit.run.console import command, console, print_line
 from vit.run.multirun.sweep_results import table_text
@@ -174,6 +175,7 @@ def find_plan(config: dict, overrides: list[str], resumed_by: str = "train") -> 
     tasks = [each["task"]["name"] for each in configs]
     if not set.intersection(*(METRICS_OF_TASKS.get(task, set()) for task in tasks)):
         raise ConfigError(f"{NOT_COMPARABLE} (task={', '.join(dict.fromkeys(tasks))})")
+    check_paths_of_runs(configs, [config["run_dir"]] if config["run_dir"] else [])
     folder = new_path(config)
     if (folder / PLAN).exists():
         raise ConfigError(

@@ -21,6 +21,7 @@ from vit.run.config.hydra_interface import (
     search_path_of,
 )
 from vit.run.config.overrides import checked, override_text, parse, sweep
+from vit.run.config.paths import check_paths_of_runs
 from vit.run.console import print_line
 from vit.run.multirun.continued_search import earlier_records, next_number
 from vit.run.multirun.run_of_sweep import Sweep, run_one_of_sweep
@@ -33,6 +34,7 @@ SWEEP_FOLDER, RUN_FOLDERS = "hydra.sweep.dir", "hydra.sweep.subdir"
 NUMBERED = "${hydra.job.num}"  # hydra.sweep.subdir of conf/train.yaml
 SUFFIX = "_sweep"  # of the folder of a sweep in runs/<name>
 MULTIRUN = "multirun.yaml"  # which Hydra writes before the first run
+LOCAL = ("basic", "joblib")  # launchers on this machine, whose files the runs read
 FAILURES = "; hydra.sweeper.max_failure_rate=1 goes on with the next ones"
 
 
@@ -56,6 +58,9 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     hydra = compose_with(first.overrides, first.name).hydra
     searching = hydra.runtime.choices["hydra/sweeper"] != GRID
     settings = directions_of_search(hydra, parsed, config)
+    own = stated_folder(hydra)
+    if hydra.runtime.choices["hydra/launcher"] in LOCAL:
+        check_paths_of_runs(configs, [own] if own else [])
     folder, inside = folder_of_sweep(hydra, config)
     if config["resume"] != "auto":
         check_unused(folder, hydra, 1 if searching else len(jobs))
@@ -228,12 +233,21 @@ def folder_of_sweep(hydra: DictConfig, config: dict) -> tuple[pathlib.Path, bool
     """
     from vit.run.records.folder import new_path
 
+    own = stated_folder(hydra)
+    return own or new_path({**config, "run_dir": None}, suffix=SUFFIX), own is not None or not is_numbered(hydra)
+
+
+def stated_folder(hydra: DictConfig) -> pathlib.Path | None:
+    """`hydra.sweep.dir`; None if it is not set.
+
+    Raises:
+        ConfigError: an interpolation cannot be resolved.
+    """
     try:
         own = hydra.sweep.dir
     except CONFIG_ERRORS as error:
         raise ConfigError(f"{SWEEP_FOLDER}: {explained(error)}") from None
-    folder = pathlib.Path(own).expanduser() if own else new_path({**config, "run_dir": None}, suffix=SUFFIX)
-    return folder, bool(own) or not is_numbered(hydra)
+    return pathlib.Path(own).expanduser() if own else None
 
 
 def check_unused(folder: pathlib.Path, hydra: DictConfig, runs: int) -> None:

@@ -64,6 +64,8 @@ def find_devices(trainer: dict) -> Devices:
         raise ConfigError(
             f"trainer.accelerator={trainer['accelerator']}: this machine has no CUDA device; use cpu or auto"
         )
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("trainer.accelerator=mps: this machine has no GPU of Apple; use cpu or auto")
     number = trainer["devices"]
     if number in ("auto", -1):
         number = gpus if accelerator == "gpu" else 1

@@ -40,12 +40,7 @@ def start_finetuning(
         ConfigError: options that contradict each other, the model or the epochs; random weights that would be frozen.
     """
     finetune = read_finetune(config)
-    if finetune.freezes and not config["init_from"]:
-        cause, fix = what_freezes(finetune)
-        raise ConfigError(
-            f"{cause} freezes weights, and without init_from they are random: add init_from=MODEL (a run, a saved "
-            f"model, a file of weights or timm:NAME), or {fix}"
-        )
+    check_frozen(finetune, config["init_from"])
     if finetune.batch_norm == "frozen" and not config["init_from"]:
         raise ConfigError("finetune.batch_norm=frozen uses the running statistics of pretrained weights, and without "
                           "init_from there are none: add init_from=MODEL, or use finetune.batch_norm=auto")
@@ -70,6 +65,16 @@ def start_finetuning(
         begins = checked("finetune", partial(finetune.start, model), config["recipe"]["epochs"])
         log.info("finetune: %s", describe(finetune.name, model, begins))
     return asdict(finetune) | {"always_trainable": list(finetune.always_trainable)}
+
+
+def check_frozen(finetune: Finetune, init_from: str | None) -> None:
+    """Raises ConfigError if random weights would be frozen."""
+    if finetune.freezes and not init_from:
+        cause, fix = what_freezes(finetune)
+        raise ConfigError(
+            f"{cause} freezes weights, and without init_from they are random: add init_from=MODEL (a run, a saved "
+            f"model, a file of weights or timm:NAME), or {fix}"
+        )
 
 
 def what_freezes(finetune: Finetune) -> tuple[str, str]:

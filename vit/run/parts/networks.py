@@ -16,7 +16,7 @@ from vit.models.checks import CHOICES, RATES, check_names, current_names
 from vit.models.classifier import Classifier
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
-from vit.models.zoo import KINDS
+from vit.models.zoo import KINDS, named_values
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.overrides import checked, key_of, yaml_text
 from vit.run.parts.init_from import Initial
@@ -57,6 +57,8 @@ def check_options(model: dict, configs: Sequence[type]) -> None:
     if VisionTransformerConfig in configs and name in KINDS and KINDS[name][0] not in configs:
         raise ConfigError(f"model.name={name} is a model of texts, but this task trains a model of images; choose "
                           "another one, such as model=small, or data with texts, such as data=parallel")
+    if VisionTransformerConfig in configs and name and model.get("library") != "timm" and not name.startswith("timm"):
+        checked("model", named_values, name)
     options = current_names({key: value for key, value in model.items() if value is not None})
     known = {field.name for config, _ in KINDS.values() for field in dataclasses.fields(config)}
     checked("model", partial(check_names, configs), [key for key in options if key not in (*NAMING, *INITIAL, *known)])

@@ -1,0 +1,55 @@
+"""The classes and functions that `_target_` names in a config are checked before the data is read."""
+
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from hydra._internal.utils import _locate  # `hydra.utils.get_object` also logs the error
+
+from vit.messages import did_you_mean, nearest_names, one_line
+from vit.run.config.overrides import ConfigError
+
+
+def check_targets(config: Mapping[str, Any]) -> None:
+    """Checks the steps of `recipe.augment` and the callbacks of the user.
+
+    Raises:
+        ConfigError: there is no such class or function, or it has no such parameter.
+    """
+    for name, node in (("recipe.augment", config["recipe"].get("augment")), ("callbacks", config["callbacks"])):
+        for key, step in (node or {}).items():
+            if isinstance(step, Mapping) and isinstance(step.get("_target_"), str):
+                check_target(f"{name}.{key}", step)
+
+
+def check_target(key: str, node: Mapping[str, Any]) -> None:
+    """Checks one node with a `_target_`.
+
+    Args:
+        key: the dotted key of the node.
+
+    Raises:
+        ConfigError: as `check_targets`.
+    """
+    target = node["_target_"]
+    try:
+        made = _locate(target)
+    except (ImportError, ValueError) as error:
+        module, _, name = target.rpartition(".")
+        near = nearest_names(name, [each for each in dir(sys.modules.get(module)) if each[:1] != "_"], cutoff=0.7)
+        hint = did_you_mean([f"{module}.{each}" for each in near[:1]]) if module in sys.modules else ""
+        why = "" if module in sys.modules else f" ({one_line(error).partition(' Are you sure')[0]})"
+        raise ConfigError(f"{key}._target_={target}: there is no such class or function{hint}{why}") from None
+    if not callable(made):
+        raise ConfigError(f"{key}._target_={target}: is neither a class nor a function")
+    try:
+        parameters = inspect.signature(made).parameters
+    except (TypeError, ValueError):  # a class in C without a signature
+        return
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    for name in node:
+        if name not in parameters and name[:1] != "_":  # others are of Hydra, such as _partial_
+            near = did_you_mean(nearest_names(name, list(parameters)))
+            raise ConfigError(f"{key}.{name}: {target} has no parameter {name!r}{near}")
