@@ -193,7 +193,7 @@ def test_a_model_of_init_from_that_needs_images_of_one_size_is_an_error(shapes, 
     (["data.cache=device"], "data.cache=device stores images for one size"),
     (["compile=true"], "compile=true compiles for images of one size"),
     (["strategy=fsdp"], "strategy=fsdp gathers the weights"),
-    (["distill=soft", "distill.teacher=runs"], "distill=soft has a teacher for images of one size"),
+    (["distill=soft", "distill.teacher=empty"], "distill=soft has a teacher for images of one size"),
     (["model=timm", "model.name=test_vit"], "model.library=timm computes images of one size"),
     (["model.stem=conv"], "model.stem=conv has convolutions over the borders"),
     (["model.positions=relative"], "model.positions=relative has a bias for each pair of patches"),
@@ -208,6 +208,7 @@ def test_a_model_of_init_from_that_needs_images_of_one_size_is_an_error(shapes, 
 ])
 def test_what_needs_one_size_is_an_error_before_the_data_is_read(overrides, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["data=folder", "data.root=missing", "data.pack=true", *overrides]) == 2
+    (tmp_path / "empty").mkdir()
+    assert main(["data=folder", "data.root=empty", "data.pack=true", *overrides]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("error: ") and printed.count("\n") == 1 and text in printed, printed

@@ -92,7 +92,7 @@ def test_a_teacher_has_images_of_its_own_size(tmp_path, monkeypatch):
     (["recipe.progressive.patch_drop=[0.5,0.0]", "model.patch_dropout=0.2"],
      "recipe.progressive.patch_drop and model.patch_dropout=0.2 both drop patches"),
     (["recipe.progressive.patch_drop=[0.5,1.0]"],
-     "recipe.progressive.patch_drop=[0.5, 1.0]: must be a number, 0 or more, below 1, or null"),
+     "recipe.progressive.patch_drop=[0.5, 1.0]: must be a list of 2 numbers, 0 or more, below 1, or null"),
     (["recipe.progressive.stages=9"], "recipe.progressive.stages=9: must be a whole number, 2 or more, 5 or less"),
     (["recipe.progressive.until=1"], "recipe.progressive.until=1: must be a number, above 0, below 1"),
     (["recipe.progressive.patch_drop=[0.5,0.0]", "model=timm", "model.name=test_vit",

@@ -177,12 +177,17 @@ class ImageClassificationJob(ImageJob):
     task_class: type[Classification] = Classification
     progressive: Progressive | None
 
+    @classmethod
+    def check_config(cls, config: dict, devices: Devices) -> None:
+        """Raises ConfigError: as `Job.check_config`, or for the data set of the project that has no labels."""
+        super().check_config(config, devices)
+        if config["data"]["_target_"] == "vit.data.unlabelled_images":
+            raise without_labels(config["data"])
+
     def check_source(self) -> None:
         """Raises ConfigError for images without labels."""
         if not self.source.classes:
-            raise ConfigError(f"data={self.config['data']['name']}: its images have no labels, which task="
-                              "classification needs; use data=folder or data=table, or pre-train on them with "
-                              "task=masked_image model=mae")
+            raise without_labels(self.config["data"])
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         patch_size, classes = self.config["data"]["patch_size"], self.source.classes
@@ -320,3 +325,9 @@ class ImageClassificationJob(ImageJob):
     def headline(self, metrics: dict) -> dict[str, str]:
         images = metrics[f"{self.split}/images"]
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {number_of(images, 'image')}"}
+
+
+def without_labels(data: dict) -> ConfigError:
+    """The error of a classification of images without labels."""
+    return ConfigError(f"data={data['name']}: its images have no labels, which task=classification needs; use "
+                       "data=folder or data=table, or pre-train on them with task=masked_image model=mae")
