@@ -71,7 +71,8 @@ def log_keys(caplog, monkeypatch):
 
 @pytest.mark.parametrize("former", FORMER_KEYS)
 def test_a_former_key_is_its_new_one_and_logs_it_once(log_keys, former):
-    name, value = FORMER_KEYS[former], {"data.masked": 0.2, "finetune.trains": "head"}.get(former, 3)
+    values = {"data.masked": 0.2, "finetune.always": "[head]", "finetune.trains": "head"}
+    name, value = FORMER_KEYS[former], values.get(former, 3)
     data = ["data=corpus"] if former == "data.masked" else ["data=digit_strips"]
     assert resolve(compose([*data, f"{former}={value}"])) == resolve(compose([*data, f"{name}={value}"]))
     compose([*data, f"{former}={value}"])
