@@ -70,6 +70,7 @@ def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     ("data.image_size=big", "a whole number, 1 or more, or a list of 2 of them or null, such as 8"),
     ("recipe.epochs='10'", "a whole number, 1 or more, or auto, such as 100; '10' is a string, leave out its quotes"),
     ("trainer.devices=all", "a whole number, -1 or more, or auto, such as 1"),
+    ("trainer.devices=[1]", "a whole number, -1 or more, or auto; the environment variable CUDA_VISIBLE_DEVICES"),
     ("trainer.max_time=soon", "a time such as 7m, 1h30m, 90s, 2d or 00:01:30:00 (days:hours:minutes:seconds)"),
     ("trainer.max_time=0s", "a time such as 7m"),
     ("data.image_size=[8,0]", "a whole number, 1 or more, or a list of 2 of them or null"),

@@ -47,32 +47,44 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
             check_type(override, known[key])
         if of_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
             continue
-        node, _, name = key.rpartition(".")
-        if known.get(node) == {}:
-            raise ConfigError(f"{key} is a new key: write +{override.input_line}")
-        if node in NULL_NODES and node in known and known[node] is None:
-            raise ConfigError(f"{node} is null here, so it has no key {name}; write '{node}={{{name}: VALUE}}' with "
-                              "all keys that it needs")
-        if key in REMOVED_KEYS:
-            raise ConfigError(f"{key} is no longer a key: {REMOVED_KEYS[key]}; leave it out")
-        if why := without_key(key):
-            raise ConfigError(f"unknown key {key}, which has no counterpart here: {why}")
-        if key in ("data.train", "data.val", "data.test") and "data.fractions" in known:
-            raise ConfigError(f"data={choices.get('data')} has no key {name}; 'data.fractions=[0.8,0.1,0.1]' sets the "
-                              "fractions of train, val and test of data that is not split")
-        if having := options_with(key, known, search)[1]:
-            group, _, name = key.partition(".")
-            listed = ", ".join(f"{group}={option}" for option in having)
-            raise ConfigError(f"{group}={choices.get(group)} has no key {name}; add one that has it to the "
-                              f"command: {listed}")
-        if "." not in key and (hint := _hint_of_data(override, known, search)):
-            raise ConfigError(f"unknown key {key}; {hint}")
-        near = nearest(key, [*OPTIONAL_GROUPS, *known])
-        if not near and valid_values(option := f"{node}.options.{name}"):
-            near = f"; did you mean +{option}?"
-        if not added and key.startswith(tuple(f"{each}." for each in EXTENSIBLE)):
-            near += f"; write +{override.input_line} for a new key of {node}" if node in known else ""
-        raise ConfigError(f"unknown key {key}{near} (see all of them with: --cfg job)")
+        raise ConfigError(_why_unknown(override, known, choices, search, added))
+
+
+def _why_unknown(
+    override: Override, known: dict, choices: dict[str, str], search: tuple[str, ...], added: bool
+) -> str:
+    """The sentence about a key that is not in the config, with the nearest valid one.
+
+    Args:
+        known, choices, search: as for `check_keys`.
+        added: whether the override adds a key.
+    """
+    key = override.key_or_group
+    node, _, name = key.rpartition(".")
+    if known.get(node) == {}:
+        return f"{key} is a new key: write +{override.input_line}"
+    if node in NULL_NODES and node in known and known[node] is None:
+        return (f"{node} is null here, so it has no key {name}; write '{node}={{{name}: VALUE}}' with all keys that it "
+                "needs")
+    if key in REMOVED_KEYS:
+        return f"{key} is no longer a key: {REMOVED_KEYS[key]}; leave it out"
+    if why := without_key(key):
+        return f"unknown key {key}, which has no counterpart here: {why}"
+    if key in ("data.train", "data.val", "data.test") and "data.fractions" in known:
+        return (f"data={choices.get('data')} has no key {name}; 'data.fractions=[0.8,0.1,0.1]' sets the fractions of "
+                "train, val and test of data that is not split")
+    if having := options_with(key, known, search)[1]:
+        group, _, name = key.partition(".")
+        listed = ", ".join(f"{group}={option}" for option in having)
+        return f"{group}={choices.get(group)} has no key {name}; add one that has it to the command: {listed}"
+    if "." not in key and (hint := _hint_of_data(override, known, search)):
+        return f"unknown key {key}; {hint}"
+    near = nearest(key, [*OPTIONAL_GROUPS, *known])
+    if not near and valid_values(option := f"{node}.options.{name}"):
+        near = f"; did you mean +{option}?"
+    if not added and key.startswith(tuple(f"{each}." for each in EXTENSIBLE)):
+        near += f"; write +{override.input_line} for a new key of {node}" if node in known else ""
+    return f"unknown key {key}{near} (see all of them with: --cfg job)"
 
 
 def _hint_of_data(override: Override, known: dict, search: tuple[str, ...]) -> str | None:

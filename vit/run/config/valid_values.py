@@ -16,7 +16,7 @@ from vit.messages import did_you_mean
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError, dotted_items, yaml_text
 from vit.run.config.value_kinds import INT64, Boolean, Choice, Duration, Fold, Names, Node, NotEmpty, Number, Text
-from vit.training.monitoring.metric_direction import METRICS, MODES, mode_of
+from vit.training.monitoring.metric_direction import MODES
 
 AUTO = ("auto",)
 BOOLEAN_OR_AUTO = ("compile",)
@@ -276,6 +276,8 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "trainer.timeout": or_null(POSITIVE),
 }
 
+HINTS = {"trainer.devices": "; the environment variable CUDA_VISIBLE_DEVICES selects GPUs by their numbers"}
+
 
 def valid_values(key: str) -> Kind | None:
     """The valid values of a dotted key; None for a key that may have any value, or that is checked where it is read."""
@@ -294,7 +296,7 @@ def invalid_value(config: dict) -> str | None:
         if isinstance(valid, Choice) and key.partition(".")[0] in foreign:
             continue
         if valid is not None and not valid.accepts(value):
-            hint = nearest_choice(str(value), valid.names) if isinstance(valid, Choice) else ""
+            hint = nearest_choice(str(value), valid.names) if isinstance(valid, Choice) else HINTS.get(key, "")
             if isinstance(valid, Number | Boolean) and isinstance(value, str) and not isinstance(as_yaml(value), str):
                 hint = f"; '{value}' is a string; ${{oc.decode:...}} converts it to a value"
             return f"{key}={yaml_text(value)}: must be {valid}{hint}"
@@ -324,44 +326,6 @@ def as_yaml(text: str) -> Any:
         return text
 
 
-def contradiction(config: dict) -> str | None:
-    """A sentence about two values that do not fit together; None where there are none."""
-    if config.get("compare"):  # its runs may add the other value; each of their configs is checked
-        return None
-    monitor, task = (config.get("callbacks") or {}).get("monitor"), config["task"].get("name")
-    if monitor is not None and task in METRICS and monitor != "train/loss":
-        metrics = [f"val/{name}" for name in METRICS[task]]
-        if monitor not in metrics:
-            return f"callbacks.monitor={monitor}: must be one of {', '.join(metrics)}, train/loss for task={task}"
-    mode = (config.get("callbacks") or {}).get("mode")
-    if monitor is not None and mode not in (None, mode_of(monitor)) and not config.get("resume"):
-        better = "lowest" if mode_of(monitor) == "min" else "highest"
-        return (f"callbacks.mode={mode}: {monitor} is best where it is {better} ({mode_of(monitor)}); leave "
-                "callbacks.mode out")
-    if not config.get("resume") and (problem := _of_new_run(config)):
-        return problem
-    distill = config.get("distill") or {}  # another primary config may lack it
-    teacher, kind = distill.get("teacher"), distill.get("kind", "none")
-    if teacher is not None and kind == "none":
-        return (f"distill.teacher={teacher} has no effect with distill.kind=none; add distill=soft, hard or token, or "
-                "distill.teacher=null")
-    if not teacher and kind != "none" and config["task"].get("name") == "classification":  # others have no teacher
-        return f"distill={kind} needs a teacher: distill.teacher=RUN, a saved model, or timm:NAME"
-    return None
-
-
-def _of_new_run(config: dict) -> str | None:
-    """The contradictions that a resumed run may have recorded."""
-    recipe, strategy = config.get("recipe") or {}, config.get("strategy") or {}
-    if recipe.get("ema") is not None and recipe.get("average_epochs") is not None:
-        return "recipe.ema and recipe.average_epochs are two ways to average; set one of them to null"
-    unknown = [key for key in strategy if key not in ("name", "options")] if "_target_" not in strategy else []
-    if unknown:
-        return (f"strategy.{unknown[0]}={yaml_text(strategy[unknown[0]])}: the strategy has no such key; write "
-                f"strategy.options.{unknown[0]} for an option of it")
-    return None
-
-
 def check_type(override: Override, default: object) -> None:
     """Checks that an override of a key with this default has its type.
 
@@ -385,5 +349,5 @@ def check_type(override: Override, default: object) -> None:
     if expected:
         key, example = override.key_or_group, yaml_text(default)
         is_quoted = override.input_line.partition("=")[2][:1] in ("'", '"') and not isinstance(as_yaml(value), str)
-        hint = f"; '{value}' is a string, leave out its quotes" if is_quoted else ""
+        hint = f"; '{value}' is a string, leave out its quotes" if is_quoted else HINTS.get(key, "")
         raise ConfigError(f"{key}={yaml_text(value)}: must be {expected}, such as {example}{hint}")
