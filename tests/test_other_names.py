@@ -114,4 +114,4 @@ def test_an_option_of_another_library_is_answered_with_one_that_exists():
 
 
 def test_fractions_are_one_key():
-    assert "data=folder has no key val; data.fractions=[0.8,0.1,0.1] sets" in hint("data=folder", "data.val=0.1")
+    assert "data=folder has no key val; 'data.fractions=[0.8,0.1,0.1]' sets" in hint("data=folder", "data.val=0.1")

@@ -42,8 +42,8 @@ def write_search(path: str | PathLike[str], search: RecordedSearch, dark: bool =
         draw_node(axes, search, index, rows, colours)
     axes.legend(handles=legend_lines(colours), loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False,
                 labelcolor=colours.ink, prop={"family": FONT, "size": 11}, borderpad=0)
-    figure.suptitle(fit(heading(search), 0.97 * figure.get_figwidth(), 14, bold=True), x=0.01, ha="left", fontsize=14,
-                    fontweight="bold", color=colours.ink, family=FONT)
+    title = fit(left_to_right(*heading(search)), 0.97 * figure.get_figwidth(), 14, bold=True)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold", color=colours.ink, family=FONT)
     return save_figure(figure, path)
 
 
@@ -58,11 +58,11 @@ def check_file(path: Path) -> None:
                          f"of a tree; for example {path.with_suffix('.svg')}")
 
 
-def heading(search: RecordedSearch) -> str:
-    """The source, the best text and its score."""
+def heading(search: RecordedSearch) -> tuple[str, ...]:
+    """The parts of a line: the source, the best text and its score."""
     settings, text = search.tree.settings, search.generated
     kind = f"beam {settings.beam}" if settings.beam > 1 else "greedy"
-    return left_to_right(text.source, " → ", text.text, f"   score {text.score:.4f}, {kind}")
+    return text.source, " → ", text.text, f"   score {text.score:.4f}, {kind}"
 
 
 def node_rows(search: RecordedSearch) -> np.ndarray:
@@ -117,7 +117,7 @@ def search_lines(search: RecordedSearch) -> Iterator[Text]:
     The best text goes down the left side; other branches are indented at the hypothesis from which they depart.
     """
     tree, children = search.tree, search.tree.children()
-    yield Text(f"{heading(search)}, {number_of(max(node.step for node in tree.nodes), 'step')}, "
+    yield Text(f"{''.join(heading(search))}, {number_of(max(node.step for node in tree.nodes), 'step')}, "
                f"{number_of(len(tree.nodes) - 1, 'hypothesis', 'hypotheses')}",
                style="bold")
     stack = [(0, "", "")]  # node, the prefix of its line, and that of the lines that follow it

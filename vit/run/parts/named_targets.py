@@ -3,9 +3,8 @@
 import inspect
 import sys
 from collections.abc import Mapping
+from pkgutil import resolve_name  # `hydra.utils.get_object` would also log an error
 from typing import Any
-
-from hydra._internal.utils import _locate  # `hydra.utils.get_object` also logs the error
 
 from vit.messages import did_you_mean, nearest_names, one_line
 from vit.run.config.overrides import ConfigError
@@ -34,12 +33,12 @@ def check_target(key: str, node: Mapping[str, Any]) -> None:
     """
     target = node["_target_"]
     try:
-        made = _locate(target)
-    except (ImportError, ValueError) as error:
+        made = resolve_name(target)
+    except (ImportError, AttributeError, ValueError) as error:
         module, _, name = target.rpartition(".")
         near = nearest_names(name, [each for each in dir(sys.modules.get(module)) if each[:1] != "_"], cutoff=0.7)
         hint = did_you_mean([f"{module}.{each}" for each in near[:1]]) if module in sys.modules else ""
-        why = "" if module in sys.modules else f" ({one_line(error).partition(' Are you sure')[0]})"
+        why = "" if module in sys.modules else f" ({one_line(error)})"
         raise ConfigError(f"{key}._target_={target}: there is no such class or function{hint}{why}") from None
     if not callable(made):
         raise ConfigError(f"{key}._target_={target}: is neither a class nor a function")
@@ -49,7 +48,7 @@ def check_target(key: str, node: Mapping[str, Any]) -> None:
         return
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return
-    for name in node:
-        if name not in parameters and name[:1] != "_":  # others are of Hydra, such as _partial_
+    for name, value in node.items():  # a step has no parameter that is null; _partial_ and the like are of Hydra
+        if value is not None and name not in parameters and name[:1] != "_":
             near = did_you_mean(nearest_names(name, list(parameters)))
             raise ConfigError(f"{key}.{name}: {target} has no parameter {name!r}{near}")
