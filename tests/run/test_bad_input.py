@@ -49,7 +49,7 @@ def folder_overrides(root, *more):
 def test_missing_folder_and_table(refused, tmp_path):
     refused(folder_overrides(tmp_path / "nowhere"), 1, f"data.root: {tmp_path / 'nowhere'} does not exist\n")
     refused(["data=table", "data.path=nowhere.csv"], 1, f"data.path: nowhere.csv does not exist in {tmp_path}\n")
-    refused(["data=mnist"], 1, "data.root: data/mnist does not exist", "; data.download=true downloads it")
+    refused(["data=mnist"], 1, "data.root: data/mnist does not exist", "(data.download=true downloads it)")
     refused(["data=folder"], 2, "data.root must be given: add data.root=VALUE")
 
 

@@ -60,8 +60,8 @@ def check_model(models: Any) -> Any:
 
     for model in models if isinstance(models, list) else [] if models is None else [models]:
         if (hint := hint_at_missing_source(str(model))) is not None:
-            raise FileNotFoundError(f"{model}: there is no such model{hint}; give a run folder, a model folder, a file "
-                                    f"of weights, {TIMM}NAME or {HUB}OWNER/NAME")
+            raise FileNotFoundError(f"{model}: there is no such model{hint} (accepted: a run folder, a model folder, a "
+                                    f"file of weights, {TIMM}NAME or {HUB}OWNER/NAME)")
     return models
 
 

@@ -78,7 +78,7 @@ def read_source(source: WeightSource) -> Checkpoint:
     if not path.exists():
         if name.startswith(TIMM_SLASH):
             return read_timm_model(name.removeprefix(TIMM_SLASH))
-        raise SourceError(f"no such file or folder{hint_at_missing_source(name) or ''}; accepted: {ACCEPTED_SOURCES}",
+        raise SourceError(f"no such file or folder{hint_at_missing_source(name) or ''} (accepted: {ACCEPTED_SOURCES})",
                           name)
     return replace(read_path(path), name=str(path))
 

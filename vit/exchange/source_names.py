@@ -13,4 +13,5 @@ def hint_at_missing_source(name: str) -> str | None:
     if name.startswith((TIMM, HUB, TIMM_SLASH)) or not is_missing(name):
         return None
     hub = f"; for a model of the hub, write {HUB}{name}" if name.count("/") == 1 and "." not in name[:2] else ""
-    return f"{hint_at_missing(name)}{hub}"
+    near = hint_at_missing(name)
+    return f"{hub}{near}" if near.endswith("?") else f"{near}{hub}"

@@ -44,8 +44,8 @@ def check_paths(config: Mapping[str, Any], written: Collection[Path] = ()) -> No
     teacher = (config.get("distill") or {}).get("teacher")  # another primary config may lack it
     for key, name in (("init_from", config["init_from"]), ("distill.teacher", teacher)):
         if name and not _is_below(name, written) and (hint := hint_at_missing_source(str(name))) is not None:
-            raise ConfigError(f"{key}={name}: no such file or folder{hint}; accepted: a run, a saved model, a file of "
-                              f"weights, {TIMM}NAME or {HUB}OWNER/NAME")
+            raise ConfigError(f"{key}={name}: no such file or folder{hint} (accepted: a run, a saved model, a file of "
+                              f"weights, {TIMM}NAME or {HUB}OWNER/NAME)")
 
 
 def check_data_paths(data: Mapping[str, Any], written: Collection[Path] = ()) -> None:
@@ -63,7 +63,7 @@ def check_data_paths(data: Mapping[str, Any], written: Collection[Path] = ()) ->
     for key in DATA:
         path = str(data.get(key) or "")
         if path and "://" not in path and not _is_below(path, written) and is_missing(path):
-            download = "; data.download=true downloads it" if "download" in data else ""
+            download = " (data.download=true downloads it)" if "download" in data else ""
             raise FileNotFoundError(f"data.{key}: {path} does not exist{hint_at_missing(path)}{download}")
 
 
