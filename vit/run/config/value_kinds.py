@@ -145,7 +145,7 @@ class NotEmpty:
         return value != "" and not isinstance(value, list | tuple | dict)
 
     def __str__(self) -> str:
-        return "a path or name, not empty; is a variable of the shell not set?"
+        return "one path or name, not empty (a variable of the shell may not be set)"
 
 
 @dataclass(frozen=True)
@@ -160,10 +160,10 @@ class Names:
 
     def accepts(self, value: Any) -> bool:
         return value is None or isinstance(value, list | tuple) and all(
-            isinstance(each, str | int) and each != "" for each in value)
+            isinstance(each, str | int) and not isinstance(each, bool) and each != "" for each in value)
 
     def __str__(self) -> str:
-        return f"a list of {self.kind}"
+        return f"a list of {self.kind}, or null"
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,6 @@ class Job(ABC):
     ):
         self.config, self.source, self.devices, self.checkpoint = config, source, devices, checkpoint
         self.check_source()
-        self.check_recipe(self.config)
         initial = None
         if config["init_from"] and checkpoint is None:  # the checkpoint of a resumed run holds all weights
             initial = load_initial(config["init_from"], self.stated_model())
