@@ -31,7 +31,8 @@ def test_members_that_differ_are_refused_with_both_values(tmp_path, model, folde
 
 
 def test_members_may_differ_in_dropout_which_has_no_effect_on_predictions(tmp_path, model, folder):
-    rates = {"dropout": 0.1, "attention_dropout": 0.2, "drop_path": 0.3, "patch_dropout": 0.4}
+    rates = {"dropout": 0.1, "attention_dropout": 0.2, "drop_path": 0.3, "patch_dropout": 0.4,
+             "drop_path_schedule": "constant"}
     other = tiny(**rates)
     other.load_state_dict(model.state_dict())
     member = save_bundle(tmp_path / "other", other, CLASSES, PREPROCESSING)

@@ -23,6 +23,12 @@ def test_the_rate_of_stochastic_depth_grows_linearly_with_the_block() -> None:
         assert [module.rate for module in model.modules() if isinstance(module, DropPath) and module.rate] == rates
 
 
+def test_the_rate_of_stochastic_depth_may_be_the_same_in_all_blocks() -> None:
+    for depth in (1, 4):
+        model = classifier(depth=depth, drop_path=0.3, drop_path_schedule="constant")
+        assert [module.rate for module in model.modules() if isinstance(module, DropPath)] == [0.3] * depth
+
+
 @pytest.mark.parametrize(("channels", "pairs"), [("halves", RotateHalf), ("interleaved", Interleaved)])
 def test_positions_of_texts_are_those_of_the_paper(channels: str, pairs: type) -> None:
     fixed = classifier(positions="sincos", sincos_channels=channels)

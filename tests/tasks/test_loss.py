@@ -34,6 +34,21 @@ def test_binary_cross_entropy_is_timms():
     assert torch.allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.parametrize("threshold", [0.0, 0.2])
+def test_mixed_targets_above_the_threshold_are_1_as_in_timm(threshold):
+    mixed = F.one_hot(LABELS, 5).float().lerp(F.one_hot(LABELS.roll(1), 5).float(), torch.linspace(0, 1, 7)[:, None])
+    ours = BinaryCrossEntropy(target_threshold=threshold)(LOGITS, mixed).mean()
+    theirs = timm.loss.BinaryCrossEntropy(0.0, target_threshold=threshold, sum_classes=True)(LOGITS, mixed)
+    assert torch.allclose(ours, theirs, atol=1e-6)
+    assert not torch.allclose(ours, BinaryCrossEntropy()(LOGITS, mixed).mean(), atol=1e-3)
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.0])
+def test_a_threshold_is_a_part_of_a_label(threshold):
+    with pytest.raises(ValueError, match=f"target_threshold={threshold} must lie in"):
+        BinaryCrossEntropy(target_threshold=threshold)
+
+
 def test_weights_multiply_the_loss_of_a_class():
     weights = torch.tensor([2.0, 0.5, 1.0, 1.0, 3.0])
     each = F.cross_entropy(LOGITS, LABELS, reduction="none")

@@ -15,10 +15,10 @@ from vit.bundle.saving import save_bundle
 from vit.data import PackedPreprocessing, Preprocessing
 from vit.messages import check_several, different_names
 from vit.models import ClassifierEnsemble, EnsembleConfig
-from vit.models.checks import RATES
+from vit.models.checks import DROPPING
 
 MEMBERS = ("vit", "timm")  # kinds of models
-TRAINING_ONLY = {*RATES, "init_std"}  # fields of model configs
+TRAINING_ONLY = {*DROPPING, "init_std"}  # fields of model configs
 MEMBER_PATHS = "members"  # key of `extra`: the paths of the members, whose runs record their samples
 
 

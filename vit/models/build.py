@@ -50,10 +50,17 @@ def build_blocks(config: StackConfig, depth: int | None = None, decoder: bool = 
             pre_norm=config.pre_norm,
             layer_scale=config.layer_scale,
             dropout=config.dropout,
-            drop_path=config.drop_path * i / max(depth - 1, 1),  # from 0 at the first block (arXiv 1603.09382)
+            drop_path=drop_path_rate(config, i, depth),
         )
         for i in range(depth)
     ]
+
+
+def drop_path_rate(config: StackConfig, block: int, depth: int) -> float:
+    """The stochastic depth rate of a block, counted from 0, in a stack of `depth` blocks."""
+    if config.drop_path_schedule == "constant":
+        return config.drop_path
+    return config.drop_path * block / max(depth - 1, 1)
 
 
 def build_mixer(config: StackConfig, decoder: bool = False) -> Attention | Mixer:

@@ -26,6 +26,7 @@ CHOICES = {
     "block": ("serial", "res_post_norm", "parallel"),
     "mlp": ("mlp", "swiglu"),
     "activation": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu"),
+    "drop_path_schedule": ("linear", "constant"),
 }
 TEXT_POSITIONS = (*CHOICES["positions"], "relative")
 # former names, which saved configs may contain
@@ -43,6 +44,7 @@ NOT_NEGATIVE = ("num_classes", "registers", "segments", "window", "global_tokens
 ATTENTION = ("attention", "heads", "head_dim", "value_dim", "projection", "qk_norm", "attn_norm", "key_bias")
 LOCAL = ("dilation", "global_tokens")
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
+DROPPING = (*RATES, "drop_path_schedule")  # keys that have an effect in training only
 
 
 def current_names(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,10 @@ class StackConfig(ModelConfig):
         rotary_pairs: channel pairs of rotary positions, "rotate_half" for (i, i + K/2) or "interleaved" for (2i, 2i+1).
         init_std: standard deviation of the initial matrices, such as 0.02 in BERT and timm; None for Xavier.
         layer_scale: initial value of LayerScale (arXiv 2103.17239); None for none.
-        drop_path: stochastic depth rate of the last block, growing linearly from 0 at the first.
+        drop_path: stochastic depth rate (arXiv 1603.09382) of the last block.
+        drop_path_schedule: "linear", rates that grow with the block from 0 at the first, as in timm; the paper's are
+            l / depth of the last one, from l = 1 on. "constant", the same rate in all blocks, as in CaiT (arXiv
+            2103.17239) and DeiT III (arXiv 2204.07118).
     """
 
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}  # choices that differ from CHOICES
@@ -117,6 +120,7 @@ class StackConfig(ModelConfig):
     dropout: float = 0.0
     attention_dropout: float = 0.0
     drop_path: float = 0.0
+    drop_path_schedule: str = "linear"
 
     @property
     def head_width(self) -> int:

@@ -37,14 +37,30 @@ class CrossEntropy(nn.Module):
 
 
 class BinaryCrossEntropy(CrossEntropy):
-    """Binary cross entropy over the classes ("ResNet strikes back", arXiv 2110.00476), here summed over them.
+    """Binary cross entropy over the classes ("ResNet strikes back", arXiv 2110.00476), here summed over them, as with
+    timm's `sum_classes`. timm's default and the code of DeiT III average over the classes.
 
-    Mixed targets keep their ratios. timm and the code of DeiT III average over classes, and the latter sets the targets
-    of both mixed labels to 1.
+    Args:
+        target_threshold: mixed targets above it are 1, the others 0, as in timm; with `weights`, those in proportion to
+            the weights. 0 sets the targets of both labels to 1, as the paper and the code of DeiT III (arXiv
+            2204.07118) do. None: mixed targets keep their ratios.
+
+    Raises:
+        ValueError: `target_threshold` is not in [0, 1).
     """
+
+    def __init__(
+        self, label_smoothing: float = 0.0, weights: np.ndarray | None = None, target_threshold: float | None = None
+    ):
+        super().__init__(label_smoothing, weights)
+        if target_threshold is not None and not 0 <= target_threshold < 1:
+            raise ValueError(f"target_threshold={target_threshold} must lie in [0, 1), or be null")
+        self.target_threshold = target_threshold
 
     def each(self, logits: Tensor, soft: Tensor) -> Tensor:
         """logits, soft targets (B,classes) -> loss per sample (B,)"""
+        if self.target_threshold is not None:
+            soft = (soft > self.target_threshold).to(soft.dtype)
         smooth = soft * (1 - self.label_smoothing) + self.label_smoothing / logits.shape[1]
         return F.binary_cross_entropy_with_logits(logits, smooth, reduction="none").sum(dim=1)
 

@@ -34,6 +34,7 @@ STEPS = [
     ColorJitter(),
     RandAugment(2, 9),
     RandAugment(2, 9, std=0.5),
+    RandAugment(2, 9, p=0.5),
     TrivialAugment(),
     ThreeAugment(),
     RandomErasing(p=0.5),
@@ -207,6 +208,16 @@ def test_rand_augment_uses_all_operations_equally():
     assert torch.equal(result[operation == 0], images[operation == 0])
 
 
+def test_rand_augment_applies_each_operation_with_its_probability():
+    images, index = batch(1).expand(2000, -1, -1, -1), torch.arange(2000)
+    always, sometimes = (Augment([RandAugment(1, 20, p=p)])(images, index, 0) for p in (1.0, 0.25))
+    left_out = (sometimes == images).flatten(1).all(1)
+    assert torch.equal(sometimes[~left_out], always[~left_out])
+    changes = (always != images).flatten(1).any(1)
+    assert 0.22 < (~left_out[changes]).float().mean() < 0.28
+    assert torch.equal(Augment([RandAugment(2, 20, p=0)])(images, index, 0), images)
+
+
 def test_erasing_changes_one_rectangle_of_the_given_area():
     images = torch.zeros(200, 3, 32, 32, dtype=torch.uint8)
     result = Augment([RandomErasing(p=0.5)])(images, torch.arange(200), 0)
@@ -231,6 +242,7 @@ def test_erasing_changes_one_rectangle_of_the_given_area():
     (lambda: TrivialAugment(fill=300), "fill=300 must be a whole number in 0..255"),
     (lambda: RandAugment(fill=[1, 2, 3]), r"fill=\[1, 2, 3\] must be a whole number in 0..255"),
     (lambda: RandAugment(std=math.nan), "std=nan must be at least 0"),
+    (lambda: RandAugment(p=1.5), "p=1.5 must be in 0..1"),
     (lambda: RandAugment(num_ops=1.5), "num_ops=1.5 must be a whole number in 1..10"),
     (lambda: ColorJitter(math.nan), "brightness=nan, .* must be at least 0"),
     (lambda: ThreeAugment(sigma=1.0), "sigma=1.0 must be"),

@@ -18,6 +18,7 @@ from vit.data.augment.steps import (
     OverwritingStep,
     are_numbers,
     check_fill,
+    check_probability,
     check_range,
     is_whole,
     one_by_one,
@@ -40,14 +41,20 @@ class RandAugment(OverwritingStep):
     """`num_ops` random operations of `magnitude` 0..30 (arXiv 1909.13719), with torchvision's 14 operations and ranges.
 
     timm and the code of the paper count from 0 to 10: their magnitude 9 is 27. `std` is the standard deviation of the
-    magnitude per operation, on the same scale: timm's "mstd0.5" is 1.5. timm applies each operation with probability
-    0.5; here all are applied.
+    magnitude per operation, on the same scale: timm's "mstd0.5" is 1.5. An operation is applied with probability `p`,
+    which is 0.5 in timm.
+
+    At the same strength timm's operations for "inc1" differ in three ways: posterization leaves 4 bits at magnitude 0
+    and none at 30, here 8 and 4; and there are two more operations, inversion and additive solarization, where
+    torchvision has the identity. `fill`, the value of pixels from outside the image, is that of the authors' code;
+    it is the mean of ImageNet in timm, 0 in torchvision. Pixels are interpolated bilinearly, in torchvision by default
+    not at all.
 
     Raises:
-        ValueError: `magnitude`, `num_ops`, `std` or `fill` is out of range.
+        ValueError: `magnitude`, `num_ops`, `std`, `fill` or `p` is out of range.
     """
 
-    def __init__(self, num_ops: int = 2, magnitude: float = 9, std: float = 0.0, fill: int = 128):
+    def __init__(self, num_ops: int = 2, magnitude: float = 9, std: float = 0.0, fill: int = 128, p: float = 1.0):
         super().__init__()
         if not (are_numbers(magnitude) and 0 <= magnitude <= _BINS):
             raise ValueError(f"magnitude={magnitude} must be in 0..{_BINS}")
@@ -56,10 +63,14 @@ class RandAugment(OverwritingStep):
         if not (are_numbers(std) and 0 <= std < math.inf):
             raise ValueError(f"std={std} must be at least 0")
         check_fill(fill)
-        self.num_ops, self.magnitude, self.std, self.fill = num_ops, magnitude, std, fill
+        check_probability(p)
+        self.num_ops, self.magnitude, self.std, self.fill, self.p = num_ops, magnitude, std, fill, p
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         numbers = draw.on_host(torch.arange(3 * self.num_ops)[:, None]).unflatten(0, (self.num_ops, 3))
+        if self.p < 1:
+            applied = draw.on_host(torch.arange(3 * self.num_ops, 4 * self.num_ops)[:, None]) < self.p  # (num_ops,B)
+            numbers[:, 0] *= applied  # 0 is the identity
         overwrite = draw.overwrite
         for choice, sign, deviation in numbers:  # (B,) each, in [0, 1)
             strength = torch.full_like(choice, self.magnitude)
@@ -71,7 +82,8 @@ class RandAugment(OverwritingStep):
 
 
 class TrivialAugment(OverwritingStep):
-    """One random operation of random magnitude (arXiv 2103.10158), in torchvision's wide ranges.
+    """One random operation of random magnitude (arXiv 2103.10158), in torchvision's wide ranges; `fill` and
+    interpolation as in `RandAugment`.
 
     Raises:
         ValueError: `fill` is out of range.

@@ -12,7 +12,7 @@ from vit.data import LinePreprocessing, Preprocessing, read_vectors
 from vit.data.images.preprocessing_values import as_size
 from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
-from vit.models.checks import CHOICES, RATES, check_names, current_names
+from vit.models.checks import CHOICES, DROPPING, check_names, current_names
 from vit.models.classifier import Classifier
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
@@ -26,7 +26,7 @@ log = logging.getLogger("vit")
 NAMING = ("name", "fallback", "library")  # keys of a model node that select the network
 INITIAL = ("vectors",)  # keys that select initial weights
 BLOCK_KEYS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
-              if field.name not in ("depth", "layer_scale", "norm_eps", *RATES)]
+              if field.name not in ("depth", "layer_scale", "norm_eps", *DROPPING)]
 NOT_COMPARED = ("image_size", "patch_size", "in_chans", "num_classes", "dim", "depth", "mlp_ratio", "init_std",
                 "layer_scale", "dist_token")  # follow from the data or from tensors, or only initialize weights
 SET_BY = {  # key of the model that follows from the data -> what sets it
@@ -124,7 +124,7 @@ def warn_of_other_values(config: dict, model: nn.Module, initial: Initial) -> No
     if initial.image_config is None or own.kind != VisionTransformerConfig.kind:
         return
     known = own.from_dict(initial.classifier).to_dict()
-    left_out = {*NOT_COMPARED, *RATES, *current_names(stated_values(config))}
+    left_out = {*NOT_COMPARED, *DROPPING, *current_names(stated_values(config))}
     other = {key: value for key, value in own.to_dict().items() if key not in left_out and value != known[key]}
     if other:
         log.warning("the model uses the weights of init_from=%s with %s; model=pretrained uses the values of "
@@ -239,7 +239,7 @@ def as_image_encoder(config: dict, initial: Initial) -> Initial:
         if key not in named and known[key] not in choices[key]:
             raise ConfigError(f"init_from={initial.name} is a classifier with {key}={known[key]}, but a decoder has "
                               f"one of {', '.join(choices[key])}; use another classifier")
-    names = [field.name for field in dataclasses.fields(ImageConfig) if field.name not in RATES]
+    names = [field.name for field in dataclasses.fields(ImageConfig) if field.name not in DROPPING]
     return dataclasses.replace(initial, model={key: known[key] for key in names})
 
 

@@ -106,7 +106,8 @@ def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
     weights = source.class_weights() if balance == "loss" else None
     if source.multi_label:
         return MultiLabelLoss(loss["label_smoothing"], weights)
-    return LOSSES[loss["name"]](loss["label_smoothing"], weights)
+    options = {"target_threshold": loss.get("target_threshold")} if loss["name"] == "bce" else {}
+    return LOSSES[loss["name"]](loss["label_smoothing"], weights, **options)
 
 
 def build_text_loss(loss: dict, preprocessing: LinePreprocessing | None, train: PairDataset) -> TextLoss:
