@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import pytest
+from timm.data.auto_augment import rand_augment_transform
 
 from vit.run.config.composing import ConfigError, chosen_option, compose, resolve
 from vit.run.config.groups import options
@@ -26,6 +27,29 @@ def test_the_imagenet_recipe_has_the_strength_of_its_paper():
     """big_vision's `randaug(2,10)` on a scale of 10, which rotates by 30 degrees at most, as `RandAugment(2, 30)`."""
     policy = compose(["recipe=imagenet"]).recipe.augment.policy
     assert (policy.num_ops, policy.magnitude / 30) == (2, 10 / 10)
+
+
+@pytest.mark.parametrize(("recipe", "lr", "last", "steps"), [
+    ("deit", 5e-4 * 1024 / 512, 1e-5, 5 / 300), ("deit3", 3e-3, 1e-5, 5 / 800),
+    ("mae_finetune", 5e-4 * 1024 / 256, 1e-6, 5 / 100), ("mae", 1.5e-4, 0, 40 / 800), ("imagenet", 1e-3, 0, 10_000),
+])
+def test_the_recipes_of_papers_have_their_rates(recipe, lr, last, steps):
+    """The highest rate at the paper's batch size (MAE: 256 of 4,096 images), the last one, and the warm-up."""
+    found = compose([f"recipe={recipe}"]).recipe
+    base = found.optimizer.lr_base_batch
+    assert found.optimizer.lr * (found.batch_size / base if base else 1) == pytest.approx(lr)
+    assert found.schedule.final * lr == pytest.approx(last, rel=1e-3)
+    assert found.schedule.warmup == pytest.approx(steps, rel=1e-3)
+
+
+@pytest.mark.parametrize(("recipe", "policy"), [("deit", (2, 27, 1.5, 0.5)), ("mae_finetune", (2, 27, 1.5, 0.5))])
+def test_rand_augment_of_deit_is_timms_by_name(recipe, policy):
+    """Its `rand-m9-mstd0.5-inc1`: 9 and 0.5 on a scale of 10, and an operation is applied with probability 0.5."""
+    found = compose([f"recipe={recipe}"]).recipe.augment.policy
+    assert (found.num_ops, found.magnitude, found.std, found.p) == policy
+    theirs = rand_augment_transform("rand-m9-mstd0.5-inc1", {})
+    op = theirs.ops[0]
+    assert (theirs.num_layers, op.magnitude * 3, op.magnitude_std * 3, op.prob) == policy
 
 
 def test_init_from_selects_the_recipe_of_fine_tuning_unless_one_is_named():

@@ -16,6 +16,8 @@ from vit.nn.init import init_weights
 from vit.nn.position import sincos_2d
 from vit.nn.transformer import Stack
 
+TOKEN_STD = 0.02  # initial deviation of class token and mask token, as in the paper's code
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedImageConfig(ImageConfig):
@@ -93,7 +95,7 @@ class PixelDecoder(Stack):
         super().__init__(blocks, norm)
         self.prefix = prefix
         self.proj = nn.Linear(width, dim)
-        self.mask_token = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
+        self.mask_token = nn.Parameter(torch.randn(1, 1, dim) * TOKEN_STD)
         self.register_buffer("pos_embed", sincos_2d(grid, dim, columns_first=True), persistent=False)  # (1,N,D')
         self.pixels = nn.Linear(dim, pixels)
 
@@ -122,6 +124,8 @@ class MaskedAutoencoder(nn.Module):
         self.decoder = PixelDecoder(build_blocks(inner), build_norm(inner)(inner.dim), config.grid, config.dim,
                                     inner.dim, pixels, config.prefix)
         init_weights(self, config.init_std)
+        if self.embed.cls_token is not None:
+            nn.init.normal_(self.embed.cls_token, std=TOKEN_STD)
 
     def forward(self, images: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """images (B,C,H,W), noise (B,N) -> pixels (B,N,ph*pw*C), masked (B,N) bool

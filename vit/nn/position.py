@@ -53,7 +53,8 @@ def sincos_2d(
     """2-D sinusoidal table (MoCo v3, arXiv 2104.02057; MAE): (1,rows*columns,D).
 
     Args:
-        columns_first: the first half of the channels encodes the column instead of the row, as in MAE's decoder.
+        columns_first: the first half of the channels encodes the column instead of the row, as in MAE. In MoCo v3 the
+            half named `w` encodes the row.
         interleaved: as in `sincos_1d`.
 
     Raises:
