@@ -118,7 +118,7 @@ class VisionTransformer(Classifier):
         self, source: Tensor | PackedImages, mask: Tensor | None = None, segment: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
         """images (B,C,H,W), or B images of different sizes -> logits (B,classes); with a distillation token the mean of
-        both heads, or in distilled training a tuple of both
+        both heads, as in the code of DeiT (its paper adds their probabilities), or in distilled training a tuple
         """
         if isinstance(source, PackedImages):
             return self.packed_logits(source)

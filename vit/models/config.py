@@ -192,7 +192,8 @@ class ImageConfig(StackConfig):
             of training (EVA-02); none by default.
         rotary_offset: coordinate of the first step.
         rotary_columns_first: the first half of the pairs encodes the column instead of the row.
-        rotary_mixed: learn directions and wavelengths per head and block (RoPE-Mixed, arXiv 2403.13298).
+        rotary_mixed: learn directions and wavelengths per head and block (RoPE-Mixed, arXiv 2403.13298); the paper has
+            it with rotary_theta=10, and axial positions with 100.
 
     Raises:
         ValueError: a value is out of range, or values do not fit together.

@@ -15,7 +15,8 @@ from vit.nn.init import init_weights
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedTextConfig(TextConfig):
-    """Configuration of a `Bert`: JSON-serializable and validated; the defaults are BERT-base.
+    """Configuration of a `Bert`: JSON-serializable and validated; the defaults are BERT-base, but for the initial
+    weights: `init_std=0.02` gives BERT's matrices.
 
     A `TextClassifierConfig` with the same values and pool "pooler" describes the classifier to fine-tune.
     """

@@ -8,7 +8,11 @@ from vit.nn.packing import Packing
 
 
 class LayerScale(nn.Module):
-    """A learned factor per channel on a residual branch, small at first (CaiT, arXiv 2103.17239)."""
+    """A learned factor per channel on a residual branch, small at first (CaiT, arXiv 2103.17239).
+
+    Its initial value is 0.1 up to 18 blocks, 1e-5 up to 24 and 1e-6 above in the paper, and 1e-4 in DeiT III (arXiv
+    2204.07118).
+    """
 
     def __init__(self, dim: int, init: float = 1e-5) -> None:
         super().__init__()

@@ -17,12 +17,14 @@ from vit.nn.stem import LinearPatches
 def init_weights(model: nn.Module, std: float | None = None) -> None:
     """Initialize the weights of a model in place, as the original ViT and big_vision do: Xavier matrices, zero biases.
 
-    The patch projection is initialized as a matrix (MAE, arXiv 2111.06377). Token, segment and position tables have
-    std D^-1/2 (big_vision), so that their sums are balanced. Class token and registers have std 1e-6, a `head` 0.02.
+    Queries, keys and values are one matrix each. The patch projection is initialized as a matrix (MoCo v3, arXiv
+    2104.02057; MAE, arXiv 2111.06377). Token, segment and position tables have std D^-1/2 (big_vision), so that their
+    sums are balanced. Class token and registers have std 1e-6 (MoCo v3), a `head` 0.02, which is zero in big_vision.
     Norms, LayerScale and the convolutions of a stem keep their own initialization.
 
     Args:
-        std: deviation of the matrices, from a truncated normal distribution as in BERT and timm, instead of Xavier.
+        std: deviation of the matrices, from a normal distribution, instead of Xavier: 0.02 as in BERT, DeiT and timm,
+            which have it for tables as well.
     """
     for name, module in model.named_modules():
         leaf = name.rpartition(".")[2]

@@ -35,7 +35,8 @@ def sincos_1d(length: int, dim: int, temperature: float = 10_000.0, interleaved:
     """Sinusoidal position table (arXiv 1706.03762, section 3.5): (1,length,D).
 
     PE(pos, 2i) = sin(pos / temperature^(2i/D)), PE(pos, 2i+1) = cos(pos / temperature^(2i/D)) if interleaved, as in the
-    paper; otherwise the same channels with all sines before all cosines, as in tensor2tensor and Marian.
+    paper; otherwise the same channels with all sines before all cosines, as in transformers' Marian. tensor2tensor has
+    that order, too, but exponents i / (D/2 - 1), so that the lowest frequency is 1/temperature.
 
     Raises:
         ValueError: `dim` is not divisible by 2.
@@ -125,7 +126,9 @@ class RelativePositions(nn.Module):
     """Continuous relative position bias (Swin v2, arXiv 2111.09883): an MLP maps the offset to one number per head.
 
     The MLP reads the signed logarithm of the offset in rows and columns, which extrapolates to larger grids. Prefix
-    tokens get no bias. Parameters are named as in timm.
+    tokens get no bias. This is the form of timm's ViTs, `RelPosMlp` with mode "cr", as are the names of the parameters.
+    The code of Swin v2 divides the offsets by the largest one and multiplies by 8 before the logarithm, has 512 hidden
+    units and no last bias, and limits the result to 16 sigmoid(bias).
 
     Args:
         grid: (rows, columns) of the patches.

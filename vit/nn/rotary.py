@@ -213,7 +213,7 @@ class MixedRotary(nn.Module):
     Both axes rotate every channel pair, so that diagonal offsets are encoded as well.
 
     Args:
-        theta: longest wavelength at initialization over 2 pi, in tokens.
+        theta: longest wavelength at initialization over 2 pi, in tokens; 10 in the paper.
         prefix, coordinates, columns_first, pairs: as in `Rotary`.
 
     Raises:

@@ -88,7 +88,8 @@ class NormedPatches(LinearPatches):
 class ConvStem(nn.Sequential):
     """3x3 convolutions of stride 2 down to the patch grid (arXiv 2106.14881), easier to train on little data.
 
-    GroupNorm instead of BatchNorm keeps the tokens of an image independent of the rest of the batch.
+    GroupNorm instead of BatchNorm keeps the tokens of an image independent of the rest of the batch. The activation is
+    GELU, in the paper ReLU; its models also have one block less than those with a linear stem.
 
     Raises:
         ValueError: `patch_size` is not a power of two.

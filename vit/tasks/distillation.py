@@ -57,7 +57,9 @@ class Distillation:
     Args:
         teacher: images (B,C,H,W) -> logits (B,classes), without gradients.
         target: "soft" for the KL divergence of probabilities, "hard" for cross entropy with the teacher's top class.
-        tau: temperature of soft targets; the loss is multiplied by tau^2, which keeps the scale of the gradients.
+        tau: temperature of soft targets; the loss is multiplied by tau^2, which keeps the scale of the gradients. It is
+            the divergence of Hinton's and DeiT's formulas, a sum over classes; the code of DeiT divides it by their
+            number, so that its alpha=0.1 is a weight of 1e-4 here with 1,000 classes.
 
     Raises:
         ValueError: a value is out of range.

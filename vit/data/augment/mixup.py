@@ -11,8 +11,9 @@ from vit.data.augment.steps import are_numbers, box_mask
 
 
 class Mixup:
-    """Mixes each image with the previous one of the batch; each sample draws mixup or CutMix and its own ratio. The
-    boxes of CutMix lie within the image; in the paper they are centred at a random pixel and cut at the border.
+    """Mixes each image with the previous one of the batch; each sample draws mixup or CutMix and its own ratio, as in
+    timm's mode "elem", where timm's default and DeiT draw once per batch. The boxes of CutMix lie within the image; in
+    the paper they are centred at a random pixel and cut at the border.
 
     `mixup` and `cutmix` are the parameters of Beta(a, a) for the ratio (0 disables one), `prob` is the probability that
     a sample is mixed, `switch` that of CutMix if both are enabled. Label smoothing is part of the loss.

@@ -180,7 +180,8 @@ class PadCrop(nn.Module):
 
 class RandomErasing(OverwritingStep):
     """Overwrites a random rectangle with uniform noise (arXiv 1708.04896): `area` is the range of its fraction of the
-    image, `ratio` that of height over width.
+    image, `ratio` that of height over width. The ranges are those of timm, whose noise is normal; the area is at most
+    0.4 in the paper.
 
     Raises:
         ValueError: `p` is outside 0..1, or `area` or `ratio` is not a valid range.

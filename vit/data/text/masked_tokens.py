@@ -29,6 +29,9 @@ class MaskedDataset(Dataset):
     index), so that evaluation, always epoch 0, masks the same tokens every time. Longer pairs are cut to `max_len`
     tokens; `cut` is the number of sentences that exceed it alone.
 
+    Unlike in BERT's code a and b are single sentences, not spans that fill `max_len`, random ones may be of the same
+    document, random tokens are never special ones, and special tokens do not count for the `share`.
+
     Raises:
         ValueError: `share` or `max_len` is out of range.
     """

@@ -27,7 +27,8 @@ class WeightAverage:
 
     Args:
         decay: in [0, 1); 0.999 averages about 1000 steps.
-        warmup: limit the decay of step t to (1 + t) / (10 + t), so that the initial weights soon lose their influence.
+        warmup: limit the decay of step t to (1 + t) / (10 + t), as TensorFlow's `ExponentialMovingAverage` does with
+            `num_updates`, so that the initial weights soon lose their influence; DeiT has no such limit.
 
     Raises:
         ValueError: a decay outside [0, 1).

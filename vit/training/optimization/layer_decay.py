@@ -16,7 +16,8 @@ STEM = re.compile(r"^(model\.)?(embed|encoder\.rotary|rope|patch_embed|cls_token
 def layer_numbers(model: nn.Module) -> dict[str, int]:
     """The layer of every parameter: 0 for the embedding, N + 1 for block N, one more for what follows the blocks.
 
-    The last norm belongs to the last block, as in timm. A timm model defines its layers by its `group_matcher`.
+    The last norm belongs to the last block, as in timm; in the code of BEiT and MAE to the head. A timm model defines
+    its layers by its `group_matcher`.
 
     Raises:
         ValueError: the model has neither numbered blocks nor a `group_matcher`.

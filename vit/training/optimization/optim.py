@@ -95,7 +95,10 @@ def hidden_matrices(model: nn.Module) -> set[str]:
 
 
 def undecayed(model: nn.Module) -> set[str]:
-    """Names of the parameters without weight decay: norms, biases, scales, tokens, positions, `no_weight_decay()`."""
+    """Names of the parameters without weight decay: norms, biases, scales, tokens, positions, `no_weight_decay()`.
+
+    BERT's code decays the table of positions, too, and that of MAE's pre-training class token and mask token.
+    """
     names = {clean_name(name) for name in getattr(model, "no_weight_decay", set)()}
     for prefix, module in model.named_modules():
         is_norm = "norm" in type(module).__name__.lower() and not isinstance(module, PROJECTIONS)
@@ -118,7 +121,8 @@ def build_optimizer(
 
     With "muon", "nmuon" (Nesterov momentum), "adamuon" or "nadamuon" only the `hidden_matrices` have its update; all
     other parameters have that of AdamW (of NAdamW with Nesterov momentum), at `lr` times the option
-    `fallback_lr_scale`.
+    `fallback_lr_scale`. timm's defaults are not those of Muon's author, which are nesterov=True,
+    ns_coefficients="original" and adjust_lr_fn="original".
 
     Args:
         options: keyword arguments of its constructor.
@@ -256,7 +260,7 @@ def scaled_lr(lr: float, batch_size: int, base: int = 256, rule: str = "linear")
     """The learning rate for `batch_size`, if `lr` is that for batches of `base`.
 
     Args:
-        rule: "linear" for SGD (arXiv 1706.02677), "sqrt" for Adam.
+        rule: "linear" for SGD (arXiv 1706.02677), which DeiT and MAE use with AdamW, too; "sqrt" for Adam.
 
     Raises:
         ValueError: another rule.
