@@ -39,7 +39,7 @@ TEXT_THETA = 10_000.0  # theta of rotary positions in texts (arXiv 2104.09864)
 def build_blocks(config: StackConfig, depth: int | None = None, decoder: bool = False) -> list[Block]:
     """The blocks of an encoder or decoder; `config.depth` by default."""
     block = BLOCKS[config.block] if config.residual else parts.NoResidualBlock
-    depth = depth or config.depth
+    depth, constant = depth or config.depth, config.drop_path_schedule == "constant"
     return [
         block(
             config.dim,
@@ -50,17 +50,10 @@ def build_blocks(config: StackConfig, depth: int | None = None, decoder: bool = 
             pre_norm=config.pre_norm,
             layer_scale=config.layer_scale,
             dropout=config.dropout,
-            drop_path=drop_path_rate(config, i, depth),
+            drop_path=config.drop_path if constant else config.drop_path * i / max(depth - 1, 1),
         )
         for i in range(depth)
     ]
-
-
-def drop_path_rate(config: StackConfig, block: int, depth: int) -> float:
-    """The stochastic depth rate of a block, counted from 0, in a stack of `depth` blocks."""
-    if config.drop_path_schedule == "constant":
-        return config.drop_path
-    return config.drop_path * block / max(depth - 1, 1)
 
 
 def build_mixer(config: StackConfig, decoder: bool = False) -> Attention | Mixer:
