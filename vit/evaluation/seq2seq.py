@@ -71,9 +71,7 @@ def evaluate_seq2seq(
         encoded = encode_sources(predictor, split, window, unreadable, truncated)
         if unreadable and on_bad_sample == "error":
             raise unreadable[0]
-        window_rows = list(encoded)
-        for batch, source, mask in predictor.batches_by_length(list(encoded.values()), batch_size):
-            rows = [window_rows[index] for index in batch]
+        for rows, source, mask in predictor.batches_by_length(encoded, batch_size):
             for row, hypotheses in zip(rows, predictor.generate(source, mask, rows=rows), strict=True):
                 predictions[row] = predictor.decode(split.names[row], hypotheses)
             target = padded_targets(predictor, [split.targets[row] for row in rows], long_references)
@@ -88,10 +86,7 @@ def evaluate_seq2seq(
     rows = sorted(predictions)
     log_truncated(predictor, len(rows), truncated, long_references)
     generated, references = [predictions[row] for row in rows], [split.targets[row] for row in rows]
-    if not has_words(references):
-        log.warning("BLEU compares words between spaces, which most of these references lack, such as %s: it is low "
-                    "even if the texts are good; the character error rate and chrF do not depend on words",
-                    quoted(references[0]))
+    warn_without_words(references)
     metrics = text_metrics([each.text for each in generated], references)
     metrics |= {"loss": loss / tokens, "token_accuracy": correct / tokens}
     return Seq2SeqEvaluation(metrics, rows, generated, references, unreadable)
@@ -129,6 +124,14 @@ def padded_targets(
         truncated += [text for text, each in zip(texts, ids, strict=True) if len(each) > longest]
     rows = [torch.tensor([BOS, *each[:longest], EOS]) for each in ids]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD).to(predictor.device)
+
+
+def warn_without_words(references: list[str]) -> None:
+    """Warns that BLEU is low for references without spaces between words."""
+    if not has_words(references):
+        log.warning("BLEU compares words between spaces, which most of these references lack, such as %s: it is low "
+                    "even if the texts are good; the character error rate and chrF do not depend on words",
+                    quoted(references[0]))
 
 
 def log_truncated(predictor: Seq2SeqPredictor, count: int, sources: list[str], references: list[str]) -> None:

@@ -95,25 +95,36 @@ def convert(
         return AS_SAVED[to](dest, checkpoint.bundle)
     if image_size is None:
         checkpoint = at_stated_size(checkpoint)
-    if (checkpoint.model_config or {}).get("kind") == "ensemble":
+    kind = (checkpoint.model_config or {}).get("kind")
+    if kind == "ensemble":
         raise checkpoint.error("this is an ensemble, which other libraries do not have; convert its members one by "
                                f"one, or use --to {', '.join(AS_SAVED)} without other options")
-    if to != "bundle" and (checkpoint.model_config or {}).get("kind") == "timm":
+    if to != "bundle" and kind == "timm":
         checkpoint = as_timm_module(checkpoint)
     model, report = import_checkpoint(checkpoint, changes, strict)
     export = with_metadata(checkpoint, model, to)
     EXPORTERS[to](dest, export)
+    is_calibrated = checkpoint.calibration is not None and num_classes is None  # a new head never was
+    for warning in conversion_warnings(dest, to, export, is_calibrated):
+        warnings.warn(warning, stacklevel=2)
+    return report
+
+
+def conversion_warnings(dest: Path, to: str, export: ExportedModel, is_calibrated: bool) -> Iterator[str]:
+    """A sentence about each property of the source that the saved model lacks.
+
+    Args:
+        is_calibrated: whether the source has a calibration of this model.
+    """
     if text := preprocessing_difference(dest, to, export):
-        warnings.warn(text, stacklevel=2)
-    if checkpoint.calibration is not None and num_classes is None:  # a new head never had one
+        yield text
+    if is_calibrated:
         fix = "vit calibrate calibrates the changed model, as a bundle" if to in AS_SAVED else (
             f"--to {', '.join(AS_SAVED)} keeps it")
-        warnings.warn(f"{dest} has no calibration: its probabilities are those of the model before it was calibrated; "
-                      f"{fix}", stacklevel=2)
-    if to == "bundle" and hasattr(model.config, "vocab_size") and not checkpoint.tokenizers:
-        warnings.warn(f"{dest} has no tokenizer, since the source has none or one of another library, which is not "
-                      "read: it computes from token ids, and vit predict cannot read texts with it", stacklevel=2)
-    return report
+        yield f"{dest} has no calibration: its probabilities are those of the model before it was calibrated; {fix}"
+    if to == "bundle" and hasattr(export.model.config, "vocab_size") and not export.tokenizers:
+        yield (f"{dest} has no tokenizer, since the source has none or one of another library, which is not read: it "
+               "computes from token ids, and vit predict cannot read texts with it")
 
 
 def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str) -> ExportedModel:

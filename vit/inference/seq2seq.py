@@ -4,7 +4,7 @@ Tokenization, preprocessing and decoding are the same as in the evaluation durin
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -111,11 +111,10 @@ class Seq2SeqPredictor:
         while window := list(islice(named, size)):
             items = [self._encode_or_error(name, source, truncated, squeezed) for name, source in window]
             unknown += self._unknown(window, items)
-            rows = [row for row, item in enumerate(items) if isinstance(item, Tensor)]
-            for batch, source, mask in self.batches_by_length([items[row] for row in rows], batch_size):
-                batch_rows = [rows[index] for index in batch]
-                generated = self.generate(source, mask, settings, [done + row for row in batch_rows])
-                for row, hypotheses in zip(batch_rows, generated, strict=True):
+            encoded = {row: item for row, item in enumerate(items) if isinstance(item, Tensor)}
+            for rows, source, mask in self.batches_by_length(encoded, batch_size):
+                generated = self.generate(source, mask, settings, [done + row for row in rows])
+                for row, hypotheses in zip(rows, generated, strict=True):
                     name, item = window[row]
                     label = text_of(item, name) if isinstance(item, str | Line) else name
                     items[row] = self.decode(label, hypotheses)
@@ -183,10 +182,12 @@ class Seq2SeqPredictor:
         return torch.tensor([*ids[: self.max_source_len - 1], EOS])
 
     def batches_by_length(
-        self, sources: Sequence[Tensor], batch_size: int
+        self, sources: Mapping[int, Tensor], batch_size: int
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Batches of encoded sources of similar length: their indices, source (B,S) or (B,C,H,W), mask (B,S)."""
-        order = sorted(range(len(sources)), key=lambda row: sources[row].shape[-1])
+        """Batches of encoded sources of similar length: their rows, which are the keys of `sources`, source (B,S) or
+        (B,C,H,W), mask (B,S).
+        """
+        order = sorted(sources, key=lambda row: sources[row].shape[-1])
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             source, mask = self.collate([sources[row] for row in rows])

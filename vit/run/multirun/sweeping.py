@@ -9,7 +9,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from vit.files.credentials import masked
 from vit.messages import number_of, override_for_shell
-from vit.run.config.composing import MODE, ConfigError, compose, groups_of, prepare_overrides, resolve
+from vit.run.config.composing import (
+    MODE,
+    ConfigError,
+    Prepared,
+    compose,
+    groups_of,
+    prepare_overrides,
+    resolve,
+)
 from vit.run.config.groups import is_group, with_names_of_globs
 from vit.run.config.hydra_interface import (
     CONFIG_ERRORS,
@@ -52,46 +60,65 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     configs = [resolve(compose(job)) for job in jobs]  # checks all of them before the first one starts
     check_folders(configs)
     check_optimizers(configs)
-    config = configs[0]
     parsed = parse(overrides, multirun=True)
     first = prepare_overrides(parse(jobs[0]))
     hydra = compose_with(first.overrides, first.name).hydra
-    searching = hydra.runtime.choices["hydra/sweeper"] != GRID
-    settings = directions_of_search(hydra, parsed, config)
+    settings = directions_of_search(hydra, parsed, configs[0])
     own = stated_folder(hydra)
     if hydra.runtime.choices["hydra/launcher"] in LOCAL:
         check_paths_of_runs(configs, [own] if own else [])
-    folder, inside = folder_of_sweep(hydra, config)
-    if config["resume"] != "auto":
-        check_unused(folder, hydra, 1 if searching else len(jobs))
-    if not inside and not searching and (earlier_grid := earlier_sweep(folder)):
-        print_line(remark_on_earlier(earlier_grid, config["resume"] == "auto"))
-    settings += [override_text(SWEEP_FOLDER, str(folder)), *([] if inside else [f"{RUN_FOLDERS}=."])]
-    carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
-    carried += [f"{MODE}=RUN"] if first.multirun else []  # otherwise each run would be a sweep again
-    total = len(jobs) if len(jobs) > 1 and not searching else None
-    together = StopTogether(folder.absolute()) if starts_processes(hydra.launcher) else None
-
-    continued = searching and inside and config["resume"] == "auto" and is_numbered(hydra)
-    begin, earlier = (next_number(folder), earlier_records(folder, jobs[0])) if continued else (0, [])
-    defaults, forced = defaults_of_first(first.overrides, parsed), keys_of_swept_groups(parsed, first.name)
-    shared = Sweep(folder, inside, carried, total, searching, together, begin, defaults, forced)
+    shared = plan_sweep(hydra, parsed, first, configs[0], len(jobs))
+    settings += [override_text(SWEEP_FOLDER, str(shared.folder)), *([] if shared.inside else [f"{RUN_FOLDERS}=."])]
 
     def run_one(_: DictConfig) -> float:
         return run_one_of_sweep(shared)
 
-    improved = config["callbacks"]["monitor"] if searching else None
+    improved = configs[0]["callbacks"]["monitor"] if shared.searching else None
     further = FAILURES if "max_failure_rate" in hydra.sweeper else ""
-    stop = together.handled() if together else contextlib.nullcontext()
+    earlier = earlier_records(shared.folder, jobs[0]) if shared.begin else []
+    stop = shared.together.handled() if shared.together else contextlib.nullcontext()
     try:
-        with (gathered(folder, improved, further, earlier, swept_keys(hydra, parsed)) as codes, stop,
-              repeated_if_stopped(hydra.sweeper, folder if begin else None), saved_without_credentials()):
-            with_hydra(run_one, ["--multirun"],
-                       [*defaults, *overrides_of_sweep(first.overrides, parsed, forced), *settings], first.name)
+        with (gathered(shared.folder, improved, further, earlier, swept_keys(hydra, parsed)) as codes, stop,
+              repeated_if_stopped(hydra.sweeper, shared.folder if shared.begin else None), saved_without_credentials()):
+            lines = overrides_of_sweep(first.overrides, parsed, shared.forced)
+            with_hydra(run_one, ["--multirun"], [*shared.defaults, *lines, *settings], first.name)
     except SystemExit:  # by a stop signal
-        print_line(how_to_continue(folder, inside))
+        print_line(how_to_continue(shared.folder, shared.inside))
         raise
     return max(codes)
+
+
+def plan_sweep(hydra: DictConfig, parsed: list[Override], first: Prepared, config: dict, jobs: int) -> Sweep:
+    """What the runs share. A new sweep beside an earlier one prints how that one would be continued.
+
+    Args:
+        parsed: overrides of the command.
+        first, config: overrides and config of the first run.
+        jobs: number of combinations of values.
+
+    Raises:
+        ConfigError: the folder of the sweep has runs of an earlier one.
+    """
+    searching, resuming = hydra.runtime.choices["hydra/sweeper"] != GRID, config["resume"] == "auto"
+    folder, inside = folder_of_sweep(hydra, config)
+    if not resuming:
+        check_unused(folder, hydra, 1 if searching else jobs)
+    if not inside and not searching and (earlier := earlier_sweep(folder)):
+        print_line(remark_on_earlier(earlier, resuming))
+    carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
+    carried += [f"{MODE}=RUN"] if first.multirun else []  # otherwise each run would be a sweep again
+    continued = searching and inside and resuming and is_numbered(hydra)
+    return Sweep(
+        folder,
+        inside,
+        carried,
+        total=jobs if jobs > 1 and not searching else None,
+        searching=searching,
+        together=StopTogether(folder.absolute()) if starts_processes(hydra.launcher) else None,
+        begin=next_number(folder) if continued else 0,
+        defaults=defaults_of_first(first.overrides, parsed),
+        forced=keys_of_swept_groups(parsed, first.name),
+    )
 
 
 def swept_keys(hydra: DictConfig, parsed: list[Override]) -> set[str]:
