@@ -7,7 +7,8 @@ from vit.run.config.groups import OPTIONAL_GROUPS, is_group, options, options_wi
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.overrides import REMOVED_KEYS, ConfigError, overrides_of_path
-from vit.run.config.valid_values import check_type, valid_values
+from vit.run.config.valid_values import valid_values
+from vit.run.config.value_checks import check_type
 
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",

@@ -44,7 +44,7 @@ from vit.run.config.overrides import (
     with_current_keys,
 )
 from vit.run.config.own_keys import OwnFiles, check_own_keys, log_unread_packages
-from vit.run.config.valid_values import invalid_value
+from vit.run.config.value_checks import invalid_value
 
 READ_PATHS = tuple(key for key in PATH_KEYS if key not in ("run_dir", "runs"))
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026

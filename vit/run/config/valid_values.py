@@ -1,25 +1,16 @@
 """The valid values of a config: the range of every number, the choices of options, and what must be a string or a node.
 
-They are checked before heavy imports and before the data is read.
+`vit.run.config.value_checks` checks them before heavy imports and before the data is read.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
-
-import yaml
-from hydra.core.override_parser.types import Override
 
 from vit.exchange.private_paths import PATH_KEYS
-from vit.messages import did_you_mean
-from vit.run.config.name_hints import nearest
-from vit.run.config.overrides import ConfigError, dotted_items, yaml_text
 from vit.run.config.value_kinds import INT64, Boolean, Choice, Duration, Fold, Names, Node, NotEmpty, Number, Text
 from vit.training.monitoring.metric_direction import MODES
 
 AUTO = ("auto",)
-BOOLEAN_OR_AUTO = ("compile",)
 ANY = Number()
 COUNT = Number(1, whole=True)
 COUNT_OR_0 = Number(0, whole=True)
@@ -280,8 +271,6 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "trainer.timeout": or_null(POSITIVE),
 }
 
-HINTS = {"trainer.devices": "; the environment variable CUDA_VISIBLE_DEVICES selects GPUs by their numbers"}
-
 
 def valid_values(key: str) -> Kind | None:
     """The valid values of a dotted key; None for a key that may have any value, or that is checked where it is read."""
@@ -290,68 +279,3 @@ def valid_values(key: str) -> Kind | None:
     patterns = (pattern for pattern in VALID_VALUES if "*" in pattern and key.count(".") == pattern.count(".")
                 and fnmatchcase(key, pattern))
     return VALID_VALUES.get(next(patterns, key))
-
-
-def invalid_value(config: dict) -> str | None:
-    """A sentence about the first invalid value; None where all are valid."""
-    foreign = foreign_nodes(config)
-    for key, value in dotted_items(config):
-        valid = valid_values(key)
-        if isinstance(valid, Choice) and key.partition(".")[0] in foreign:
-            continue
-        if valid is not None and not valid.accepts(value):
-            hint = nearest_choice(str(value), valid.names) if isinstance(valid, Choice) else HINTS.get(key, "")
-            if isinstance(valid, Number | Boolean) and isinstance(value, str) and not isinstance(as_yaml(value), str):
-                hint = f"; '{value}' is a string; ${{oc.decode:...}} converts it to a value"
-            return f"{key}={yaml_text(value)}: must be {valid}{hint}"
-    return None
-
-
-def nearest_choice(value: str, names: Sequence[str]) -> str:
-    """The hint at the nearest of several names, or at those of which the value is the first part: `bf16`, `fp16`."""
-    start = value.lower().removeprefix("fp")
-    return did_you_mean(name for name in names if name.startswith(f"{start}-")) or nearest(value, list(names))
-
-
-def foreign_nodes(config: dict) -> list[str]:
-    """The nodes that other code checks: a model of timm, which has none of the options with choices, and a strategy
-    that `_target_` names, whose `name` is the user's.
-    """
-    model, strategy = config.get("model"), config.get("strategy")
-    return [*(["model"] if isinstance(model, dict) and model.get("library") == "timm" else []),
-            *(["strategy"] if isinstance(strategy, dict) and "_target_" in strategy else [])]
-
-
-def as_yaml(text: str) -> Any:
-    """What YAML reads as the text, such as a number that an environment variable holds; the text if it is none."""
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
-
-
-def check_type(override: Override, default: object) -> None:
-    """Checks that an override of a key with this default has its type.
-
-    Raises:
-        ConfigError: a scalar in place of a node, or a string in place of a number or boolean.
-    """
-    value = override.value()
-    if isinstance(value, str) and "${" in value:  # an interpolation, which `invalid_value` checks when it is resolved
-        return
-    if isinstance(default, dict) and default and value is not None and not isinstance(value, dict):
-        inner = f"{override.key_or_group}.{'name' if 'name' in default else next(iter(default))}"
-        raise ConfigError(f"{override.key_or_group}={value}: it is a node; set one of its keys, such as {inner}")
-    if isinstance(default, bool):
-        auto = override.key_or_group in BOOLEAN_OR_AUTO
-        valid = isinstance(value, bool) or auto and value == "auto"
-        expected = None if valid else "true, false or auto" if auto else "true or false"
-    else:
-        wrong = isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto"
-        known = valid_values(override.key_or_group)
-        expected = (str(known) if isinstance(known, Number) else "a number") if wrong else None
-    if expected:
-        key, example = override.key_or_group, yaml_text(default)
-        is_quoted = override.input_line.partition("=")[2][:1] in ("'", '"') and not isinstance(as_yaml(value), str)
-        hint = f"; '{value}' is a string, leave out its quotes" if is_quoted else HINTS.get(key, "")
-        raise ConfigError(f"{key}={yaml_text(value)}: must be {expected}, such as {example}{hint}")
