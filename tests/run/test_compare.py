@@ -16,18 +16,16 @@ from vit.report.figures.comparison import facts
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.overrides import override_text, parse
 from vit.run.multirun.compare import (
-    PLAN,
     ComparisonError,
     compare,
     compared_model,
     conclude,
-    find_stopped,
     raise_failed,
-    read_plan,
     row,
     shared_metric,
     train_all,
 )
+from vit.run.multirun.comparison_plan import PLAN, find_stopped, read_plan
 from vit.run.parts.networks import build_model
 from vit.training import Interrupted
 from vit.training.fault_tolerance.interrupts import Terminated

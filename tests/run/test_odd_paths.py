@@ -11,7 +11,7 @@ from vit.cli import main
 from vit.messages import override_for_shell
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import parse
-from vit.run.multirun.compare import find_plan
+from vit.run.multirun.comparison_plan import find_plan
 
 SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=csv", "report=false", "calibrate=none",
          "data.image_size=16", "data.patch_size=8", "model.depth=1", "model.dim=16", "model.num_heads=2"]

@@ -14,6 +14,7 @@ from vit.run.config.overrides import override_text
 from vit.run.config.own_configs import own_configs
 from vit.run.console import command, log_to_console, print_line
 from vit.run.jobs import Job, build_job, check_job
+from vit.run.multirun.comparison_plan import is_comparison
 from vit.run.parts.compilation import check_compilation, choose_compile, compile_mode, start_compile_workers
 from vit.run.parts.devices import Devices, deterministic_algorithms, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
@@ -67,11 +68,10 @@ def train_with_signals(config: dict, overrides: list[str], warnings: tuple[str, 
     log_to_console(main)
     signals = StopSignals(main)
     with signals.handled():
-        if config["compare"] or config["resume"]:
-            from vit.run.multirun.compare import compare, is_comparison  # loads Matplotlib
+        if config["compare"] or config["resume"] and is_comparison(config["resume"]):
+            from vit.run.multirun.compare import compare  # loads Matplotlib
 
-            if config["compare"] or is_comparison(config["resume"]):
-                return compare(config, overrides)
+            return compare(config, overrides)
         plan = read_overrides(config, overrides)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
         try:

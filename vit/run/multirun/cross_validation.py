@@ -13,7 +13,8 @@ from vit.report.cross_validation import print_cross_validation
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.overrides import key_of
 from vit.run.console import console
-from vit.run.multirun.compare import conclude, find_stopped, raise_failed, read_plan, resume_printed, train_all
+from vit.run.multirun.compare import conclude, raise_failed, resume_printed, train_all
+from vit.run.multirun.comparison_plan import find_stopped, read_plan
 from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweep_results import SweptRun, summary
