@@ -15,7 +15,7 @@ from vit.evaluation.calibration.fitting import CHOICES as CALIBRATIONS
 from vit.models.checks import CHOICES, FORMER_VALUES, TEXT_POSITIONS
 from vit.models.text import TextClassifierConfig
 from vit.models.zoo import KINDS
-from vit.run.command import GROUPS
+from vit.run.command_options import GROUPS
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.groups import options
 from vit.run.config.hydra_interface import config_folder

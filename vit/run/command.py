@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import hydra
-from hydra._internal.utils import get_args_parser  # Hydra has no public name for its own options
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -21,18 +20,18 @@ from omegaconf import DictConfig, OmegaConf
 from vit.files.machine import discard_output, limit_spinning, limit_threads, unblock_stop_signals
 from vit.files.missing import hint_at_missing, is_missing
 from vit.messages import error_message
+from vit.run.command_options import check_completed_script, help_text, option_line, read_arguments
 from vit.run.config.composing import (
     MODE,
     RUN_FOLDER,
     ConfigError,
     compose,
-    groups_of,
     paths_of_origin,
     prepare_overrides,
     resolve,
     with_paths,
 )
-from vit.run.config.groups import options, with_names_of_globs
+from vit.run.config.groups import with_names_of_globs
 from vit.run.config.hydra_interface import (
     CONFIG_ERRORS,
     PRIMARY,
@@ -41,9 +40,7 @@ from vit.run.config.hydra_interface import (
     located,
     run_job,
     value_of,
-    with_config_dir,
 )
-from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import as_list, first_of_sweep, key_of, parse
 from vit.run.config.paths import check_paths
 from vit.run.deferred_modules import quick_imports, skip_in_collections
@@ -52,9 +49,6 @@ from vit.training.fault_tolerance.interrupts import StopSignals
 
 if TYPE_CHECKING:
     from vit.run.result import Run
-
-GROUPS = ("data", "task", "model", "recipe", "augment", "finetune", "distill", "strategy", "trainer", "logger",
-          "callbacks", "experiment")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -109,52 +103,6 @@ def run_command(argv: list[str], debug: bool) -> int:
         return run(options, overrides)
 
 
-def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Hydra's options, and the overrides. `--config-dir` and `--config-name` become overrides, because the ranks of a
-    distributed run and the runs of a sweep compose the config again.
-
-    Raises:
-        ConfigError: an option that Hydra does not have, or one without its value.
-    """
-    with deferred_option_help():
-        parser = get_args_parser()
-    parser.error = refuse
-    found, others = parser.parse_known_args(with_default_cfg(argv) if {"--cfg", "-c"} & {*argv} else argv)
-    for other in others:
-        if other.startswith("-"):
-            hint = nearest(other.partition("=")[0].lstrip("-").replace("-", "_"), list(groups_of([], "train").keys))
-            fix = f"{hint} Overrides are key=value, without dashes" if hint else (
-                "; --help lists the options, other arguments are key=value")
-            raise ConfigError(f"unknown option {other}{fix}")
-    overrides = [*found.overrides, *others]
-    if found.multirun and (found.cfg or found.info or found.run or found.resolve):
-        raise ConfigError("-m starts runs; leave it out to print a config, with the values of one of the runs")
-    if found.experimental_rerun:
-        raise ConfigError("--experimental-rerun would load a pickle, which can run any program; use resume=RUN")
-    if found.config_path:
-        raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
-    if found.resolve and not (found.cfg or found.help):
-        raise ConfigError("--resolve prints a config with its interpolations resolved; add --cfg job")
-    if found.package and not found.cfg:
-        raise ConfigError(f"--package {found.package} selects what --cfg prints; add --cfg job")
-    if found.config_name:
-        overrides.append(f"{PRIMARY}={found.config_name}")
-    return found, with_config_dir(overrides, found.config_dir)
-
-
-def refuse(message: str) -> None:
-    """Raises ConfigError with the message of the argument parser."""
-    raise ConfigError(message)
-
-
-def with_default_cfg(argv: list[str]) -> list[str]:
-    """The arguments with `--cfg job` for a bare `--cfg`, which an override, another option or nothing follows."""
-    after = [*argv, "-"][1:]
-    bare = [following.startswith(("-", "~")) or "=" in following for following in after]
-    return ["--cfg=job" if argument in ("--cfg", "-c") and alone else argument
-            for argument, alone in zip(argv, bare, strict=True)]
-
-
 def run(options: argparse.Namespace, overrides: list[str]) -> int:
     """Check the overrides, then let Hydra do what its options select: a run, a sweep, or printing."""
     if options.shell_completion:
@@ -185,14 +133,6 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
 
     run_job(train, prepared.overrides, prepared.name)
     return codes[-1]
-
-
-def check_completed_script(overrides: list[str]) -> None:
-    """Raises ConfigError if Hydra would install the completion of `vit`, whose subcommands it does not know."""
-    if any(each.startswith("install=") for each in overrides) and not sys.argv[0].endswith(".py"):
-        raise ConfigError("Hydra completes scripts, but not vit train: use python train.py --shell-completion with the "
-                          "train.py of the checkout, or a script with the line `from vit.run import main; main()`; "
-                          "vit --install-completion installs the completion of the other commands")
 
 
 def print_with(function: Callable[[], None]) -> int:
@@ -251,14 +191,6 @@ def with_recorded(overrides: list[str]) -> list[str]:
     from vit.run import resume  # loads torch
 
     return resume.with_recorded(overrides)
-
-
-def option_line(options: argparse.Namespace) -> list[str]:
-    """Hydra's options that select something other than a run."""
-    texts = {"cfg": options.cfg, "package": options.package, "info": options.info}
-    flags = ("resolve", "shell_completion", "hydra_help")
-    return [*(f"--{name}={value}" for name, value in texts.items() if value),
-            *(f"--{name.replace('_', '-')}" for name in flags if getattr(options, name))]
 
 
 def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrides: list[str],
@@ -324,19 +256,3 @@ def report_error(error: Exception) -> int:
         leave_error_to_first_rank()
     print(f"error: {error_message(error)}", file=sys.stderr)
     return getattr(error, "exit_code", 1)
-
-
-def help_text() -> str:
-    lines = [
-        "Train a model:  python train.py [group=name] [key=value] ...",
-        "  python train.py                                   scikit-learn's digits, in a minute",
-        "  python train.py data=folder data.root=photos      your photos, one folder per class",
-        "  python train.py -m seed=0,1,2                     several runs",
-        "  python train.py --config-dir my data=flowers      with your own my/data/flowers.yaml",
-        "  python train.py resume=auto                       resume a stopped run",
-        "",
-    ]
-    lines += [f"  {group:<11}{', '.join(options(group))}" for group in GROUPS]
-    lines += ["", "  --cfg prints the whole config, -m runs all combinations, --debug prints tracebacks;",
-              "  --hydra-help lists all options of Hydra, which work as in its manual."]
-    return "\n".join(lines)
