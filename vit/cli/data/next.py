@@ -77,7 +77,7 @@ def listed(predictor: "Predictor | TextPredictor", inputs: Path, left_out: "list
         FileNotFoundError: there is no such file, or the folder has no image.
         ValueError: the input is of another kind than the model reads.
     """
-    from vit.data.formats.delimited import iterate_lines
+    from vit.data.formats.lines import iterate_lines
     from vit.inference import TextPredictor, named_images
 
     inputs = inputs.expanduser()

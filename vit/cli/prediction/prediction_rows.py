@@ -277,8 +277,7 @@ def read_lines(request: Request) -> Iterator["Line"]:
         FileNotFoundError: a file does not exist; before the first line is read.
         ValueError: an input is a folder.
     """
-    from vit.data.formats.delimited import iterate_lines
-    from vit.data.formats.lines import number_lines
+    from vit.data.formats.lines import iterate_lines, number_lines
 
     if request.is_stdin:
         return number_lines(sys.stdin.buffer)

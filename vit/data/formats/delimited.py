@@ -1,13 +1,13 @@
-"""Text files and tables: lines, TSV, CSV, JSONL and Excel, optionally gzipped. Errors name the file and line."""
+"""Tables with a sample per line: text files, TSV, CSV, JSONL and Excel, optionally gzipped. Errors name the file and
+line.
+"""
 
-import codecs
 import contextlib
 import csv
 import json
 import logging
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from vit.data.errors import DataError
-from vit.data.formats.lines import UTF8_BOM, Line, lone_surrogate, number_lines
+from vit.data.formats.lines import iterate_lines, lone_surrogate
 from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
 from vit.data.splits.names import UnusedSplits
-from vit.files.untrusted import LimitError, open_decompressed, unique_keys
+from vit.files.untrusted import unique_keys
 from vit.messages import agree, list_names, number_of, override_for_shell
 
 log = logging.getLogger("vit")
@@ -29,15 +29,6 @@ log = logging.getLogger("vit")
 TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
 QUOTED = re.compile(r'"(?:[^"]|"")+"')  # a cell of CSV with quotes
 Column = str | int  # a name, or in a file without a header line a number from 0
-
-
-def iterate_lines(path: Path) -> Iterator[Line]:
-    """The lines of a file, separated by newlines only, not by other line separators of Unicode; in a file without any,
-    by carriage returns, as spreadsheets for Macintosh save tables.
-    """
-    content = _content(path).removeprefix(UTF8_BOM)
-    lines = content.split(b"\n" if b"\n" in content else b"\r")
-    return number_lines(lines[:-1] if lines[-1] == b"" else lines, path)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -140,21 +131,6 @@ def _suffix(path: Path) -> str:
 
 def _lines(path: Path, errors: str = "strict") -> Iterator[str]:
     return (line.decode(errors) for line in iterate_lines(path))
-
-
-def _content(path: Path) -> bytes:
-    try:
-        with open_decompressed(path) as file:
-            return _as_utf8(file.read())
-    except FileNotFoundError:
-        raise FileNotFoundError(f"the file {path} does not exist") from None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, LimitError) as error:
-        raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-
-
-def _as_utf8(data: bytes) -> bytes:
-    """Converts UTF-16, which spreadsheets save with a byte order mark."""
-    return data.decode("utf-16").encode() if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else data
 
 
 def numbered_rows(path: Path, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:

@@ -1,10 +1,13 @@
 """Numbered lines of text, and the error of an unusable line."""
 
+import codecs
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from vit.data.errors import DataError, printable
+from vit.files.untrusted import LimitError, open_decompressed
 
 UTF8_BOM = b"\xef\xbb\xbf"  # some editors write it at the start of a file
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")  # files with one are decoded, standard input is not
@@ -50,6 +53,36 @@ class Line:
         except UnicodeDecodeError as error:
             reason = f"byte {error.start + 1} is not UTF-8; save the file as UTF-8"
             raise BadText(self.name, reason) from None
+
+
+def iterate_lines(path: Path) -> Iterator[Line]:
+    """The lines of a file, which may be gzipped.
+
+    They are separated by newlines only, not by other line separators of Unicode; in a file without any, by carriage
+    returns, as spreadsheets for Macintosh save tables.
+
+    Raises:
+        DataError: the file cannot be read.
+        FileNotFoundError: it does not exist.
+    """
+    content = _content(path).removeprefix(UTF8_BOM)
+    lines = content.split(b"\n" if b"\n" in content else b"\r")
+    return number_lines(lines[:-1] if lines[-1] == b"" else lines, path)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with open_decompressed(path) as file:
+            return _as_utf8(file.read())
+    except FileNotFoundError:
+        raise FileNotFoundError(f"the file {path} does not exist") from None
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, LimitError) as error:
+        raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """Converts UTF-16, which spreadsheets save with a byte order mark."""
+    return data.decode("utf-16").encode() if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else data
 
 
 def number_lines(lines: Iterable[bytes], file: Path | None = None) -> Iterator[Line]:
