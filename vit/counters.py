@@ -81,15 +81,11 @@ def random_bytes(counters: np.ndarray, state: int) -> np.ndarray:
 
 def _absorb(state: Counter, counter: Counter) -> Counter:
     """The hash state after one more counter: a tensor if either is one, with the same bits as for numbers."""
-    if isinstance(state, Tensor) or isinstance(counter, Tensor):
-        state = state if isinstance(state, Tensor) else _signed(state)
-        counter = counter.to(torch.int64) if isinstance(counter, Tensor) else _signed(counter)
-        return _mix_tensor((state ^ counter).add_(_signed(_GOLDEN)))
-    return splitmix64(state ^ counter)
-
-
-def _mix_tensor(x: Tensor) -> Tensor:
-    """The shifts and products of `splitmix64`, after its addition, on int64."""
+    if not isinstance(state, Tensor) and not isinstance(counter, Tensor):
+        return splitmix64(state ^ counter)
+    state = state if isinstance(state, Tensor) else _signed(state)
+    counter = counter.to(torch.int64) if isinstance(counter, Tensor) else _signed(counter)
+    x = (state ^ counter).add_(_signed(_GOLDEN))  # as in `splitmix64`, on int64
     x = _shift(x, 30).bitwise_xor_(x).mul_(_signed(_MIX1))
     x = _shift(x, 27).bitwise_xor_(x).mul_(_signed(_MIX2))
     return _shift(x, 31).bitwise_xor_(x)
@@ -109,7 +105,7 @@ def _signed(x: int) -> int:
 def mix(*numbers: int) -> int:
     """A 63-bit hash of integers, equal on all machines.
 
-    It differs from `hash_to_int`, which would change the dropout of resumed runs.
+    `hash_to_int` is not used in its place, because other seeds would change the dropout of resumed runs.
     """
     state = 0
     for number in numbers:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hydra.utils import get_class
 
-from vit.data import CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
+from vit.data import CorpusSplit, PairSplit, Split, TextSplit
 from vit.messages import did_you_mean, nearest_names
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
@@ -59,7 +59,7 @@ def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, re
     config = with_defaults(config)
     job = check_job(config, devices)
     source = build_source(config["data"], record, config.get("overrides"))
-    check_samples(job, source, config)
+    check_split_class(job, type(next(iter(source.splits.values()))), config)
     if config["task"]["name"] == "classification" and source.multi_label:
         job = get_class(f"{__package__}.{MULTI_LABEL_JOB}")
     return job(config, source, devices, checkpoint)
@@ -90,15 +90,6 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
     if config["logger"]:
         check_packages(config["logger"])
     return job
-
-
-def check_samples(job: type[Job], source: Source | PairSource | CorpusSource, config: dict) -> None:
-    """Checks that the task can use samples of this kind.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    check_split_class(job, type(next(iter(source.splits.values()))), config)
 
 
 def check_split_class(job: type[Job], split_class: type, config: dict) -> None:

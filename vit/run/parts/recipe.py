@@ -49,14 +49,9 @@ def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> 
     """Replaces each `auto` of the recipe by a number, in place, and logs them.
 
     In place, so that later error messages of the run name the batch size in use.
-
-    Raises:
-        ConfigError: an invalid `recipe.drop_last`.
     """
     recipe = config["recipe"]
     filled = [key for key in ("batch_size", "epochs", "ema") if recipe.get(key) == AUTO]
-    if recipe.get("drop_last", True) not in (True, False, AUTO):
-        raise ConfigError(f"recipe.drop_last={recipe['drop_last']}: must be true, false or auto")
     if recipe["batch_size"] == AUTO:
         recipe["batch_size"] = batch_size(samples, world * recipe["accumulate"])
     if recipe.get("drop_last", True) == AUTO:
