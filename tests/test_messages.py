@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import QuotedString
 
 from vit.messages import (
     agree,
+    check_choice,
     did_you_mean,
     different_names,
     duration,
@@ -18,8 +19,10 @@ from vit.messages import (
     first_line,
     first_of,
     import_problem,
+    near_multiples,
     nearest_names,
     number_of,
+    on_one_line,
     one_line,
     override_for_shell,
     with_cause,
@@ -44,6 +47,20 @@ def test_the_first_line_omits_the_advice_below_it():
 def test_a_text_too_short_to_explain_an_error_has_its_type():
     assert one_line(KeyError("depth")) == "KeyError: 'depth'"
     assert one_line(ValueError("size 3 is not\n divisible  by 2")) == "size 3 is not divisible by 2"
+    assert on_one_line(KeyError("depth")) == "'depth'" and on_one_line(ValueError("a\n b\nc"), 3) == "a b"
+
+
+def test_a_value_that_is_no_choice_is_an_error_with_all_choices():
+    check_choice("cache", False, (True, False, "auto"))
+    with pytest.raises(ValueError, match="^cache='disc' is not one of true, false, auto$"):
+        check_choice("cache", "disc", (True, False, "auto"))
+
+
+@pytest.mark.parametrize(("value", "unit", "most", "expected"), [
+    (100, 16, 1000, "96, 112"), (100, 16, 100, "96"), (10, 16, 1000, "16"), (24, 0, 1000, "24"),
+])
+def test_the_multiples_next_to_a_value_are_named(value, unit, most, expected):
+    assert near_multiples(value, unit, most) == expected
 
 
 @pytest.mark.parametrize(("error", "text"), [

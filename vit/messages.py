@@ -1,10 +1,11 @@
 """Parts of messages for users: errors on one line, hints at the nearest valid names, durations."""
 
 import difflib
+import math
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from os import PathLike
 
 BARE = re.compile(r"[A-Za-z_./~][\w./@-]*( [A-Za-z_][\w./@-]*)*", re.ASCII)  # a text that Hydra parses as itself
@@ -124,6 +125,26 @@ def check_several(name: str, values: object) -> None:
                         f"{name}=[{quoted(values)}]")
 
 
+def check_choice(name: str, value: object, choices: Collection[object]) -> None:
+    """Raises ValueError if the value of an argument is not one of its choices."""
+    if value not in choices:
+        shown = (str(each).lower() if isinstance(each, bool) else str(each) for each in choices)
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(shown)}")
+
+
+def near_multiples(value: int, unit: int, most: float = math.inf) -> str:
+    """`96, 112`: the nearest multiples of a unit, above 0 and at most `most`, for a message about a value that is none.
+    """
+    unit = max(unit, 1)
+    near = dict.fromkeys((value // unit * unit, -(-value // unit) * unit))
+    return ", ".join(str(each) for each in near if 0 < each <= most)
+
+
+def on_one_line(error: BaseException | str, limit: int | None = None) -> str:
+    """The whole text of an error on one line, cut to `limit` characters."""
+    return " ".join(str(error).split())[:limit]
+
+
 def first_line(error: BaseException | str, limit: int = 300) -> str:
     """The first line of an error's text, without the advice that torch and others add below it; the type of an error
     without a text.
@@ -133,7 +154,7 @@ def first_line(error: BaseException | str, limit: int = 300) -> str:
 
 def one_line(error: BaseException, limit: int = 300) -> str:
     """An error's whole text on one line, with its type if the text is too short to explain it (a KeyError)."""
-    text = " ".join(str(error).split())
+    text = on_one_line(error)
     return (text if len(text) > 20 else f"{type(error).__name__}: {text}")[:limit]
 
 
@@ -142,13 +163,13 @@ def with_cause(error: BaseException, limit: int = 300) -> str:
     (`raise ... from`) follows in parentheses, unless the text contains it: libraries often report only that something
     failed.
     """
-    text = (" ".join(str(error).split()) or type(error).__name__)[:limit]
+    text = (on_one_line(error) or type(error).__name__)[:limit]
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
     reason = first_line(cause, limit)
     named = reason if len(reason) > 20 else f"{type(cause).__name__}: {reason}"
-    return text if " ".join(reason.split()) in text else f"{text} ({named})"
+    return text if on_one_line(reason) in text else f"{text} ({named})"
 
 
 def import_problem(error: ImportError, package: str) -> str:
@@ -164,7 +185,7 @@ def error_message(error: BaseException) -> str:
     """The one line that a command prints about an error; an unexpected one with the option for the traceback."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
-    text = " ".join(str(error).split())[:1000]
+    text = on_one_line(error, 1000)
     if isinstance(error, ValueError | OSError | MemoryError | FloatingPointError) and text:
         return text
     return f"{type(error).__name__}: {text} (add --debug for the traceback)"

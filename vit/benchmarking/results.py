@@ -8,6 +8,7 @@ from typing import Any
 
 from vit.benchmarking.ratios import Ratio, paired_ratio, quartiles
 from vit.benchmarking.timing import CLOCKS, Clock, Times
+from vit.messages import check_choice
 
 OURS = "vit"
 FORMAT = 1  # version of the JSON
@@ -45,8 +46,7 @@ class Settings:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.clock not in CLOCKS:
-            raise ValueError(f"clock={self.clock!r} is not one of {', '.join(CLOCKS)}")
+        check_choice("clock", self.clock, CLOCKS)
         if unknown := set(self.modes) - MODES.keys():
             raise ValueError(f"mode {', '.join(sorted(unknown))} is not one of {', '.join(MODES)}")
         if self.clock == "processor" and not self.device.startswith("cpu"):

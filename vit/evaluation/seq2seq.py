@@ -11,7 +11,7 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.text_metrics import bleu_signature, has_words, text_metrics
 from vit.inference import GeneratedText, Seq2SeqPredictor
 from vit.inference.image_inputs import check_batch_size
-from vit.messages import agree, number_of, quoted
+from vit.messages import agree, check_choice, number_of, quoted
 
 log = logging.getLogger("vit")
 
@@ -59,8 +59,7 @@ def evaluate_seq2seq(
         ValueError: `on_bad_sample` is neither "error" nor "skip", or `batch_size` is below 1.
     """
     check_batch_size(batch_size)
-    if on_bad_sample not in ("error", "skip"):
-        raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
+    check_choice("on_bad_sample", on_bad_sample, ("error", "skip"))
     predictions: dict[int, GeneratedText] = {}
     unreadable: list[BadImage] = []
     truncated: list[str] = []

@@ -17,6 +17,7 @@ from vit.bundle.files import SourceError, read_file
 from vit.exchange.importing import import_checkpoint
 from vit.exchange.options import Hints
 from vit.exchange.read import read_checkpoint, read_config
+from vit.messages import on_one_line
 
 TOLERANCE = 1e-5  # relative to the largest output; in float64, another order of summation makes far smaller differences
 Reading = tuple[str, Callable[[], list[Tensor]]]  # a library, and a function that computes its outputs
@@ -36,7 +37,7 @@ def check_same(path: Path, to: str, model: nn.Module) -> None:
             try:
                 found = compute()
             except Exception as error:
-                reason = " ".join(str(error).split())[:300]
+                reason = on_one_line(error, 300)
                 raise SourceError(f"{library} cannot read the model that --to {to} would save ({type(error).__name__}: "
                                   f"{reason}); nothing was saved, --to bundle saves it unchanged") from error
             difference = max(map(relative_difference, found, expected))

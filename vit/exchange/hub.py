@@ -15,7 +15,7 @@ from vit.bundle.record import text_with_checksum
 from vit.exchange.private_paths import overrides_without_folders, without_folders
 from vit.exchange.source_names import HUB
 from vit.exchange.sources import CONFIG_FILES, PROCESSOR_FILE, PROCESSORS_FILE, README, WEIGHT_FILES
-from vit.messages import with_cause
+from vit.messages import on_one_line, with_cause
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -140,7 +140,7 @@ def hub_errors_explained(
         raise SourceError(f"{constants.ENDPOINT} has no model {repo}, or it is private; check the name, or log in "
                           "with: hf auth login", name) from None
     except errors.HFValidationError as error:
-        raise SourceError(" ".join(str(error).split())[:200], name) from None
+        raise SourceError(on_one_line(error, 200), name) from None
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", "no status")
         if status in (401, 403):

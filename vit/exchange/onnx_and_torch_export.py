@@ -27,6 +27,7 @@ from vit.bundle.label_calibration import LabelCalibration, label_probabilities
 from vit.data import PackedPreprocessing, Preprocessing
 from vit.exchange.comparing import relative_difference
 from vit.files.strict_json import json_text
+from vit.messages import on_one_line
 
 ENDINGS = {"onnx": (".onnx",), "torch_export": (".pt2",)}  # by the values of --to
 KINDS = ("vit", "timm", "ensemble")
@@ -195,7 +196,7 @@ def quiet() -> Iterator[None]:
 
 def summary(error: Exception) -> str:
     """The class of an error and the start of its message."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return f"{type(error).__name__}: {on_one_line(error, 200)}"
 
 
 WRITERS = {"onnx": write_onnx, "torch_export": write_torch_export}

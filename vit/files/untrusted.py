@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from vit.messages import on_one_line
+
 MAX_RATIO = 20  # decompressed bytes per compressed byte, beyond ALWAYS_ALLOWED bytes; gzip can reach 1032
 ALWAYS_ALLOWED = 128 << 20  # bytes to which any file may be decompressed
 MAX_TEXT = 32 << 20  # bytes of JSON or YAML
@@ -215,7 +217,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """`object_pairs_hook` of `json.loads` for labels, of which Python's reader would keep the last of two.
+    """`object_pairs_hook` of `json.loads` that refuses a repeated key, of which Python would keep the last value.
 
     Raises:
         ValueError: a key has two values.
@@ -247,7 +249,7 @@ def read_yaml(path: str | PathLike[str]) -> Any:
     except yaml.YAMLError as error:
         if "maximum nesting depth" in str(error):  # libyaml, whose own limit may be reached before the first event
             raise LimitError(NESTED) from None
-        raise ValueError(f"it is not YAML ({' '.join(str(error).split())[:120]})") from None
+        raise ValueError(f"it is not YAML ({on_one_line(error, 120)})") from None
 
 
 def _check_yaml_events(events: Any, yaml: Any) -> None:

@@ -22,7 +22,7 @@ from vit.inference.fast import IMAGES, FastMode, Mode, Networks, Passes, choose_
 from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
 from vit.inference.tta import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow
-from vit.messages import first_line, override_for_shell
+from vit.messages import check_choice, first_line, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -153,8 +153,7 @@ class Predictor:
             ValueError: `top_k` or `batch_size` is below 1, `on_error` is unknown, `tta` is neither 1 nor 2, the
                 model is not calibrated for `set` or `abstain`, or it has no classes.
         """
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error={on_error!r} is not one of raise, skip")
+        check_choice("on_error", on_error, ("raise", "skip"))
         predictions = Predictions()
         requests = {"set": set, "abstain": abstain, "tta": tta}
         for prediction in self.stream(images, top_k, batch_size, predictions.left_out, **requests):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from vit.messages import nearest_names
+from vit.messages import nearest_names, on_one_line
 from vit.models.checks import check_values, pair
 from vit.models.config import ModelConfig
 
@@ -68,7 +68,7 @@ def timm_model(config: TimmConfig) -> nn.Module:
             **config.input_arguments(),
         )
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+        reason = on_one_line(error)
         raise ValueError(f"timm cannot build {config.name} with {config.to_dict()}: {reason}") from error
     model.config = config
     check_patches(model, config)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from vit.messages import near_multiples
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -99,9 +101,8 @@ def scaled_sizes(
             raise ValueError(f"image_size {size} is larger than the images of the run, which are "
                              f"{full_size[0]}x{full_size[1]}; use {shorter} or less")
         if size % patch:
-            near = [n for n in (size // patch * patch, -(-size // patch) * patch) if 0 < n <= shorter]
             raise ValueError(f"image_size {size} is not divisible by patch_size {patch}; nearest valid: "
-                             f"{', '.join(map(str, near))}")
+                             f"{near_multiples(size, patch, shorter)}")
     return [
         tuple(max(1, round(side * size / shorter / edge)) * edge
               for side, edge in zip(full_size, patch_size, strict=True))

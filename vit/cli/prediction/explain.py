@@ -8,6 +8,7 @@ import typer
 
 from vit.cli.shared_options import check_model
 from vit.cli.terminal import check_writable, print_without_effect, print_written
+from vit.messages import on_one_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -84,4 +85,4 @@ def parsed(value: str) -> tuple[str, object]:
     try:
         return key, float(text) if EXPONENT.fullmatch(text) else yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"{text!r}, the value of {key}, cannot be read: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{text!r}, the value of {key}, cannot be read: {on_one_line(error)}") from error

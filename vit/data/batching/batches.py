@@ -17,7 +17,7 @@ from vit.data.batching.balancing import balance_classes
 from vit.data.batching.loading import BatchLoader, Samples
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
-from vit.messages import number_of
+from vit.messages import check_choice, number_of
 
 
 class EndlessEpochs(BatchLoader, ABC):
@@ -103,8 +103,7 @@ class TrainBatches(EndlessEpochs):
         drop_last: bool = True,
     ):
         super().__init__(dataset, seed, rank, world, workers, accumulate)
-        if balance not in ("none", "sampler", "loss"):
-            raise ValueError(f"balance={balance!r} is not one of none, sampler, loss")
+        check_choice("balance", balance, ("none", "sampler", "loss"))
         _check_batch_size(batch_size, world, accumulate)
         if len(dataset) < batch_size:
             raise DataError(

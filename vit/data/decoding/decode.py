@@ -27,7 +27,7 @@ from vit.data.decoding.bit_depth import (
 )
 from vit.data.decoding.quiet_decoding import quiet_decoding
 from vit.data.errors import printable
-from vit.messages import import_problem
+from vit.messages import import_problem, on_one_line
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
 EXTENSIONS = frozenset(
@@ -296,7 +296,7 @@ def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
 
 
 def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    text = on_one_line(error)
     if "cannot identify image file" in text:
         return f"not one of {', '.join(FORMATS)}"
     return f"{type(error).__name__}: {printable(text)}" if text else type(error).__name__

@@ -15,7 +15,7 @@ from PIL import Image
 from vit.data.decoding.bit_depth import FULL
 from vit.data.decoding.decode import load_image
 from vit.data.errors import DataError
-from vit.messages import first_line
+from vit.messages import check_choice, first_line
 
 DECODERS = ("auto", "pillow", "simplejpeg", "torchcodec")
 EXTRAS = {"simplejpeg": "jpeg", "torchcodec": "torchcodec"}
@@ -58,8 +58,7 @@ def select(decoder: str) -> Decoder | None:
         ValueError: an unknown name.
         DataError: the decoder is not installed, or its pixels differ from Pillow's.
     """
-    if decoder not in DECODERS:
-        raise ValueError(f"decoder={decoder!r} is not one of {', '.join(DECODERS)}")
+    check_choice("decoder", decoder, DECODERS)
     if decoder == "pillow":
         return None
     name = "simplejpeg" if decoder == "auto" else decoder

@@ -22,7 +22,7 @@ from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
 from vit.data.splits.names import UnusedSplits
 from vit.files.untrusted import unique_keys
-from vit.messages import agree, list_names, number_of, override_for_shell
+from vit.messages import agree, check_choice, list_names, number_of, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -105,8 +105,7 @@ def drop_empty(
         DataError: there are other rows, with `on_empty="error"`, or no row with text.
         ValueError: `on_empty` is unknown.
     """
-    if on_empty not in ("error", "skip"):
-        raise ValueError(f"on_empty={on_empty!r} is not one of error, skip")
+    check_choice("on_empty", on_empty, ("error", "skip"))
     full = np.ones(len(names), dtype=bool)
     left_out = {}
     for column, texts in columns.items():

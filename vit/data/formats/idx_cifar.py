@@ -13,7 +13,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.splits.split import Split, array_split
 from vit.files.untrusted import LimitError, open_decompressed, open_regular
-from vit.messages import number_of
+from vit.messages import number_of, on_one_line
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -110,7 +110,7 @@ def _load(path: Path, requested: dict[bytes, Any]) -> dict[bytes, Any]:
         with open_regular(path) as file:
             found = _DataOnly(file, encoding="bytes").load()
     except Exception as error:  # damaged pickles raise many types
-        raise DataError(f"{path}: is not an intact CIFAR batch ({' '.join(str(error).split())[:200]}); download the "
+        raise DataError(f"{path}: is not an intact CIFAR batch ({on_one_line(error, 200)}); download the "
                         "file again") from error
     for key, kind in requested.items():
         if not isinstance(found, dict) or not isinstance(found.get(key), kind):

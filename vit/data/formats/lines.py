@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vit.data.errors import DataError, printable
 from vit.files.untrusted import LimitError, open_decompressed
+from vit.messages import on_one_line
 
 UTF8_BOM = b"\xef\xbb\xbf"  # some editors write it at the start of a file
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")  # files with one are decoded, standard input is not
@@ -77,7 +78,7 @@ def _content(path: Path) -> bytes:
     except FileNotFoundError:
         raise FileNotFoundError(f"the file {path} does not exist") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, LimitError) as error:
-        raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+        raise DataError(f"{path}: cannot be read ({on_one_line(error)})") from error
 
 
 def _as_utf8(data: bytes) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.files.machine import total_memory
 from vit.files.untrusted import check_regular, megabytes, read_json, unpacked_limit
-from vit.messages import agree, number_of
+from vit.messages import agree, number_of, on_one_line
 
 
 def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
@@ -76,7 +76,7 @@ def _read_errors_as_data_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        raise DataError(f"{path}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
+        raise DataError(f"{path}: cannot be read as Parquet ({on_one_line(error)})") from error
 
 
 def _columns(table: Any) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vit.data.errors import DataError
 from vit.files.untrusted import open_zip
-from vit.messages import import_problem, list_names
+from vit.messages import import_problem, list_names, on_one_line
 
 log = logging.getLogger("vit")
 
@@ -36,7 +36,7 @@ def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     except FileNotFoundError:
         raise FileNotFoundError(f"the file {path} does not exist") from None
     except Exception as error:  # many types, of zipfile, XML and openpyxl
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = on_one_line(error) or type(error).__name__
         raise DataError(f"{path}: cannot be read as .xlsx ({reason}); save it as CSV") from error
     if unread:
         log.warning("%s: only its first sheet, %r, is read, not %s; write all rows into one sheet, or each sheet into "

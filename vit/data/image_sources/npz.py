@@ -16,6 +16,7 @@ from vit.data.splits.split import ReadArray, Split, array_split, typed_labels
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.machine import total_memory
 from vit.files.untrusted import open_zip, read_arrays
+from vit.messages import on_one_line
 
 IMAGES = ("images", "image", "x", "data")
 LABELS = ("labels", "label", "y", "target", "targets")
@@ -89,7 +90,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     except DataError:
         raise
     except Exception as error:  # many types, of zipfile, zlib and NumPy
-        raise DataError(f"{path}: cannot be read as .npz ({' '.join(str(error).split())})") from error
+        raise DataError(f"{path}: cannot be read as .npz ({on_one_line(error)})") from error
 
 
 def _pair(arrays: dict[str, np.ndarray], splits: Sequence[str]) -> tuple[str, str] | None:

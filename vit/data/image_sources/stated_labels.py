@@ -16,7 +16,7 @@ from vit.data.formats.zip_archives import Archive, is_hidden, read_entry
 from vit.data.image_sources.files import is_image_name
 from vit.data.splits.names import match_splits
 from vit.files.untrusted import LimitError
-from vit.messages import agree, number_of
+from vit.messages import agree, number_of, on_one_line
 
 TINY, KAGGLE = "val_annotations.txt", "LOC_val_solution.csv"
 NUMBERS, NAMES = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"  # of the development kit
@@ -156,7 +156,7 @@ def _kit_classes(file: Path | Archive) -> dict[str, str]:
         synsets = loadmat(io.BytesIO(content), squeeze_me=True)["synsets"]
         names = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
     except Exception as error:  # many types, of scipy's reader
-        raise DataError(f"{meta}: cannot be read ({' '.join(str(error).split())}); unpack it again") from error
+        raise DataError(f"{meta}: cannot be read ({on_one_line(error)}); unpack it again") from error
     found = {}
     for number, line in enumerate(_lines(file), 1):
         if not line.strip().isdecimal() or int(line) not in names:

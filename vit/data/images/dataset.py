@@ -22,6 +22,7 @@ from vit.data.images.resampling import LIBRARIES, resize_box
 from vit.data.sample_keys import sample_keys
 from vit.data.splits.split import Raw, Split, read_sample
 from vit.data.threads import StageProgress, map_in_threads, reported
+from vit.messages import check_choice
 
 Batch = dict[str, Any]
 
@@ -72,12 +73,9 @@ class ImageDataset(Dataset):
         resampling: str = "torch",
         fill: bool = True,
     ):
-        if on_bad_sample not in ("error", "skip"):
-            raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
-        if cache not in (True, False, "auto", "memory", "disk"):
-            raise ValueError(f"cache={cache!r} is not one of true, false, auto, memory, disk")
-        if resampling not in LIBRARIES:
-            raise ValueError(f"resampling={resampling!r} is not one of {', '.join(LIBRARIES)}")
+        check_choice("on_bad_sample", on_bad_sample, ("error", "skip"))
+        check_choice("cache", cache, (True, False, "auto", "memory", "disk"))
+        check_choice("resampling", resampling, LIBRARIES)
         if split.pixels is None:
             select(decoder)  # raises its errors now, not at the first image
             preprocessing = with_known_depth(preprocessing, split)

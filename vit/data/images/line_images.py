@@ -12,6 +12,7 @@ from torch import Tensor
 from vit.data.decoding.bit_depth import FULL, Range, check_range
 from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, to_tensor
 from vit.data.images.preprocessing_values import StoredPreprocessing, as_size
+from vit.messages import near_multiples
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,8 @@ class LinePreprocessing(StoredPreprocessing):
         object.__setattr__(self, "range", check_range(self.range))
         for name, size, edge in (("height", self.height, patch[0]), ("max_width", self.max_width, patch[1])):
             if edge < 1 or size < edge or size % edge:
-                near = [n for n in (size // max(edge, 1) * edge, -(-size // max(edge, 1)) * edge) if n > 0]
-                raise ValueError(
-                    f"{name} {size} is not divisible by patch_size {edge}; nearest valid: {', '.join(map(str, near))}"
-                )
+                raise ValueError(f"{name} {size} is not divisible by patch_size {edge}; nearest valid: "
+                                 f"{near_multiples(size, edge)}")
         _ = self.pixels  # raises if one of the shared fields is invalid
 
     @cached_property

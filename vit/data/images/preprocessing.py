@@ -32,7 +32,7 @@ from vit.data.decoding.decode import (
 from vit.data.formats.zip_archives import ArchivedFile
 from vit.data.images.preprocessing_values import StoredPreprocessing, as_numbers, as_size
 from vit.files.untrusted import read_bytes
-from vit.messages import number_of
+from vit.messages import check_choice, number_of
 
 RESIZES = ("shorter", "squash", "pad", "none")
 TORCHVISION, TIMM, TRANSFORMERS = ROUNDINGS = ("torchvision", "timm", "transformers")
@@ -104,8 +104,7 @@ class Preprocessing(StoredPreprocessing):
             ("mode", self.mode, ("RGB", "L")),
             ("rounding", self.rounding, ROUNDINGS),
         ):
-            if value not in allowed:
-                raise ValueError(f"{name}={value!r} is not one of {', '.join(allowed)}")
+            check_choice(name, value, allowed)
         for name in ("exif", "draft"):
             if (value := getattr(self, name)) not in (True, False, None):
                 raise ValueError(f"{name}={value!r} must be true or false")

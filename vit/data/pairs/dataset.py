@@ -19,6 +19,7 @@ from vit.data.sample_keys import sample_keys
 from vit.data.text.token_ids import find_too_long, source_tokens, target_tokens
 from vit.data.text.tokenizers import PAD, Tokenizer
 from vit.data.threads import StageProgress, map_in_threads, reported
+from vit.messages import check_choice
 
 Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, row → why it is unreadable
 
@@ -149,10 +150,8 @@ class _Images:
         cache_bytes: int,
         progress: StageProgress | None,
     ):
-        if on_bad_sample not in ("error", "skip"):
-            raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
-        if cache not in (True, False, "auto"):
-            raise ValueError(f"cache={cache!r} is not one of true, false, auto")
+        check_choice("on_bad_sample", on_bad_sample, ("error", "skip"))
+        check_choice("cache", cache, (True, False, "auto"))
         self.split, self.preprocessing, self.augment = split, preprocessing, augment
         self.squeezed: list[tuple[str, str]] = []
         self.strict, self.bad = on_bad_sample == "error", {}

@@ -12,7 +12,7 @@ from vit.data.sample_names import ConcatSequence, SelectedStrings
 from vit.data.splits.names import SPLIT_NAMES, split_of
 from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys, location_of, read_sample
 from vit.data.splits.splitting import assign_splits, validation_fraction
-from vit.messages import number_of
+from vit.messages import check_choice, number_of
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,7 @@ def rows_by_split(
         DataError: a value is unknown, or no row is of the split train.
         ValueError: `on_unknown` is unknown.
     """
-    if on_unknown not in ("error", "skip"):
-        raise ValueError(f"on_unknown_split={on_unknown!r} is not one of error, skip")
+    check_choice("on_unknown_split", on_unknown, ("error", "skip"))
     values = [value.strip().lower() for value in values]
     splits = np.array([split_of(value, column) or "" for value in values])
     wrong = np.flatnonzero(splits == "").tolist()

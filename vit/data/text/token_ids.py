@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vit.data.errors import DataError
 from vit.data.text.tokenizers import BOS, EOS, PAD, Tokenizer
-from vit.messages import check_several, number_of
+from vit.messages import check_choice, check_several, number_of
 
 ON_LONG = ("error", "skip", "cut")
 _CHUNK = 10_000  # texts that are tokenized at once
@@ -85,8 +85,7 @@ def find_too_long(
         DataError: there are such rows, with `on_long="error"`, or all rows are too long, with "skip".
         ValueError: `on_long` is unknown, or `max_len` is below 2.
     """
-    if on_long not in ON_LONG:
-        raise ValueError(f"on_long={on_long!r} is not one of {', '.join(ON_LONG)}")
+    check_choice("on_long", on_long, ON_LONG)
     if max_len is None:
         return {}
     if max_len < 2:

@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from vit.messages import did_you_mean, first_line, in_hydra_quotes, nearest_names, one_line
+from vit.messages import did_you_mean, first_line, in_hydra_quotes, nearest_names, on_one_line, one_line
 from vit.run.config.overrides import ConfigError, key_of, parse
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ def explained(error: Exception) -> str:
     if "INTERVAL_SWEEP" in text:
         return "interval(...) needs a sweeper that searches, such as hydra/sweeper=optuna; others take KEY=0.1,0.2"
     if found := re.search(r"Could not find '(.*)/(.*?)' Available options in '.*?':(.*?) Config search path:",
-                          " ".join(str(error).split())):
+                          on_one_line(error)):
         group, option, known = found[1], found[2], found[3].split()
         hint = did_you_mean(nearest_names(option, known))
         return f"{text.partition(' Could not find')[0]} no {group}/{option}{hint} ({group} may be {', '.join(known)})"

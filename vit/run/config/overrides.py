@@ -21,7 +21,7 @@ from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
 from vit.exchange.private_paths import PATH_KEYS
-from vit.messages import did_you_mean, in_hydra_quotes, nearest_names, override_for_shell
+from vit.messages import did_you_mean, in_hydra_quotes, nearest_names, on_one_line, override_for_shell
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 _QUOTED = re.compile(r"""(^|,)\s*['"]""")  # one of several values in quotes
@@ -144,7 +144,7 @@ def _parse_override(override: str, multirun: bool) -> Override:
     try:
         return OverridesParser.create().parse_override(_literal(override, multirun))
     except HydraException as error:
-        reason = " ".join(str(error).split()).partition(" See https")[0].partition(" expecting {")[0][:300]
+        reason = on_one_line(error).partition(" See https")[0].partition(" expecting {")[0][:300]
         raise ConfigError(f"{override}: {reason} ({_fix_of_syntax(key, value)})") from None
 
 
