@@ -99,7 +99,7 @@ def matched_source(config: dict, bundle: "Bundle", split: str) -> "Source":
         DataError: there is no such split, or it has a class that the model does not have.
         ValueError: the data is of another kind, or the split is the training split or all of them.
     """
-    from vit.cli.evaluation.measurements import IMAGES, MULTI_LABEL, TEXTS, kind_of_data
+    from vit.cli.evaluation.evaluations import IMAGES, MULTI_LABEL, TEXTS, kind_of_data
     from vit.evaluation import matched_split
 
     if split == ALL:

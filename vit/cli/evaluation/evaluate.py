@@ -28,7 +28,7 @@ from vit.cli.terminal import (
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
-    from vit.cli.evaluation.measurements import AnyPredictor
+    from vit.cli.evaluation.evaluations import AnyPredictor
     from vit.inference import Seq2SeqPredictor
 
 
@@ -50,7 +50,8 @@ def evaluate(
     check_writable(json_file)
     check_not_an_input(json_file, [*(overrides or []), *files_of_model(model)], "--json")
     check_folder(output)
-    from vit.cli.evaluation.measurements import Measurement, calibration_note, measure, measure_reconstruction
+    from vit.cli.evaluation.evaluations import Measurement
+    from vit.cli.evaluation.measurements import calibration_note, measure, measure_reconstruction
     from vit.inference import MaskedTextPredictor, Seq2SeqPredictor
     from vit.run.config.composing import ConfigError, stated
     from vit.run.config.hydra_interface import with_config_dir

@@ -1,59 +1,28 @@
-"""The evaluation of each kind of model for `vit evaluate`: runs it, prints the metrics, writes the report files."""
+"""The metrics of each kind of model for `vit evaluate`: measured, printed, and written as report files."""
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vit.cli.data.data_sets import ALL, calibration_split, splits_of_all
+from vit.cli.data.data_sets import calibration_split
+from vit.cli.evaluation.evaluations import (
+    IMAGE_TEXT,
+    IMAGES,
+    MULTI_LABEL,
+    PLAIN_TEXT,
+    TEXTS,
+    Measurement,
+    check_kind,
+    evaluate_generated,
+    evaluate_images,
+    evaluate_text_classes,
+)
 from vit.cli.evaluation.printing import named_metrics, print_classification, print_metrics
-from vit.cli.terminal import check_classes, counted, print_unreadable, print_without_effect
+from vit.cli.terminal import counted, print_unreadable, print_without_effect
 from vit.messages import number_of
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
-    from vit.data import PairSource, PairSplit, Source, Split, TextSplit
-    from vit.evaluation import Evaluation, MultiLabelEvaluation
-    from vit.evaluation.seq2seq import Seq2SeqEvaluation
+    from vit.cli.evaluation.evaluations import AnyPredictor
     from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Predictor, Seq2SeqPredictor, TextPredictor
-
-    AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor
-
-IMAGES, MULTI_LABEL, TEXTS = "labelled images", "multi-label images", "labelled texts"
-IMAGE_TEXT, TEXT_PAIRS, PLAIN_TEXT = "images and their texts", "pairs of texts", "unlabelled text"
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A split of a source, its `data` config node, and how it is evaluated.
-
-    Args:
-        output: a folder for report files.
-        tta: 2 averages over the mirror images, for classifiers of images.
-    """
-
-    source: "Source | PairSource"
-    split: str
-    data: dict
-    batch_size: int
-    precision: str
-    output: Path | None
-    tta: int = 1
-
-    @property
-    def title(self) -> str:
-        parts = f" ({', '.join(splits_of_all(self.source))})" if self.split == ALL else ""
-        return f"{self.source.name}, {self.split}{parts}{', averaged over mirror images' if self.tta == 2 else ''}"
-
-    def samples(self) -> "Split | PairSplit":
-        """The samples of the split.
-
-        Raises:
-            ValueError: the source has no such split.
-        """
-        if self.split not in self.source.splits:
-            raise ValueError(f"split={self.split}: {self.source.name} has no such split; it has "
-                             f"{', '.join(self.source.splits)}")
-        return self.source.splits[self.split]
 
 
 def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
@@ -89,58 +58,6 @@ def calibration_note(bundle: "Bundle", task: Measurement) -> tuple[str, int] | N
     return text, count
 
 
-def check_kind(predictor: "AnyPredictor", task: Measurement) -> str:
-    """The kind of data that both the model and the source have.
-
-    Raises:
-        ValueError: the data is not of the kind that the model reads, or a classifier has no head.
-    """
-    check_classes(predictor)
-    kind = kind_of_model(predictor)
-    if (holds := kind_of_data(task.source)) != kind:
-        raise ValueError(f"{task.source.name} holds {holds}, but the model is for {kind}; choose another data set with "
-                         "data=NAME")
-    return kind
-
-
-def evaluate_predictor(predictor: "AnyPredictor", task: Measurement) -> tuple:
-    """The evaluation of any model, and the evaluated samples.
-
-    Raises:
-        BadImage, BadText, DataError: as the functions for the kinds of models.
-        ValueError: the data is not of the kind that the model reads.
-    """
-    kind = check_kind(predictor, task)
-    functions = {IMAGES: evaluate_images, MULTI_LABEL: evaluate_labels, TEXTS: evaluate_text_classes}
-    return functions.get(kind, evaluate_generated)(predictor, task)
-
-
-def kind_of_model(predictor: "AnyPredictor") -> str:
-    """The kind of data that a model is evaluated on."""
-    from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Seq2SeqPredictor, TextPredictor
-
-    if isinstance(predictor, MaskedTextPredictor):
-        return PLAIN_TEXT
-    if isinstance(predictor, Seq2SeqPredictor):
-        return IMAGE_TEXT if predictor.is_image_to_text else TEXT_PAIRS
-    if isinstance(predictor, MultiLabelPredictor):
-        return MULTI_LABEL
-    return TEXTS if isinstance(predictor, TextPredictor) else IMAGES
-
-
-def kind_of_data(source: "Source | PairSource") -> str:
-    """The kind of data that a source has."""
-    from vit.data import PairSource, Source, TextSplit
-
-    if isinstance(source, PairSource):
-        return IMAGE_TEXT if source.images else TEXT_PAIRS
-    if not isinstance(source, Source):
-        return PLAIN_TEXT
-    if source.multi_label:
-        return MULTI_LABEL
-    return TEXTS if isinstance(source.splits["train"], TextSplit) else IMAGES
-
-
 def measure_images(predictor: "Predictor", task: Measurement) -> dict:
     """Accuracy, loss and confusion matrix of an image classifier.
 
@@ -156,37 +73,17 @@ def measure_images(predictor: "Predictor", task: Measurement) -> dict:
     return evaluation.to_dict(task.split)
 
 
-def evaluate_images(predictor: "Predictor", task: Measurement) -> "tuple[Evaluation, Split]":
-    """The evaluation of an image classifier, and the evaluated samples with the labels of the model.
-
-    Raises:
-        BadImage: an image cannot be read, and the data config does not skip it.
-        DataError: there is no such split, or its classes are not those of the model.
-    """
-    from vit.evaluation import evaluate, matched_split
-    from vit.inference.tta import averaged
-
-    samples = matched_split(task.source, predictor.classes, task.split)
-    with counted("evaluate", len(samples)) as progress:
-        evaluation = evaluate(
-            averaged(predictor.model, task.tta), predictor.preprocessing, samples, predictor.classes, task.batch_size,
-            task.precision, task.data["on_bad_sample"], predictor.device, progress, predictor.bundle.calibration,
-        )
-    print_unreadable(evaluation.unreadable, len(samples))
-    return evaluation, samples
-
-
 def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> dict:
     """Average precision and F1 of a multi-label classifier.
 
     Raises:
-        BadImage, DataError: as `measure_images`.
+        BadImage, DataError: as `evaluate_images`.
     """
     from rich.console import Console
 
     from vit.report.multi_label import label_table, write_multi_label_evaluation
 
-    evaluation, samples = evaluate_labels(predictor, task)
+    evaluation, samples = evaluate_images(predictor, task)
     print_metrics(named_metrics(evaluation.metrics), {"images": f"{len(evaluation.rows):,}"}, task.title)
     Console().print(label_table(evaluation.class_scores()))
     if task.output is not None:
@@ -194,32 +91,11 @@ def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> 
     return evaluation.to_dict(task.split)
 
 
-def evaluate_labels(predictor: "MultiLabelPredictor", task: Measurement) -> "tuple[MultiLabelEvaluation, Split]":
-    """The evaluation of a multi-label classifier, and the evaluated samples with the labels of the model.
-
-    Raises:
-        BadImage, DataError: as `evaluate_images`.
-    """
-    from vit.evaluation import evaluate_multi_label, matched_split
-    from vit.inference.tta import averaged
-
-    samples = matched_split(task.source, predictor.classes, task.split)
-    with counted("evaluate", len(samples)) as progress:
-        evaluation = evaluate_multi_label(
-            averaged(predictor.model, task.tta), predictor.preprocessing, samples, predictor.classes,
-            predictor.bundle.thresholds, task.batch_size, task.precision, task.data["on_bad_sample"], predictor.device,
-            progress, predictor.bundle.calibration,
-        )
-    print_unreadable(evaluation.unreadable, len(samples))
-    return evaluation, samples
-
-
 def measure_texts(predictor: "TextPredictor", task: Measurement) -> dict:
     """Accuracy, loss and confusion matrix of a text classifier.
 
     Raises:
-        BadText: a text is empty or too long.
-        DataError: as `measure_images`.
+        BadText, DataError: as `evaluate_text_classes`.
     """
     evaluation, samples = evaluate_text_classes(predictor, task)
     print_classification(evaluation, task.title, "texts")
@@ -230,28 +106,11 @@ def measure_texts(predictor: "TextPredictor", task: Measurement) -> dict:
     return evaluation.to_dict(task.split, "texts")
 
 
-def evaluate_text_classes(predictor: "TextPredictor", task: Measurement) -> "tuple[Evaluation, TextSplit]":
-    """The evaluation of a text classifier, and the evaluated samples with the labels of the model.
-
-    Raises:
-        BadText, DataError: as `measure_texts`.
-    """
-    from vit.evaluation import matched_split
-    from vit.evaluation.text_classification import evaluate_texts
-    from vit.run.parts.data_source import truncates
-
-    predictor.truncate = truncates(task.data)
-    samples = matched_split(task.source, predictor.classes, task.split)
-    with counted("evaluate", len(samples)) as progress:
-        return evaluate_texts(predictor, samples, task.batch_size, progress), samples
-
-
 def measure_seq2seq(predictor: "Seq2SeqPredictor", task: Measurement) -> dict:
     """Text metrics of a translator or image-to-text model.
 
     Raises:
-        BadImage, BadText: a source cannot be read.
-        ValueError: there is no such split.
+        BadImage, BadText, ValueError: as `evaluate_generated`.
     """
     from vit.evaluation import bleu_signature
     from vit.report.seq2seq import write_seq2seq_evaluation
@@ -262,22 +121,6 @@ def measure_seq2seq(predictor: "Seq2SeqPredictor", task: Measurement) -> dict:
     if task.output is not None:
         write_seq2seq_evaluation(task.output, evaluation, samples, predictor.preprocessing)
     return evaluation.to_dict(task.split)
-
-
-def evaluate_generated(predictor: "Seq2SeqPredictor", task: Measurement) -> "tuple[Seq2SeqEvaluation, PairSplit]":
-    """The evaluation of a translator or image-to-text model, and the evaluated samples.
-
-    Raises:
-        BadImage, BadText, ValueError: as `measure_seq2seq`.
-    """
-    from vit.evaluation.seq2seq import evaluate_seq2seq
-    from vit.run.parts.data_source import truncates
-
-    samples, predictor.truncate = task.samples(), truncates(task.data)
-    with counted("evaluate", len(samples)) as progress:
-        evaluation = evaluate_seq2seq(predictor, samples, task.batch_size, task.data["on_bad_sample"], progress)
-    print_unreadable(evaluation.unreadable, len(samples))
-    return evaluation, samples
 
 
 def measure_masked_words(predictor: "MaskedTextPredictor", task: Measurement) -> dict:

@@ -53,7 +53,7 @@ class SectionOptions:
         Raises:
             ValueError: they do not, captum is not installed, or the model is a masked language model.
         """
-        from vit.cli.evaluation.measurements import IMAGES, MULTI_LABEL, PLAIN_TEXT
+        from vit.cli.evaluation.evaluations import IMAGES, MULTI_LABEL, PLAIN_TEXT
         from vit.evaluation.attribution.grad_cam import check_captum
 
         if kind == PLAIN_TEXT:
@@ -126,7 +126,8 @@ def evaluate_for_report(
         DataError: there is no such split, or the data does not fit the model.
         ValueError: the sections do not fit the model, or a file of its run is damaged.
     """
-    from vit.cli.evaluation.measurements import Measurement, calibration_note, check_kind, evaluate_predictor
+    from vit.cli.evaluation.evaluations import Measurement, check_kind, evaluate_predictor
+    from vit.cli.evaluation.measurements import calibration_note
     from vit.evaluation.attribution.relevance import check_relevance
     from vit.report.sections.subject import Subject
     from vit.run.reporting import header_facts
@@ -136,10 +137,11 @@ def evaluate_for_report(
     predictor.precision = str(options.precision or tested.get("precision", "32-true"))
     batch_size = options.batch_size or tested.get("batch_size") or 64
     task = Measurement(source, split, data, batch_size, predictor.precision, None)
-    sections.check(check_kind(predictor, task))
+    kind = check_kind(predictor, task)
+    sections.check(kind)
     if sections.grad_cam:
         check_relevance(predictor.model)
-    evaluation, samples = evaluate_predictor(predictor, task)
+    evaluation, samples = evaluate_predictor(predictor, kind, task)
     facts = header_facts(command_line, predictor.precision, batch_size)
     if note := calibration_note(predictor.bundle, task):
         facts["note"] = note[0]
