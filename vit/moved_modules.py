@@ -1,4 +1,4 @@
-"""Former names of modules, which still can be imported and which a `_target_` in a user's config may contain."""
+"""Former names of modules, which can still be imported and which a `_target_` in a user's config may contain."""
 
 import importlib
 import logging

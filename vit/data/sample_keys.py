@@ -1,4 +1,4 @@
-"""The keys by which data sets are asked for batches."""
+"""The keys by which batches are requested from data sets."""
 
 from collections.abc import Sequence
 

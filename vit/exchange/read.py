@@ -202,8 +202,10 @@ def read_training_checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoi
 
 
 def assigns_several_labels(config: Mapping[str, Any]) -> bool:
-    """Whether the config of a run is that of several labels per image. Earlier versions did not record it: only such a
-    run monitors the mean average precision, by default, or has cells or columns of several labels.
+    """Whether the config of a run is that of several labels per image.
+
+    Earlier versions did not record it. Their runs of several labels monitor the mean average precision, or read cells
+    or columns of several labels.
     """
     monitor, data = (config.get("callbacks") or {}).get("monitor"), config["data"]
     stated = bool(data.get("label_separator")) or isinstance(data.get("label"), list)
@@ -230,7 +232,10 @@ def copy_mapped(path: Path, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_module(module: nn.Module) -> Checkpoint:
-    """A model in memory of any library, compiled or wrapped for several devices too; its class serves as its config."""
+    """A model in memory, of any library, also if it is compiled or wrapped for several devices.
+
+    A model of timm, torchvision or vit_pytorch states its config by its modules.
+    """
     module = unwrapped(module)
     package, state = type(module).__module__.partition(".")[0], dict(module.state_dict())
     name = f"the {type(module).__name__} in memory"
@@ -306,7 +311,10 @@ def find_thresholds(config: Mapping[str, Any], count: int) -> tuple[float, ...]:
 
 
 def find_class_names(config: Mapping[str, Any]) -> list[str]:
-    """timm's `label_names`, or transformers' `id2label` in the order of its numbers, whose default it does not save."""
+    """timm's `label_names`, or transformers' `id2label` in the order of its numbers.
+
+    transformers does not save its default names LABEL_0, LABEL_1, ..., which are restored here.
+    """
     for values in (config, config.get("pretrained_cfg") or {}):
         if isinstance(values.get("label_names"), list):
             return [str(name) for name in values["label_names"]]

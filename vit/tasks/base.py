@@ -1,5 +1,5 @@
-"""The base class of all tasks: training step, optimizer, exact epoch means across interruptions, and the scores of
-single validation samples, for comparisons of two models on the same samples.
+"""The base class of all tasks: training step, optimizer, means over an epoch that a resumed run continues exactly, and
+the scores of single validation samples, for comparisons of two models on the same samples.
 """
 
 from abc import ABC, abstractmethod
@@ -65,7 +65,7 @@ class Task(LightningModule, ABC):
         self.inputs: Tensor | None = None  # floating point input of this micro-batch, checked by FiniteLoss
         self.gradient_norm: Tensor | None = None  # gradient norm of this step, set by FiniteLoss
         self.resumed: dict | None = None  # the checkpoint that a run continues from, without its weights
-        self.steps_beyond = 0  # steps before it that this run would not have, of another batch size
+        self.steps_beyond = 0  # as `vit.training.checkpointing.resume_position.steps_beyond` returns them
         self.total_steps = 0  # optimizer steps of the whole run, known when the optimizer is built
         self.train_loss = WeightedMean()
         self.val_table: ScoreTable | None = None  # set by tasks whose metrics are means over samples
@@ -155,7 +155,7 @@ class Task(LightningModule, ABC):
             saved = saved * self.trainer.accumulate_grad_batches / checkpoint[ACCUMULATE]
         if len(saved) == self.trainer.world_size:
             self.train_loss.restore(*saved[self.global_rank].clone())
-        elif self.global_rank == 0:  # resumed with another number of processes: other steps have more or fewer values
+        elif self.global_rank == 0:  # another number of processes, which adds another number of values per step
             self.train_loss.restore(*saved.sum(0) * self.trainer.world_size / len(saved))
 
     def configure_model(self) -> None:

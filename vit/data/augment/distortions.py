@@ -186,7 +186,7 @@ class RandomElastic(FilledStep):
     def field(self, draw: Draw, height: int, width: int) -> Tensor:
         """(B,2,H,W): offset in pixels, to the right and downwards, of the position that each output pixel samples."""
         rows, columns = math.ceil(height / self.cell), math.ceil(width / self.cell)  # cells
-        image = (draw(0) * 2**24).long()[:, None]  # (B,1) a counter for each image, of the 24 bits of its draw
+        image = (draw(0) * 2**24).long()[:, None]  # (B,1) the draw of each image as an integer
         slots = torch.arange(2 * (rows + 1) * (columns + 1), device=image.device)
         offsets = (2 * uniform(0, 0, image, slots) - 1).view(-1, 2, rows + 1, columns + 1)  # of the nodes, -1..1
         size = (rows * self.cell + 1, columns * self.cell + 1)  # from the first node to the last

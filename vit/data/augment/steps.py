@@ -120,10 +120,10 @@ class Augment(nn.Module):
 
 
 class OverwritingStep(nn.Module):
-    """Base class of steps that overwrite their images if `draw.overwrite`, which saves a pass over the batch. A class
-    that is derived from such a step gets False.
+    """Base class of steps that overwrite their images if `draw.overwrite`, which saves a pass over the batch.
 
-    They return their images, overwritten or unchanged, or new ones, but no view of either.
+    Such a step returns its images, overwritten or unchanged, or new ones, but no view of either. `draw.overwrite` is
+    False for subclasses of such a step, which may keep their images.
     """
 
 

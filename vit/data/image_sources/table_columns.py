@@ -42,7 +42,7 @@ def select_column(
     found = next((c for name in names if (c := find_column(path, columns, name, what)) is not None), None)
     if found is None:
         plain = {str(name).strip().lower(): name for name in reversed(columns)}
-        cutoff = 0.8 if what == "label" else 0.65  # age is not like tags
+        cutoff = 0.8 if what == "label" else 0.65  # with less, a column of ages would be similar to tags
         inside = [column for key, column in plain.items() if any(len(name) > 3 and name in key for name in names)]
         similar = [plain[close] for name in names for close in nearest_names(name, plain, cutoff=cutoff)]
         similar = inside + similar if what == "label" else similar

@@ -56,4 +56,4 @@ class DeviceImages(ImageDataset):
         return result
 
     def _select(self, index: Tensor) -> None:
-        """No images: the host selects none, `add_images` does so on the device."""
+        """None, because `add_images` selects the images, on the device."""

@@ -35,8 +35,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """`top5` is None for at most five classes. `macro` is the mean of the accuracies of the classes with samples, whose
-    entries in `per_class` are in the order of the classes; None for a class without samples.
+    """The accuracies of a classifier, with their intervals.
+
+    Args:
+        top5: None for at most five classes.
+        macro: the mean of the accuracies of the classes with samples.
+        per_class: the accuracy of each class, in the order of the classes; None for a class without samples.
     """
 
     accuracy: Interval

@@ -67,7 +67,7 @@ def facts(values: dict[str, Value]) -> str:
 
 
 def drawing(url: str, alt: str) -> str:
-    """A figure over the whole width, white in the dark too; `alt` describes it."""
+    """A figure over the whole width, on a white background in dark mode too; `alt` describes it."""
     return (f'<div class=scroll tabindex=0 role=region aria-label="Figure"><img class=drawing src="{url}" '
             f'alt="{text(alt)}"></div>\n')
 

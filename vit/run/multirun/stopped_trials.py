@@ -1,7 +1,7 @@
 """Trials of Optuna that a stop leaves without a value: a study in a storage repeats them in the next search.
 
-Hydra's sweeper asks a study for trials and gives it their values. A trial without one would be running in the study for
-ever. Each trial records its process, so that those of a process that was killed are found by the next search.
+Hydra's sweeper requests trials from a study and reports their values to it. A trial without a value would stay in the
+state RUNNING. Each trial records its process, so that the next search finds those of a process that was killed.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("vit")
 
-PROCESS = "vit_process"  # user attribute of a trial: HOST:PID of the search that asked for it
+PROCESS = "vit_process"  # user attribute of a trial: HOST:PID of the search that requested it
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Stopping the runs of a sweep whose launcher starts several at the same time: each saves its state before one ends.
 
 The launcher kills its processes, and with them their runs, as soon as the sweep ends or a run of it is stopped. Stop
-signals therefore reach the process of the sweep only. It asks the runs to stop with a file in the folder of the sweep
-and waits for them.
+signals therefore reach the process of the sweep only. It requests the stop of the runs with a file in the folder of the
+sweep and waits for them.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class StopTogether:
         new.replace(self.folder / STOP)
 
     def requested(self) -> int | None:
-        """The signal with which the runs are asked to stop, SIGTERM if the sweep was killed; None if they are not."""
+        """The signal of a requested stop, SIGTERM if the sweep was killed; None if no stop is requested."""
         try:
             return int((self.folder / STOP).read_text(encoding="utf-8"))
         except FileNotFoundError:

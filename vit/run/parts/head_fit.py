@@ -47,7 +47,7 @@ def start_head(
 
 
 def class_balanced(split: Split, count: int) -> Split:
-    """At most `count` samples in a fixed random order, equally many of each class as far as it has them."""
+    """At most `count` samples in a fixed random order, the same number of each class where it has so many."""
     return split.take(class_balanced_order(split.labels)[:count])
 
 

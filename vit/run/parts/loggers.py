@@ -144,8 +144,8 @@ def without_scheme(uri: object) -> str:
 
 
 def log_config(config: dict, folder: RunFolder, trainer: Trainer) -> None:
-    """Gives the config to every logger as hyperparameters; what a logger cannot store is a warning. The ids of the runs
-    of MLflow and W&B become part of the recorded config, so that a resumed run continues them.
+    """Log the config to every logger as hyperparameters; a warning names a logger that cannot store it. The ids of runs
+    in MLflow and W&B become part of the recorded config, so that a resumed run continues them.
 
     Raises:
         ConfigError: a tracker cannot begin a run, or does not have the one that a resumed run continues.
@@ -188,7 +188,9 @@ def begin(logger: Logger, key: str, option: str | None, former: str | None) -> N
 
 @contextlib.contextmanager
 def reported_silence(key: str) -> Iterator[None]:
-    """A warning after `SILENCE` seconds: some trackers repeat a call for minutes before it is an error."""
+    """Context manager: a warning after `SILENCE` seconds in it, because some trackers repeat a call for minutes before
+    they fail.
+    """
     text = "%s: no answer from the tracker for %g s; the run waits until it answers or gives up (%s=null leaves it out)"
     timer = threading.Timer(SILENCE, log.warning, (text, key, SILENCE, key))
     timer.daemon = True

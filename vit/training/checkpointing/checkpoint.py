@@ -55,7 +55,9 @@ def put_in_place(temporary: Path, path: Path, entry: dict) -> None:
 
 
 def keep_previous(path: Path) -> None:
-    """Link `last.ckpt` as `previous.ckpt`, so that there always is a `last.ckpt`; rename it without links."""
+    """Link `last.ckpt` as `previous.ckpt`, so that there is always a `last.ckpt`; rename it if the file system has no
+    links.
+    """
     previous = path.with_name(PREVIOUS)
     try:
         previous.unlink(missing_ok=True)  # also a link to nothing

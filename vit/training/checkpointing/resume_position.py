@@ -42,10 +42,10 @@ def steps_per_epoch(trainer: pl.Trainer) -> int:
 
 
 def recount(checkpoint: dict[str, Any], trainer: pl.Trainer) -> None:
-    """Count the finished micro-batches of a checkpoint as this run divides an epoch.
+    """Convert the finished micro-batches of a checkpoint to the number of micro-batches per epoch of this run.
 
-    The same steps are done if only the accumulation differs; the same part of the epoch, rounded down to whole steps,
-    if the batch size does. Checkpoints of earlier versions do not state either and stay as they are.
+    If only the accumulation differs, the same optimizer steps are finished; if the batch size differs, the same part of
+    the epoch, rounded down to whole steps. Checkpoints of earlier versions state neither and are unchanged.
     """
     now = {STEPS: steps_per_epoch(trainer), ACCUMULATE: trainer.accumulate_grad_batches}
     saved = {name: checkpoint.get(name, value) for name, value in now.items()}
@@ -59,8 +59,8 @@ def recount(checkpoint: dict[str, Any], trainer: pl.Trainer) -> None:
 
 
 def steps_beyond(checkpoint: dict[str, Any], trainer: pl.Trainer) -> int:
-    """Optimizer steps before a checkpoint less those that the same part of this run would have: not 0 if the batch
-    size has changed.
+    """Optimizer steps before a checkpoint, minus the steps of the same epochs at the batch size of this run; 0 if the
+    batch size has not changed.
     """
     now, saved = steps_per_epoch(trainer), checkpoint.get(STEPS)
     if saved in (None, now):

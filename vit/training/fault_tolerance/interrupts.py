@@ -20,7 +20,7 @@ DELAY = 0.05  # seconds until a dropped signal is repeated, and that printing a 
 
 
 class Interrupted(SystemExit):
-    """Raised on a stop signal; uncaught, the process exits with 128 + the signal's number (143 for SIGTERM).
+    """Raised on a stop signal. If it is not caught, the process exits with 128 + the signal's number (143 for SIGTERM).
 
     Args:
         agreed: whether all ranks stop at the same step, so that they can save together. Ranks above 0 then exit with 0,

@@ -66,7 +66,7 @@ class GracefulStop(Checkpoint):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         loop = trainer.fit_loop
-        # gradients that wait for more batches are not saved; after the last batch the epoch's end comes first
+        # accumulated gradients are not saved; after the last batch of an epoch, its end comes before the stop
         if not loop._should_accumulate() and not loop.epoch_loop.batch_progress.is_last_batch:
             self._stop_if_requested(trainer)
 

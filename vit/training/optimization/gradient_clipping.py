@@ -48,8 +48,8 @@ def clip_gradients(
 def remaining_loss_scale(
     scaler: torch.amp.GradScaler | None, optimizer: torch.optim.Optimizer
 ) -> torch.Tensor | float:
-    """The factor of the loss in float16 that gradients still contain before a step of a fused optimizer, which divides
-    by it itself; 1 for other optimizers, whose gradients are divided before, and without a scaler.
+    """The loss scale of float16 training that gradients still contain before a step of a fused optimizer, which divides
+    them in its step; 1 for other optimizers, whose gradients are divided earlier, and without a scaler.
     """
     unscales_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
     return scaler._scale if scaler is not None and unscales_itself else 1.0

@@ -22,7 +22,7 @@ POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # posi
 UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 # names in timm: of other libraries, and one that needs second derivatives, which a training step does not compute
 UNSUPPORTED_OF_TIMM = ["apex*", "bnb*", "fused*", "adahessian"]
-# optimizers with operations on whole parameters that FSDP2 has not for shards: they end the first step, or never do
+# optimizers with operations on whole parameters that FSDP2 lacks for shards: their first step fails or hangs
 UNSUPPORTED_FOR_SHARDS = ["adafactor", "*adamuon", "*adamp", "*sgdp", "kron*", "*mars", "novograd*"]
 # optimizers of timm with an update of their own for matrices
 ORTHOGONALIZING = {"muon", "nmuon", "adamuon", "nadamuon"}
