@@ -77,6 +77,12 @@ def test_replicas_learn_like_one_process_and_stop_together(tmp_path, single):
     assert_like_one_process(the_run(tmp_path), single)
 
 
+def test_a_static_graph_averages_the_gradients_of_every_step(tmp_path, single):
+    code, _, err = run([*STEPS, *TWO, "strategy=ddp", "+strategy.options.static_graph=true"], tmp_path)
+    assert code == 0, err
+    assert_like_one_process(the_run(tmp_path), single)
+
+
 @pytest.mark.parametrize("options", [["strategy=ddp", "+strategy.options.broadcast_buffers=false"], ["strategy=fsdp"]])
 def test_the_validation_is_of_the_saved_model_with_batch_norms_too(tmp_path, options):
     """Whose running averages differ between the processes after a training step."""

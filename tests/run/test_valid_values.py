@@ -208,6 +208,8 @@ def test_every_option_of_a_model_that_is_true_or_false_is_checked_early():
 
 @pytest.mark.parametrize(("overrides", "message"), [
     (["recipe.average_epochs=3"], "recipe.ema and recipe.average_epochs are two ways to average"),
+    (["strategy=ddp", "+strategy.options.static_graph=true", "recipe.accumulate=2"],
+     "strategy.options.static_graph=true with recipe.accumulate=2: DDP cannot record"),
     (["+strategy.find_unused=true"], "strategy.find_unused=true: the strategy has no such key; write strategy.options"),
     (["finetune.name=head"], "finetune.name=head only names the method; write finetune=head"),
     (["callbacks.mode=min"], r"callbacks.mode=min: val/accuracy is best where it is highest \(max\)"),

@@ -94,12 +94,14 @@ class ReproducibleDDPStrategy(DDPStrategy):
 
     DDP rebuilds its buckets after the first backward pass, in the order of the gradients. With three or more processes
     the position of a gradient in its bucket determines in which order the parts of the processes are summed, so the
-    first step after a resume would be rounded differently than in an uninterrupted run.
+    first step after a resume would be rounded differently than in an uninterrupted run. Not so with
+    `static_graph=True`, where DDP takes the first backward pass for the graph of all steps.
     """
 
     def configure_ddp(self) -> None:
         super().configure_ddp()
-        arrange_buckets(self.model)
+        if not self.model.static_graph:  # otherwise the gradients of later steps would not be averaged
+            arrange_buckets(self.model)
 
 
 def arrange_buckets(replicas: nn.parallel.DistributedDataParallel) -> None:
