@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.plugins.environments import LightningEnvironment
 from pytorch_lightning.strategies import ModelParallelStrategy
+from torch.distributed.device_mesh import init_device_mesh
 
 from tests.forking import forks
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import build_optimizer, build_schedule, build_strategy, newest_valid
 from vit.training.checkpointing.checkpoint_io import AtomicCheckpointIO
+from vit.training.strategy import shard
 
 PROGRAM = Path(__file__).with_name("tiny_run.py")
 EPOCHS = 4
@@ -178,3 +181,17 @@ def test_strategies_by_name():
     for name, option in (("ddp", "find_unused_parameters"), ("ddp", "broadcast_buffers"), ("fsdp", "cpu_offload")):
         with pytest.raises(ValueError, match=f"options.{option}=no of strategy={name} must be true or false"):
             build_strategy(name, "cpu", 2, options={option: "no"})
+
+
+@pytest.mark.parametrize(("offloads", "shards"), [(True, "cpu"), (False, "meta")])
+def test_offloaded_shards_stay_on_the_cpu(own_processes, offloads, shards):
+    """Where FSDP2 requires them; all other tensors are moved to the device of the rank, here one without values."""
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+    module, strategy = Task(), build_strategy("fsdp", "cpu", options={"cpu_offload": offloads})
+    module.model.register_buffer("table", torch.ones(2))
+    shard(module.model, init_device_mesh("cpu", (1,)), cpu_offload=offloads)
+    strategy.parallel_devices, strategy._lightning_module, strategy.model = [torch.device("meta")], module, module
+    strategy.cluster_environment = LightningEnvironment()
+    strategy.model_to_device()
+    devices = {parameter.to_local().device.type for parameter in module.model.parameters()}
+    assert devices == {shards} and module.model.table.device.type == "meta"

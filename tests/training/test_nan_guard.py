@@ -8,6 +8,7 @@ import timm.optim
 import torch
 from torch import nn
 
+from tests.simulated_gpu import simulated_gpu
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
 from vit.training.fault_tolerance.nan_guard import (
@@ -54,6 +55,21 @@ def test_the_gradient_of_a_loss_with_a_wrong_weight_or_input_is_nan(weight, inpu
     guard.on_before_backward(SimpleNamespace(), module, loss)
     loss.backward()
     assert bool(torch.isfinite(module.bias.grad)) is fine
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e20])
+def test_weights_that_are_offloaded_to_the_cpu_are_checked_beside_a_loss_on_the_gpu(weight):
+    module, guard = nn.Linear(1, 1), FiniteLoss()
+    nn.init.constant_(module.weight, weight)
+    with simulated_gpu() as waits:
+        module.device, module.inputs = torch.device("cuda"), torch.ones(1).to("cuda")
+        guard.on_train_start(SimpleNamespace(world_size=1), module)
+        loss = module.bias.to("cuda").sum()
+        before = len(waits)
+        guard.on_before_backward(SimpleNamespace(), module, loss)
+        assert waits[before:] == []
+        loss.backward()
+    assert bool(torch.isfinite(module.bias.grad)) is (weight == 1)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

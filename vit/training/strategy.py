@@ -130,6 +130,13 @@ class FSDP2Strategy(ModelParallelStrategy):
         super().__init__(**options)
         self.shard_options = dict(shard_options)
 
+    def model_to_device(self) -> None:
+        """Move the module to its device, except for shards with `cpu_offload`, which FSDP2 expects in CPU memory."""
+        if not self.shard_options.get("cpu_offload"):
+            super().model_to_device()
+            return
+        self.model._apply(lambda tensor: tensor if hasattr(tensor, "to_local") else tensor.to(self.root_device))
+
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """The full state in process 0, an empty dict in the others.
 

@@ -27,8 +27,8 @@ def contradiction(config: dict) -> str | None:
             return (f"strategy.{unknown[0]}={yaml_text(strategy[unknown[0]])}: the strategy has no such key; write "
                     f"strategy.options.{unknown[0]} for an option of it")
     if (strategy.get("options") or {}).get("static_graph") is True and recipe.get("accumulate") not in (None, 1):
-        return (f"strategy.options.static_graph=true with recipe.accumulate={recipe['accumulate']}: DDP cannot record the "
-                "graph of a backward pass without averages over the devices; set recipe.accumulate=1, or leave "
+        return (f"strategy.options.static_graph=true with recipe.accumulate={recipe['accumulate']}: DDP cannot record "
+                "the graph of a backward pass without averages over the devices; set recipe.accumulate=1, or leave "
                 "static_graph out")
     teacher, kind = distill.get("teacher"), distill.get("kind", "none")
     if teacher is not None and kind == "none":

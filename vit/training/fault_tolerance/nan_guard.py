@@ -148,7 +148,8 @@ class FiniteLoss(pl.Callback):
             self._found.append((loss.detach().float(), inputs))  # norms in float32 do not accept float64
             return
         if self._weight_norm is None:  # the same for all micro-batches of a step
-            self._weight_norm = sum_of_norms(self._weights.select(), loss.device)
+            weight_norm = sum_of_norms(self._weights.select(), loss.device)
+            self._weight_norm = weight_norm.to(loss.device, non_blocking=True)  # fsdp may offload weights to the CPU
         input_norm = sum_of_norms([inputs], loss.device)
         numbers = torch.stack([loss.detach().float().abs(), self._weight_norm, input_norm])
         fine = (numbers < LIMIT).all()
@@ -227,7 +228,7 @@ class FiniteLoss(pl.Callback):
         """
         self._check(trainer, pl_module)
         statistics = [buffer for name, buffer in pl_module.named_buffers() if ".running_" in name]
-        fine = bool(sum_of_norms([*pl_module.parameters(), *statistics]) < LIMIT)
+        fine = bool(sum_of_norms([*pl_module.parameters()]) + sum_of_norms(statistics) < LIMIT)
         if not trainer.strategy.reduce_boolean_decision(fine, all=True):
             raise NonFiniteError(
                 f"a weight is not finite after optimizer step {trainer.global_step} "
