@@ -243,7 +243,7 @@ def simulated_gpu(index: int = 0) -> Iterator[list[str]]:
 def simulated_apple_gpu() -> Iterator[list[str]]:
     """As `simulated_gpu`, with an Apple GPU, which has no float64."""
     with patch.multiple(OnGpu, device=APPLE_GPU, is_cuda=False), \
-            simulated({"torch.mps.synchronize": lambda: None}) as waits:
+            simulated({"torch.mps.synchronize": lambda: None, "torch.Event": Event}) as waits:
         yield waits
 
 

@@ -17,11 +17,14 @@ from tests.simulated_gpu import simulated_apple_gpu, simulated_gpu
 from tests.slow_values import quick_and_slow
 from vit.cli import main
 from vit.data.sets.builtin import digits
+from vit.evaluation.columns import Columns
 from vit.generation import Generation
+from vit.generation.utf8 import Utf8
 from vit.run.parts.compilation import unchanged
 from vit.run.parts.devices import Devices
 from vit.run.parts.head_fit import features
 from vit.tasks import Task
+from vit.tasks.classification import Classification
 from vit.training.checkpointing.checkpoint import load_checkpoint
 
 TINY = [*QUICK, "recipe.epochs=1", "data.workers=0", "model.dim=16", "model.num_heads=2", "model.depth=1",
@@ -99,6 +102,39 @@ def test_no_step_mixes_devices_or_waits_for_the_gpu(tmp_path, files, monkeypatch
     assert losses(run.path) == pytest.approx(expected, rel=1e-3)
     in_steps = waits[span["start"] : span["stop"]]
     assert [each for each in in_steps if "progress.py" not in each] == []  # the progress line reads a loss at intervals
+
+
+def test_validation_does_not_wait_and_evaluation_waits_once_per_batch(tmp_path, teacher, monkeypatch):
+    """To copy all results of the samples at once; the calibration of the teacher needs their probabilities before."""
+    step, add, during = Classification.validation_step, Columns.append, {}
+
+    def counted(function):
+        def call(*args):
+            start = len(waits)
+            function(*args)
+            during.setdefault(function, []).extend(waits[start:])
+        return call
+
+    monkeypatch.setattr(Classification, "validation_step", counted(step))
+    monkeypatch.setattr(Columns, "append", counted(add))
+    with simulated_gpu() as waits:
+        vit.train([*RUNS["images"], f"run_dir={tmp_path}", "trainer.accelerator=gpu"])
+        assert main(["evaluate", str(teacher / "model")]) == 0
+    assert during == {step: [], add: []}
+
+
+def test_the_constraint_to_utf8_copies_once_per_token():
+    """For beams that end within different characters."""
+    utf8, texts = Utf8([b"", b"", b"", *(bytes([i]) for i in range(256))]), [[[68], [198]], [[69], [229]]]
+    expected = torch.zeros(2, 2, 260)
+    utf8.suppress(expected, texts)
+    assert (expected == 0).sum(-1).tolist() == [[180, 64], [180, 64]]  # 128 + 51 first bytes and the end; next bytes
+    with simulated_gpu() as waits:
+        found = torch.zeros(2, 2, 260, device="cuda")
+        utf8.suppress(found, texts)
+        before = len(waits)
+        utf8.suppress(found, texts)
+        assert len(waits) - before == 1 and found.cpu().equal(expected)
 
 
 @pytest.mark.parametrize("name", ["masked images", "masked texts", "translation"])

@@ -25,10 +25,20 @@ class Columns:
         if not self.columns:
             self.columns = [torch.empty((self.samples, *each.shape[1:]), dtype=each.dtype) for each in batch]
         end = self.count + len(batch[0])
-        for column, values in zip(self.columns, batch, strict=True):
+        for column, values in zip(self.columns, on_host(batch), strict=True):
             column[self.count : end] = values
         self.count = end
 
     def filled(self) -> list[Tensor]:
         """The rows so far: each (N,...)."""
         return [column[: self.count] for column in self.columns]
+
+
+def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors on the CPU; the host waits once for all those of a device."""
+    copies = [each.to("cpu", non_blocking=True) for each in tensors]
+    for device in {each.device for each in tensors if each.device.type != "cpu"}:
+        copied = torch.Event(device)
+        copied.record()
+        copied.synchronize()
+    return copies

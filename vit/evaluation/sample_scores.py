@@ -49,7 +49,7 @@ def score_batch(
         scaled = logits / calibration.temperature
         calibrated_losses = nn.functional.cross_entropy(scaled, truth, reduction="none")
     calibrated = calibrated_probabilities(logits, calibration)
-    set_sizes, covered = sets_at_level(calibrated.cpu(), labels, contents, calibration)
+    set_sizes, covered = sets_at_level(calibrated, labels, contents, calibration)
     probabilities, predictions = calibrated.topk(top_k)
     return Scores(rows, labels, losses, highest, calibrated_losses, set_sizes, covered, predictions, probabilities)
 
@@ -64,6 +64,7 @@ def sets_at_level(
     sets = {} if calibration is None else calibration.sets
     if SET_METHOD not in sets or sets[SET_METHOD].count < required_samples(SET_LEVEL):
         return torch.full_like(labels, -1), torch.zeros_like(labels, dtype=torch.bool)
+    probabilities = probabilities.cpu()
     sizes = set_sizes(probabilities, content_draws(contents()), sets[SET_METHOD].at(SET_LEVEL), SET_METHOD)
     order = probabilities.double().argsort(dim=-1, descending=True, stable=True)
     ranks = (order == labels[:, None]).double().argmax(-1)  # 0 for the most probable class

@@ -34,17 +34,18 @@ class Utf8:
     def suppress(self, log_probs: Tensor, texts: Texts) -> None:
         """Set the log-probabilities (B,W,V) of tokens that may not follow the texts to -inf, in place."""
         log_probs[..., len(self.pieces) :] = -torch.inf  # ids that are not tokens
-        indices: dict[State, list[tuple[int, int]]] = {}
-        for row, beams in enumerate(texts):
-            for beam, text in enumerate(beams):
-                indices.setdefault(self.state(text), []).append((row, beam))
-        for state, found in indices.items():
-            ids = self.forbidden(state, log_probs.device)
-            if len(indices) == 1:
-                log_probs.index_fill_(-1, ids, -torch.inf)
-            else:
-                rows, beams = torch.tensor(found, device=log_probs.device).T
-                log_probs[rows[:, None], beams[:, None], ids] = -torch.inf
+        states = [[self.state(text) for text in beams] for beams in texts]
+        distinct = list(dict.fromkeys(state for beams in states for state in beams))
+        forbidden = [self.forbidden(state, log_probs.device) for state in distinct]
+        if len(distinct) == 1:
+            log_probs.index_fill_(-1, forbidden[0], -torch.inf)
+            return
+        numbers = torch.tensor([[distinct.index(state) for state in beams] for beams in states],
+                               device=log_probs.device)  # (B,W)
+        masks = log_probs.new_zeros(len(distinct), log_probs.shape[-1], dtype=torch.bool)
+        for mask, ids in zip(masks, forbidden, strict=True):
+            mask.index_fill_(0, ids, True)
+        log_probs.masked_fill_(masks[numbers], -torch.inf)
 
     def state(self, text: Sequence[int]) -> State:
         """The bytes that the last character of a text lacks."""
