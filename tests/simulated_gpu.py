@@ -187,15 +187,15 @@ def lowered(tensor: OnGpu) -> Tensor:
     return tensor.to(lower) if tensor.dtype == torch.float32 else tensor
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0,
-              causal: bool = False) -> Tensor:
+def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+              is_causal: bool = False) -> Tensor:
     """`scaled_dot_product_attention`, whose kernels torch selects by the device"""
-    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
-    if causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=STAND_IN).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    return F.dropout(scores.softmax(-1).nan_to_num(), dropout) @ v
+    scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=STAND_IN).tril()
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return F.dropout(scores.softmax(-1).nan_to_num(), dropout_p) @ value
 
 
 class Event:

@@ -5,6 +5,7 @@ losses are those of a CPU. `tests/gpu` has the tests of what only a real GPU sho
 import csv
 import warnings
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.run.conftest import QUICK, table, write_photos, write_questions, writ
 from tests.run.test_resume import StopAfter, assert_same, stopped_and_resumed
 from tests.simulated_gpu import simulated_apple_gpu, simulated_gpu
 from tests.slow_values import quick_and_slow
+from vit.benchmarking import hardware
 from vit.cli import main
 from vit.data.sets.builtin import digits
 from vit.evaluation.columns import Columns
@@ -23,8 +25,10 @@ from vit.generation.utf8 import Utf8
 from vit.run.parts.compilation import unchanged
 from vit.run.parts.devices import Devices
 from vit.run.parts.head_fit import features
+from vit.run.processes import separate_process
 from vit.tasks import Task
 from vit.tasks.classification import Classification
+from vit.training import NonFiniteError
 from vit.training.checkpointing.checkpoint import load_checkpoint
 
 TINY = [*QUICK, "recipe.epochs=1", "data.workers=0", "model.dim=16", "model.num_heads=2", "model.depth=1",
@@ -217,6 +221,54 @@ def test_commands_use_the_given_gpu_only(tmp_path, teacher, files):
     found = table(tmp_path / "half.csv")
     assert [row["label"] for row in found] == [each.label for each in expected]
     assert [float(row["probability"]) for row in found] == pytest.approx([x.probability for x in expected], abs=5e-3)
+
+
+def test_benchmarks_run_on_the_given_gpu_only(monkeypatch, capsys):
+    monkeypatch.setattr(hardware, "GPU_SIZE", 64)
+    small = ["data.image_size=16", "data.patch_size=8", "model.dim=16", "model.num_heads=2", "model.depth=1"]
+    options = ["--batch", "2", "--rounds", "1", "--device", "cuda:1"]
+    with simulated_gpu(1):
+        assert main(["bench", "step", "inference", *small, *options, "--against", "timm", "--precision",
+                     "32-true,16-mixed,bf16-residual"]) == 0
+        assert main(["bench", "generation", "--tokens", "2", "--beam", "2", "--precision", "32-true", *options]) == 0
+    assert "100.0%" in capsys.readouterr().out  # same results of the two generations
+
+
+class RunHere:
+    """In place of `subprocess.Popen`: a command of vit that runs in this process, which has the simulated GPU."""
+
+    def __init__(self, command, **_):
+        self.code = main(command[3:])
+
+    def poll(self):
+        return self.code
+
+    def wait(self):
+        return self.code
+
+
+@pytest.mark.parametrize("command", quick_and_slow([
+    "cross-validate folds=2",
+    "compare-finetuning init_from={teacher} model=adopt --methods lora,head",
+    "train -m seed=0,1 hydra.sweep.dir=sweep",
+], "train -m seed=0,1 hydra.sweep.dir=sweep"))
+def test_commands_with_several_runs_train_on_the_gpu(tmp_path, teacher, monkeypatch, command):
+    command = [each.format(teacher=teacher / "model") for each in command.split()]
+    monkeypatch.setattr(separate_process, "subprocess", SimpleNamespace(Popen=RunHere))
+    monkeypatch.chdir(tmp_path)
+    with simulated_gpu() as waits:
+        assert main([*command, *IMAGES, *PLAIN, "trainer.accelerator=gpu", "runs=runs"]) == 0
+    assert len([*tmp_path.rglob("metrics.json")]) >= 2 and waits
+
+
+def test_a_run_that_the_guard_stops_has_the_message_of_a_cpu(tmp_path):
+    """The host reads the result of a step after the next one, which changes no weight."""
+    overrides, found = [*IMAGES, *PLAIN, "recipe.optimizer.lr=1e25", "recipe.schedule.warmup=0"], []
+    for accelerator, device in (("cpu", nullcontext()), ("gpu", simulated_gpu())):
+        with device, pytest.raises(NonFiniteError) as error:
+            vit.train([*overrides, f"trainer.accelerator={accelerator}", f"run_dir={tmp_path / accelerator}"])
+        found.append(str(error.value))
+    assert found[0] == found[1] and "the weight embed.pos_embed is 1e+25 at optimizer step 2" in found[0]
 
 
 def test_measuring_whether_to_compile_does_not_touch_other_gpus(teacher):
