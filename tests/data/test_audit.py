@@ -2,6 +2,8 @@
 
 import io
 import json
+import threading
+import time
 
 import numpy as np
 import pyarrow
@@ -21,6 +23,7 @@ from vit.data import (
     estimate,
     folder,
     table,
+    threads,
     unlabelled_images,
 )
 from vit.data.quality.audit import audit
@@ -125,6 +128,24 @@ def test_headers_are_read_without_a_time_budget(root):
     report = audit(folder(root), P8, seconds=0)
     assert report.headers == 17 and report.decoded <= 1 and not report.complete
     assert [b.name for b in report.unreadable] == ["train/cat/001.png"]  # the truncated file is found only by decoding
+
+
+def test_headers_are_read_in_threads_and_reported_in_order(class_folders, monkeypatch):
+    monkeypatch.setattr(threads, "available_cores", lambda: 3)
+    images = folder(class_folders({"cat": 40, "dog": 40}), fractions=(1, 0, 0)).splits["train"]
+    used = set()
+
+    def read(i):
+        used.add(threading.get_ident())
+        time.sleep(0.001)
+        return b"" if i in (3, 41) else images.read(i)
+
+    seen = []
+    source = Source("t", ["cat", "dog"], {"train": Split(images.labels, images.names, read)})
+    report = audit(source, P8, seconds=0, progress=lambda *counts: seen.append(counts))
+    assert len(used) > 1 and threading.get_ident() not in used
+    assert [bad.name for bad in report.unreadable] == ["cat/003.png", "dog/001.png"]
+    assert report.headers == 80 and report.sizes == {"10x12": 78} and ("headers", 80, 80) in seen
 
 
 def test_statistics_equal_numpy():

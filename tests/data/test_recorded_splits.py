@@ -1,9 +1,14 @@
 """The recorded samples of a run are found in data that has changed since."""
 
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
-from vit.data import DataError, corpus, digits, folder, parallel, pictures, spelled_numbers, table, text_table
+from vit.data import DataError, corpus, digits, folder, parallel, pictures, spelled_numbers, table, text_table, threads
 from vit.data.splits.recorded import NEW, Entry, list_entries, restore_splits
 from vit.data.splits.split import array_split
 
@@ -99,6 +104,29 @@ def test_large_files_are_compared_by_both_ends(class_folders, tmp_path):
         assert fingerprint(file) != before
     assert fingerprint(content[:-1]) != before != fingerprint(content + b"x")
     assert fingerprint(np.zeros((4, 4), np.uint8)) != fingerprint(np.zeros((2, 8), np.uint8))
+
+
+def test_contents_of_files_are_hashed_in_threads_with_progress(class_folders, monkeypatch):
+    monkeypatch.setattr(threads, "available_cores", lambda: 3)
+    source, used, seen = folder(class_folders({"cat": 30, "dog": 30})), set(), []
+
+    def read(split, i):
+        used.add(threading.get_ident())
+        time.sleep(0.001)
+        return split.read(i)
+
+    splits = {key: replace(split, read=partial(read, split)) for key, split in source.splits.items()}
+    entries = list_entries(replace(source, splits=splits), progress=lambda *counts: seen.append(counts))
+    assert entries == list_entries(source) and len(used) > 1 and threading.get_ident() not in used
+    assert [counts for counts in seen if counts[1] == counts[2]] == [
+        ("fingerprints", len(split), len(split)) for split in splits.values()]
+
+
+@pytest.mark.parametrize("read", [spelled_numbers, digits])
+def test_progress_of_contents_in_memory(read):
+    source, seen = read(), []
+    list_entries(source, ["train"], lambda *counts: seen.append(counts))
+    assert seen[-1] == ("fingerprints", len(source.splits["train"]), len(source.splits["train"]))
 
 
 @pytest.mark.parametrize("kind", ["table", "pairs", "corpus"])

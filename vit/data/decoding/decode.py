@@ -38,6 +38,7 @@ EXTENSIONS = frozenset(
 )
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 ORIENTATION = 0x0112  # the EXIF tag
+EMPTY = "the file is empty (0 bytes)"
 PILLOW_LIMIT = 178_956_970  # pixels above which Pillow does not open an image
 MAX_PIXELS_LIMIT = 2**32  # the largest max_pixels: 12 GB of RGB
 ARRAYS = "holds NumPy arrays, not one image; train, evaluate and audit read it with data=table data.path=FILE"
@@ -162,7 +163,7 @@ def _refused_by_pillow(error: Image.DecompressionBombError, max_pixels: int) -> 
 def _open(raw: bytes | Path, name: str, max_pixels: int) -> Image.Image:
     """The opened but not decoded image; every error becomes a BadImage with the reason."""
     if isinstance(raw, bytes) and not raw:
-        raise BadImage(name, "the file is empty (0 bytes)")
+        raise BadImage(name, EMPTY)
     try:
         with quiet_decoding:
             try:

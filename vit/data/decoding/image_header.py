@@ -4,12 +4,13 @@ Headers of ordinary JPEG images are parsed here, which takes a fraction of the t
 others.
 """
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image
 
-from vit.data.decoding.decode import ORIENTATION, open_image
+from vit.data.decoding.decode import EMPTY, ORIENTATION, BadImage, open_image
 from vit.data.decoding.quiet_decoding import quiet_decoding
 
 START, SCAN, QUANTIZATION, HUFFMAN, JFIF = 0xD8, 0xDA, 0xDB, 0xC4, 0xE0  # JPEG markers, ITU-T T.81, table B.1
@@ -34,7 +35,10 @@ def read_header(source: bytes | Path, name: str, max_pixels: int) -> ImageHeader
     Raises:
         BadImage: as `open_image`.
     """
-    size = ordinary_jpeg_size(source if isinstance(source, bytes) else _first_bytes(source))
+    data = source if isinstance(source, bytes) else _first_bytes(source)
+    if not data and isinstance(source, Path) and os.path.isfile(source) and os.stat(source).st_size == 0:
+        raise BadImage(name, EMPTY)
+    size = ordinary_jpeg_size(data)
     if size is not None and size[0] * size[1] <= max_pixels:
         return ImageHeader("JPEG", "RGB", size)
     with open_image(source, name, max_pixels) as image:
@@ -44,9 +48,9 @@ def read_header(source: bytes | Path, name: str, max_pixels: int) -> ImageHeader
 def _first_bytes(path: Path) -> bytes:
     """The first bytes of a file; none if it is not regular or cannot be read, which `open_image` then reports."""
     try:
-        if not path.is_file():
+        if not os.path.isfile(path):
             return b""
-        with open(path, "rb") as file:
+        with open(path, "rb", buffering=0) as file:  # no other system calls than those of a read
             return file.read(HEADER_BYTES)
     except OSError:
         return b""

@@ -10,8 +10,18 @@ from vit.data.errors import DataError
 from vit.data.identity import fingerprint
 from vit.data.sample_names import ConcatSequence, SelectedStrings
 from vit.data.splits.names import SPLIT_NAMES, split_of
-from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys, location_of, read_sample
+from vit.data.splits.split import (
+    FINGERPRINTS,
+    Raw,
+    ReadConcat,
+    ReadRows,
+    image_fingerprints,
+    keys,
+    location_of,
+    read_sample,
+)
 from vit.data.splits.splitting import assign_splits, validation_fraction
+from vit.data.threads import StageProgress, reported
 from vit.messages import check_choice, number_of
 
 
@@ -59,11 +69,11 @@ class PairSplit:
             None if self.read is None else ReadRows(self.read, rows),
         )
 
-    def fingerprints(self) -> list[str]:
+    def fingerprints(self, progress: StageProgress | None = None) -> list[str]:
         """A hash of the source of each pair."""
-        if self.sources is not None:
-            return [fingerprint(source) for source in self.sources]
-        return [content_of(self, i) for i in range(len(self))]
+        if self.sources is None:
+            return image_fingerprints(self, progress)
+        return list(reported(map(fingerprint, self.sources), FINGERPRINTS, len(self), progress))
 
     @staticmethod
     def concat(splits: Sequence["PairSplit"]) -> "PairSplit":

@@ -8,6 +8,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +25,7 @@ from vit.data.quality.audit_report import AuditReport, BadSample
 from vit.data.source import Source
 from vit.data.splits.split import Raw, Split
 from vit.data.statistics import Histogram
-from vit.data.threads import StageProgress, map_in_threads
+from vit.data.threads import StageProgress, map_in_threads, reported
 
 Content = tuple[bytes, Tensor | np.ndarray | None]  # hash of a sample, and its image where that is needed
 _SUFFIXES = {
@@ -105,21 +106,29 @@ def _read_headers(
             sizes[(split.pixels.shape[2], split.pixels.shape[1])] += len(split)
             report.headers += len(split)
             continue
-        for i in range(len(split)):
-            report.headers += 1
-            if progress and report.headers % 100 == 0:
-                progress("headers", report.headers, report.total)
-            try:
-                size, remarks = _header(split, i, preprocessing)
-            except BadImage as error:
-                bad[key, i] = error.reason
+        # in threads, since reading many small parts mostly waits, above all for a network
+        headers = map_in_threads(partial(_header_or_error, split, preprocessing=preprocessing), range(len(split)))
+        for i, header in enumerate(reported(headers, "headers", report.total, progress, report.headers)):
+            if isinstance(header, BadImage):
+                bad[key, i] = header.reason
                 continue
+            size, remarks = header
             sizes[size] += 1
             for remark in remarks:
                 odd[remark].append(split.names[i])
+        report.headers += len(split)
     if progress:
         progress("headers", report.headers, report.total)
     return bad
+
+
+def _header_or_error(
+    split: Split, i: int, preprocessing: AnyPreprocessing
+) -> tuple[tuple[int, int], list[str]] | BadImage:
+    try:
+        return _header(split, i, preprocessing)
+    except BadImage as error:
+        return error
 
 
 def _header(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[tuple[int, int], list[str]]:
@@ -131,13 +140,11 @@ def _header(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[tupl
         raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
     if isinstance(location, np.ndarray):
         return (location.shape[1], location.shape[0]), []
-    if isinstance(location, Path) and location.is_file() and location.stat().st_size == 0:
-        raise BadImage(name, "the file is empty (0 bytes)")
     header = read_header(location, name, preprocessing.max_pixels)
     remarks = [] if header.mode in ("RGB", "L") else [f"{header.format} of mode {header.mode}"]
     remarks += [f"EXIF orientation {header.orientation}"] if header.orientation in range(2, 9) else []
     remarks += ["more than one frame, the first is used"] if header.frames > 1 else []
-    suffix = Path(name).suffix.lower() if isinstance(location, Path) else ""  # rows of tables have no file name
+    suffix = location.suffix.lower() if isinstance(location, Path) else ""  # rows of tables have no file name
     if suffix and header.format in _SUFFIXES and suffix not in _SUFFIXES[header.format]:
         remarks.append(f"{header.format} named {printable(suffix)}")
     height, width = _min_size(preprocessing)

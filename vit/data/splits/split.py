@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import numpy as np
 from vit.data.decoding.decode import BadImage
 from vit.data.identity import fingerprint
 from vit.data.sample_names import ConcatSequence, PackedStrings, RowNames, SelectedStrings, has_names, locate
+from vit.data.threads import StageProgress, map_in_threads, reported
 from vit.files.untrusted import read_bytes
 
 Raw = bytes | np.ndarray
+FINGERPRINTS = "fingerprints"  # name of the stage in progress bars
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,9 @@ class Split:
         groups = None if self.groups is None else SelectedStrings(self.groups, rows)
         return Split(self.labels[rows], SelectedStrings(self.names, rows), read, pixels, groups)
 
-    def fingerprints(self) -> list[str]:
+    def fingerprints(self, progress: StageProgress | None = None) -> list[str]:
         """A hash of each sample's encoded image or pixels."""
-        return [content_of(self, i) for i in range(len(self))]
+        return image_fingerprints(self, progress, in_memory=self.pixels is not None)
 
     @staticmethod
     def concat(splits: Sequence["Split"]) -> "Split":
@@ -169,6 +172,13 @@ def content_of(split: Split, i: int, hashed: Callable[[Raw | Path], str] = finge
         return hashed(location_of(split.read, i))
     except OSError:
         return ""
+
+
+def image_fingerprints(split: Split, progress: StageProgress | None = None, in_memory: bool = False) -> list[str]:
+    """The fingerprint of each image by `content_of`; files are read in threads, since many of them wait for a disk."""
+    rows = range(len(split))
+    found = (map if in_memory else map_in_threads)(partial(content_of, split), rows)
+    return list(reported(found, FINGERPRINTS, len(split), progress))
 
 
 def evenly_spaced(length: int, count: int) -> list[int]:

@@ -8,7 +8,9 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.identity import fingerprint
 from vit.data.sample_names import ConcatSequence, SelectedStrings
+from vit.data.splits.split import FINGERPRINTS
 from vit.data.splits.splitting import assign_splits
+from vit.data.threads import StageProgress, reported
 
 MIN_DOCUMENTS = 30  # a corpus with fewer documents is split by blocks of sentences
 ENDS_BLOCK = "0"  # last digit of the fingerprint of a block's last sentence: 16 sentences on average
@@ -61,10 +63,11 @@ class Documents:
     def ends(self) -> np.ndarray:
         return np.append(self.starts[1:], len(self.split))
 
-    def fingerprints(self) -> list[str]:
+    def fingerprints(self, progress: StageProgress | None = None) -> list[str]:
         """A hash of each document's text."""
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        return [fingerprint("\n".join(self.split.texts[i] for i in range(*span))) for span in spans]
+        found = (fingerprint("\n".join(self.split.texts[i] for i in range(*span))) for span in spans)
+        return list(reported(found, FINGERPRINTS, len(self), progress))
 
     def take(self, rows: np.ndarray) -> "Documents":
         """The documents at `rows`, in that order."""

@@ -12,9 +12,10 @@ from vit.data.identity import fingerprint
 from vit.data.images.dataset import Batch
 from vit.data.sample_keys import sample_keys
 from vit.data.sample_names import ConcatSequence, SelectedStrings
-from vit.data.splits.split import concat_groups
+from vit.data.splits.split import FINGERPRINTS, concat_groups
 from vit.data.text.token_ids import Tokens, find_too_long, tokenize
 from vit.data.text.tokenizers import BOS, EOS, Tokenizer
+from vit.data.threads import StageProgress, reported
 from vit.messages import number_of
 
 
@@ -47,9 +48,10 @@ class TextSplit:
         groups = None if self.groups is None else SelectedStrings(self.groups, rows)
         return TextSplit(self.labels[rows], SelectedStrings(self.names, rows), texts, groups)
 
-    def fingerprints(self) -> list[str]:
+    def fingerprints(self, progress: StageProgress | None = None) -> list[str]:
         """A hash of each sample's texts."""
-        return [fingerprint("\t".join(texts)) for texts in zip(*self.texts, strict=True)]
+        found = (fingerprint("\t".join(texts)) for texts in zip(*self.texts, strict=True))
+        return list(reported(found, FINGERPRINTS, len(self), progress))
 
     @staticmethod
     def concat(splits: Sequence["TextSplit"]) -> "TextSplit":

@@ -301,7 +301,11 @@ class Job(ABC):
     def record_data(self, folder: RunFolder) -> None:
         """Writes the samples of each split, and those that are left out."""
         folder.log_left_out(self.omitted())
-        write_record(folder, self.source, self.omitted(), self.earlier, uses_labels(self.config))
+        self.record_samples(folder)
+
+    def record_samples(self, folder: RunFolder) -> None:
+        with self.progress_bar() as progress:
+            write_record(folder, self.source, self.omitted(), self.earlier, uses_labels(self.config), progress)
 
     def omitted(self) -> list[tuple[str, str]]:
         """(name, reason) of the samples that are left out from the start because they cannot be used."""

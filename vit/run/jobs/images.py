@@ -37,7 +37,6 @@ from vit.run.parts.packing import check_packing, drop_mixup, packed_preprocessin
 from vit.run.parts.preprocessing import build_preprocessing
 from vit.run.parts.recipe import build_loss, build_progressive, is_progressive
 from vit.run.records.folder import RunFolder
-from vit.run.records.splits import uses_labels, write_record
 from vit.tasks import Batches, Classification
 from vit.training import Progressive
 from vit.weights import KeyReport
@@ -160,7 +159,7 @@ class ImageJob(Job):
         return replace(self.source, splits={**self.source.splits, **splits, "val": self.limit(splits["val"])})
 
     def record_data(self, folder: RunFolder) -> None:
-        write_record(folder, self.source, self.omitted(), self.earlier, uses_labels(self.config))
+        self.record_samples(folder)
         if self.audit is not None:
             folder.write("audit.json", self.audit.to_dict())
 

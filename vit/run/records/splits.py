@@ -17,6 +17,7 @@ from vit.data.splits.recorded import (
     restore_splits,
     warn_about_repeats,
 )
+from vit.data.threads import StageProgress
 from vit.files.atomic import Manifest
 from vit.messages import agree, number_of, override_for_shell
 from vit.run.config.composing import ConfigError
@@ -134,7 +135,7 @@ class DataRecord:
 
 def write_record(
     folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]], earlier: Sequence[Entry] = (),
-    labelled: bool = True,
+    labelled: bool = True, progress: StageProgress | None = None,
 ) -> None:
     """Writes files of the folder `splits`: one per split with a line per sample (name, class or target, fingerprint),
     and lists of the left-out samples, of the labels that data.corrections changed (name, former label, new label), and
@@ -143,7 +144,7 @@ def write_record(
     Args:
         labelled: whether the run uses labels; if not, samples whose labels were used before are listed as well.
     """
-    corrected, entries = getattr(source, "corrected", []), list_entries(source)
+    corrected, entries = getattr(source, "corrected", []), list_entries(source, progress=progress)
     warn_about_repeats(entries, isinstance(source, Source))
     own = {(entry.name, entry.fingerprint) for entry in entries["train"]} if earlier else set()
     others = [entry for entry in dict.fromkeys(earlier)
