@@ -40,3 +40,12 @@ def test_texts(tmp_path, caplog):
     text = warned(text_table(tmp_path / "t.csv"), True, caplog)
     assert "1 of 1 sample of test has the content of a training sample, such as t.csv line 7 = t.csv line 3" in text
     assert "groups of samples with equal content and different labels: 1, such as t.csv line 4 (neg) = t.csv" in text
+
+
+def test_an_image_of_many_classes_is_named_in_a_few(class_folders, caplog):
+    classes = [f"c{i:02}" for i in range(40)]
+    root = class_folders(dict.fromkeys(classes, 1))
+    for name in classes:
+        (root / name / "000.png").write_bytes((root / "c00/000.png").read_bytes())
+    text = warned(folder(root, fractions=(1, 0, 0)), True, caplog)
+    assert "such as c00/000.png (c00) = c01/000.png (c01) = c02/000.png (c02) and 37 more" in text
