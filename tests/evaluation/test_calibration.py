@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from vit.bundle import Quantiles, UnknownScore
 from vit.bundle.calibration import STORED, calibration_from_dict, required_samples, stored_ranks
 from vit.data import DataError
+from vit.evaluation.calibration import temperature
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.evaluation.calibration.reliability import calibration_error, certainty, reliability, risks
 from vit.evaluation.calibration.temperature import fit_temperature
@@ -331,3 +333,31 @@ def test_a_probability_between_two_bins_belongs_to_the_lower_one():
     probabilities = np.array([0.0, 0.25, 0.125, 0.5, 0.75, 1.0])
     found = reliability(probabilities, np.array([0, 1, 1, 0, 1, 1], bool), bins=4)
     assert found == [(3, 0.125, pytest.approx(2 / 3)), (1, 0.5, 0.0), (1, 0.75, 1.0), (1, 1.0, 1.0)]
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the number of elements of the largest result of an operation."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        each = result if isinstance(result, tuple | list) else [result]
+        self.elements = max([self.elements, *(value.numel() for value in each if isinstance(value, torch.Tensor))])
+        return result
+
+
+def test_a_calibration_copies_a_part_of_the_logits_at_a_time(monkeypatch):
+    val, train = outputs(900, 2.0), outputs(900, 2.0, seed=1)
+    train = Outputs(train.logits[:, :0], train.labels, train.draws, train.features)
+    whole = fit_calibration(CLASSES, val, train)
+    monkeypatch.setattr(temperature, "PART", 900)  # 180 samples; the labels of all are 900 numbers, too
+    with LargestTensor() as largest:
+        in_parts = fit_calibration(CLASSES, Outputs(val.logits, val.labels, val.draws))
+    assert 0 < largest.elements <= 900 < val.logits.numel()
+    assert in_parts.sets == whole.sets and in_parts.selective_risks == whole.selective_risks
+    assert in_parts.loss == pytest.approx(whole.loss, abs=1e-12) and in_parts.ece == pytest.approx(whole.ece, abs=1e-12)
+    assert in_parts.temperature == whole.temperature
+    again = fit_calibration(CLASSES, val, train)
+    assert again.unknown.quantiles.values == pytest.approx(whole.unknown.quantiles.values, abs=1e-6)
+    assert again.unknown.means == whole.unknown.means

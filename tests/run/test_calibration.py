@@ -16,7 +16,7 @@ from vit.bundle import load_bundle
 from vit.cli import main
 from vit.data import digits as digits_source
 from vit.data.splits import split
-from vit.evaluation.calibration import outputs
+from vit.evaluation.calibration import fitting, outputs
 from vit.evaluation.calibration.fitting import Outputs
 from vit.evaluation.classification import RunOptions
 from vit.files.untrusted import read_bytes
@@ -66,20 +66,44 @@ def test_few_training_samples_of_many_are_the_same_ones_in_any_order(monkeypatch
         assert list(chosen[0].names) == list(chosen[1].names)[::-1] and len(chosen[0]) == count
 
 
-@pytest.mark.parametrize(("choice", "sizes"), [("none", []), ("temperature", [180]), ("full", [180, 50])])
+@pytest.mark.parametrize(("choice", "sizes"), [
+    ("none", []), ("temperature", [(180, True)]), ("full", [(180, True), (50, False)])])
 def test_a_part_of_the_training_samples_is_read_for_a_full_calibration_only(monkeypatch, choice, sizes):
     monkeypatch.setattr(outputs, "SAMPLES", 50)
     monkeypatch.setattr(outputs, "SAMPLES_PER_CLASS", 5)
-    seen = []
-
-    def outputs_for(split):
-        seen.append(len(split))
-        labels, numbers = torch.as_tensor(split.labels), torch.Generator().manual_seed(0)
-        return Outputs(torch.rand(len(split), 10, generator=numbers), labels, torch.rand(len(split)),
-                       torch.rand(len(split), 4, generator=numbers))
-
+    outputs_for = RandomOutputs(width=4)
     found = calibrate(digits_source(), choice, outputs_for, "val")
-    assert seen == sizes and (found is None) == (choice == "none")
+    assert outputs_for.seen == sizes and (found is None) == (choice == "none")
+
+
+@pytest.mark.parametrize("width", [0, fitting.MAX_FEATURES // 10 + 1])
+def test_no_training_samples_are_read_without_class_means(width):
+    outputs_for = RandomOutputs(width)
+    found = calibrate(digits_source(), "full", outputs_for, "val")
+    assert outputs_for.seen == [(180, True)] and found.unknown.name == "energy"
+
+
+def test_logits_of_a_limited_number_of_validation_samples_are_kept(monkeypatch):
+    monkeypatch.setattr(outputs, "LOGITS", 1000)
+    outputs_for = RandomOutputs(width=0)
+    assert calibrate(digits_source(), "temperature", outputs_for, "val").samples == 100
+    assert outputs_for.seen == [(100, True)]
+
+
+class RandomOutputs:
+    """Random logits of ten classes and features of samples; `seen` are the numbers of samples, and whether the logits
+    were requested.
+    """
+
+    def __init__(self, width: int):
+        self.width, self.seen = width, []
+
+    def __call__(self, split, with_logits):
+        self.seen.append((len(split), with_logits))
+        count, numbers = len(split), torch.Generator().manual_seed(0)
+        logits = torch.rand(count, 10 if with_logits else 0, generator=numbers)
+        features = torch.rand(count, self.width, generator=numbers) if self.width else None
+        return Outputs(logits, torch.as_tensor(split.labels), torch.rand(count, generator=numbers), features)
 
 
 def test_the_command_prints_calibrated_outputs(digits, capfdbinary, tmp_path):

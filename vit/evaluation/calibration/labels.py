@@ -24,9 +24,9 @@ def fit_label_calibration(classes: Sequence[str], logits: Tensor, truth: Tensor)
     count, logits = len(truth), logits.cpu().double()
     positives, targets = truth.sum(dim=0).tolist(), truth.double()
     known = [0 < images < count for images in positives]
-    two = torch.stack([torch.zeros_like(logits), logits], dim=-1)  # (N,classes,2)
-    temperatures = tuple(fit_temperature(two[:, c], truth[:, c].long()) if known[c] else 1.0
-                         for c in range(len(classes)))
+    zeros = logits.new_zeros(count)
+    temperatures = tuple(fit_temperature(torch.stack([zeros, logits[:, c]], dim=-1), truth[:, c].long())
+                         if known[c] else 1.0 for c in range(len(classes)))
     calibration = LabelCalibration(count, temperatures, (0.0, 0.0), (0.0, 0.0))
     loss = tuple(float(F.binary_cross_entropy_with_logits(scaled_logits(logits, each), targets))
                  for each in (None, calibration))

@@ -20,10 +20,12 @@ from vit.inference.conformal import content_draws
 from vit.inference.text_classification import text_contents
 
 SAMPLES, SAMPLES_PER_CLASS = 2000, 20  # training samples for the class means: the larger of both numbers
+LOGITS = 1 << 29  # logits of validation samples: 2 GB, those of 500,000 samples of 1,000 classes
 
 
 def image_outputs(
-    model: nn.Module, preprocessing: Preprocessing, split: Split, classes: list[str], options: RunOptions
+    model: nn.Module, preprocessing: Preprocessing, split: Split, classes: list[str], options: RunOptions,
+    with_logits: bool = True,
 ) -> Outputs:
     """The outputs for all images of a split, in order.
 
@@ -33,7 +35,8 @@ def image_outputs(
     check_labels(split, classes)
     with captured_features(model) as captured:
         def score(logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents) -> tuple[Tensor, ...]:
-            return logits, labels, content_draws(contents()), *([captured.pop()] if captured else [])
+            features = [captured.pop()] if captured else []
+            return logits if with_logits else logits[:, :0], labels, content_draws(contents()), *features
 
         columns, _ = run_over_split(model, preprocessing, split, score, options)
     return Outputs(*columns)
@@ -64,7 +67,9 @@ def label_outputs(
     return LabelOutputs(logits, truth.bool(), probabilities)
 
 
-def text_outputs(predictor: TextPredictor, split: TextSplit, batch_size: int = 64) -> Outputs:
+def text_outputs(
+    predictor: TextPredictor, split: TextSplit, batch_size: int = 64, with_logits: bool = True
+) -> Outputs:
     """The outputs for all texts of a split, in order.
 
     Raises:
@@ -75,13 +80,23 @@ def text_outputs(predictor: TextPredictor, split: TextSplit, batch_size: int = 6
     with captured_features(predictor.model) as captured:
         for logits, labels, rows in run_over_texts(predictor, split, batch_size):
             draws = content_draws(text_contents(texts_of(split, rows), range(len(rows))))
-            columns.append((logits, labels, draws, *([captured.pop()] if captured else [])))
+            features = [captured.pop()] if captured else []
+            columns.append((logits if with_logits else logits[:, :0], labels, draws, *features))
     return Outputs(*columns.filled())
 
 
 def sample_for_means(split: Split | TextSplit, classes: int) -> Split | TextSplit:
-    """The training samples from which class means are computed: a fixed subset by a hash of their names, in order."""
-    count = max(SAMPLES, SAMPLES_PER_CLASS * classes)
+    """The training samples from which class means are computed."""
+    return hashed_subset(split, max(SAMPLES, SAMPLES_PER_CLASS * classes))
+
+
+def sample_for_logits(split: Split | TextSplit, classes: int) -> Split | TextSplit:
+    """The validation samples on which a model is calibrated: all whose logits are `LOGITS` numbers at most."""
+    return hashed_subset(split, max(1, LOGITS // max(1, classes)))
+
+
+def hashed_subset(split: Split | TextSplit, count: int) -> Split | TextSplit:
+    """At most `count` samples: a fixed subset by a hash of their names, in order."""
     if len(split) <= count:
         return split
     return split.take(np.sort(np.argsort(hash_positions(split.names, 0), kind="stable")[:count]))

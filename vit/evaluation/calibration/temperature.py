@@ -6,6 +6,20 @@ from torch.nn import functional as F
 
 PRIOR_STD = 1.0  # standard deviation of the normal prior of the log temperature
 LIMIT = 5.0  # largest absolute log temperature
+PART = 1 << 20  # logits at once: copies of all logits in float64 would take many times their own memory
+
+
+def row_parts(logits: Tensor) -> list[slice]:
+    """Slices of the rows of `logits` (N,classes) with at most `PART` numbers each, or one row."""
+    size = max(1, PART // max(1, logits.shape[1]))
+    return [slice(start, start + size) for start in range(0, len(logits), size)]
+
+
+def log_loss(logits: Tensor, labels: Tensor, temperature: float) -> float:
+    """The mean cross entropy of `logits` (N,classes) divided by the temperature, computed in float64."""
+    losses = (F.cross_entropy(logits[part].double() / temperature, labels[part], reduction="sum")
+              for part in row_parts(logits))
+    return sum(map(float, losses)) / len(labels)
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
@@ -17,10 +31,10 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """
     from scipy.optimize import minimize_scalar
 
-    logits, count = logits.double(), len(labels)
+    count = len(labels)
 
     def loss(log_temperature: float) -> float:
-        return float(F.cross_entropy(logits / np.exp(log_temperature), labels))
+        return log_loss(logits, labels, np.exp(log_temperature))
 
     def objective(log_temperature: float) -> float:
         return loss(log_temperature) + (log_temperature / PRIOR_STD) ** 2 / (2 * count)

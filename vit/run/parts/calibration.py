@@ -1,14 +1,21 @@
 """The calibration of a trained model on the validation samples, as `calibrate` selects."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, LabelCalibration
-from vit.data import Preprocessing, Source, Split, TextSplit
-from vit.evaluation.calibration.fitting import FULL, NONE, Outputs, fit_calibration
+from vit.data import Preprocessing, Source, Split
+from vit.evaluation.calibration.fitting import FULL, NONE, Outputs, fit_calibration, has_class_means
 from vit.evaluation.calibration.labels import fit_label_calibration
-from vit.evaluation.calibration.outputs import LabelOutputs, image_outputs, sample_for_means, text_outputs
+from vit.evaluation.calibration.outputs import (
+    LabelOutputs,
+    image_outputs,
+    sample_for_logits,
+    sample_for_means,
+    text_outputs,
+)
 from vit.evaluation.classification import RunOptions
 from vit.inference import TextPredictor
 from vit.models import model_from_config
@@ -35,8 +42,8 @@ def calibrate_images(
         BadImage: an image cannot be read, and the options do not skip it.
         DataError: the split is empty or has other labels.
     """
-    def outputs(split: Split) -> Outputs:
-        return image_outputs(model, preprocessing, split, source.classes, options)
+    def outputs(split: Split, with_logits: bool) -> Outputs:
+        return image_outputs(model, preprocessing, split, source.classes, options, with_logits)
 
     return calibrate(source, choice, outputs, val)
 
@@ -54,21 +61,22 @@ def calibrate_texts(
     Raises:
         BadText, DataError: a text is too long, the split is empty or has other labels.
     """
-    return calibrate(source, choice, lambda split: text_outputs(predictor, split, batch_size), val)
+    return calibrate(source, choice, partial(text_outputs, predictor, batch_size=batch_size), val)
 
 
 def calibrate(
-    source: Source, choice: str, outputs: Callable[[Split | TextSplit], Outputs], val: str
+    source: Source, choice: str, outputs: Callable[..., Outputs], val: str
 ) -> Calibration | None:
     """The calibration by the outputs for the split `val`; `full` also uses those for training samples, for the means
     of the features.
 
     Args:
-        outputs: computes the outputs for a split.
+        outputs: `outputs(split, with_logits=...)` computes the outputs for a split.
     """
     if choice == NONE:
         return None
-    found, train = outputs(source.splits[val]), None
-    if choice == FULL and "train" in source.splits:
-        train = outputs(sample_for_means(source.splits["train"], source.num_classes))
+    samples, train = sample_for_logits(source.splits[val], source.num_classes), None
+    found = outputs(samples, with_logits=True)
+    if choice == FULL and "train" in source.splits and has_class_means(source.num_classes, found.features):
+        train = outputs(sample_for_means(source.splits["train"], source.num_classes), with_logits=False)
     return fit_calibration(source.classes, found, train, choice)
