@@ -2,6 +2,7 @@
 
 import csv
 import io
+from itertools import chain
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -24,19 +25,24 @@ class MetricsTable(Checkpoint):
     """
 
     def __init__(self, path: Path, done: int = 0):
-        self.path, self.done, self.rows = Path(path), done, []
+        self.path, self.done = Path(path), done
+        self.replace_rows([])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """A checkpoint contains the rows up to it. Checkpoints of older versions do not, so the file is read."""
         if not self.rows and self.done and self.path.exists():
             with open(self.path, newline="", encoding="utf-8") as file:
-                self.rows = counted_from_one([row for row in csv.DictReader(file) if int(row["step"]) <= self.done])
+                rows = [row for row in csv.DictReader(file) if int(row["step"]) <= self.done]
+            self.replace_rows(counted_from_one(rows))
 
     def state_dict(self) -> dict[str, list]:
         return {"rows": self.rows}
 
     def load_state_dict(self, state: dict[str, list]) -> None:
-        self.rows = counted_from_one(list(state["rows"]))
+        self.replace_rows(counted_from_one(list(state["rows"])))
+
+    def replace_rows(self, rows: list[dict]) -> None:
+        self.rows, self.columns, self.formatted, self.text = rows, [], 0, io.StringIO(newline="")
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if validates_start(trainer):
@@ -54,12 +60,20 @@ class MetricsTable(Checkpoint):
             self.write()
 
     def write(self) -> None:
-        columns = list(dict.fromkeys(name for row in self.rows for name in row))
-        text = io.StringIO(newline="")
-        table = csv.DictWriter(text, columns)
-        table.writeheader()
-        table.writerows(self.rows)
-        write_atomically(self.path, text.getvalue().encode())
+        """Only rows since the last call are formatted, unless there are new columns: thousands of epochs would take a
+        time that grows with their square.
+        """
+        new = self.rows[self.formatted :]
+        columns = list(dict.fromkeys(chain(self.columns, *new)))
+        table = csv.DictWriter(self.text, columns)
+        if columns != self.columns:
+            self.columns, new = columns, self.rows
+            self.text.seek(0)
+            self.text.truncate()
+            table.writeheader()
+        table.writerows(new)
+        self.formatted = len(self.rows)
+        write_atomically(self.path, self.text.getvalue().encode())
 
 
 def counted_from_one(rows: list[dict]) -> list[dict]:
