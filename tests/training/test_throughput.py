@@ -10,7 +10,7 @@ from vit.training import ThroughputMeter
 from vit.training.checkpointing.resume_position import batches_per_epoch
 from vit.training.monitoring import memory, progress
 from vit.training.monitoring.memory import PeakMemory
-from vit.training.monitoring.progress import process_age, run_length
+from vit.training.monitoring.progress import BatchEnd, process_age, run_length
 
 TRAINER = SimpleNamespace(world_size=3)
 BATCH = {"image": torch.zeros(4, 1)}
@@ -24,9 +24,9 @@ def meter(monkeypatch):
     found, logged = ThroughputMeter(), {}
     module = SimpleNamespace(unit="lines", log_dict=logged.update)
 
-    def at(seconds, hook, *arguments):
+    def at(seconds, hook, *arguments, callback=found):
         now[0] = seconds
-        getattr(found, hook)(TRAINER, module, *arguments)
+        getattr(callback, hook)(TRAINER, module, *arguments)
         return logged
 
     return found, at
@@ -50,6 +50,21 @@ def test_rates_leave_out_the_first_batch_and_validation(meter):
     at(201, "on_train_batch_start", BATCH, 0)
     at(202, "on_train_batch_end", None, BATCH, 0)
     assert (found.rows, found.seconds, found.waited, found.elapsed) == (36, 10, 5, 192)
+
+
+def test_the_time_of_other_callbacks_is_no_wait_for_data(meter):
+    found, at = meter
+    last = BatchEnd(found)
+    at(0, "on_train_start")
+    for begun, ended, requested in ((1, 2, 7), (8, 10, 16), (19, 20, 25)):
+        at(begun, "on_train_batch_start", BATCH, 0)
+        at(ended, "on_train_batch_end", None, BATCH, 0)
+        at(requested, "on_train_batch_end", None, BATCH, 0, callback=last)  # such as after saving a checkpoint
+    assert (found.seconds, found.waited) == (20 - 2, (8 - 7) + (19 - 16))
+    at(100, "on_validation_end")
+    at(103, "on_train_batch_start", BATCH, 0)
+    at(104, "on_train_batch_end", None, BATCH, 0)
+    assert (found.seconds, found.waited) == (18 + 4, 4 + 3)
 
 
 def test_a_resumed_run_continues_the_counts(meter):

@@ -44,6 +44,7 @@ from vit.training import (
     mode_of,
 )
 from vit.training.monitoring.paired_comparison import MARGIN
+from vit.training.monitoring.progress import BatchEnd
 from vit.training.precision import BF16_RESIDUAL
 
 log = logging.getLogger("vit")
@@ -134,8 +135,8 @@ def timeout_of(trainer: dict) -> float | None:
 def build_callbacks(
     job: Job, folder: RunFolder, devices: Devices, signals: StopSignals, heartbeat: Heartbeat | None, done: int
 ) -> list[Callback]:
-    """All callbacks of a run, in the order of their calls. `Checkpoints` is last, so that it saves what the others have
-    computed.
+    """All callbacks of a run, in the order of their calls. `Checkpoints` follows those with a state, so that it saves
+    what they have computed.
 
     Raises:
         ConfigError: names the key of `callbacks` or `recipe`.
@@ -144,12 +145,13 @@ def build_callbacks(
     mode = monitor_mode(job)
     margin = chosen.get("start_margin", MARGIN)  # not in the records of earlier versions
     rescored = job.changed_scoring()
+    meter = ThroughputMeter()
     return [
         GracefulStop(signals),
         *([SameSamples(job.source.split_lists(), config)] if devices.world > 1 else []),
         FollowEpoch(),
         FiniteLoss(),
-        ThroughputMeter(),
+        meter,
         PeakMemory(),
         ProgressBar(console=console),
         *([Progress(heartbeat)] if heartbeat else []),
@@ -163,6 +165,7 @@ def build_callbacks(
         MetricsTable(folder.path / "metrics.csv", done),
         Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"], margin, job.task.sample_scores,
                     rescored),
+        BatchEnd(meter),
     ]
 
 

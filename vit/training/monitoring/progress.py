@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.callbacks import ProgressBar as LightningProgressBar
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
@@ -64,6 +65,9 @@ class ThroughputMeter(pl.Callback):
     Only training batches count, without the first one of a session, which includes start-up and compilation. On a GPU
     the host runs ahead of the device, so the time of a single batch is wrong, but the rate over an epoch is right. The
     counts and `elapsed`, the time including validation, continue in a resumed run; `first_step` is of this session.
+
+    The callbacks after this one, such as the average of the weights, also take time before the next batch is requested.
+    With `BatchEnd` as the last callback that time is not part of the wait for data.
     """
 
     def __init__(self) -> None:
@@ -72,7 +76,7 @@ class ThroughputMeter(pl.Callback):
         self._started: float | None = None
         self._earlier = 0.0
         self._mark: float | None = None  # when the last batch ended
-        self._begun = 0.0
+        self._begun = self.requested = 0.0  # when this batch began, and not before when it was requested
         self.first_step: float | None = None  # seconds from the start of the process to the end of the first batch
 
     @property
@@ -115,7 +119,7 @@ class ThroughputMeter(pl.Callback):
         if self._mark is not None:
             self.rows += rows_in(batch) * trainer.world_size
             self.seconds += now - self._mark
-            self.waited += self._begun - self._mark
+            self.waited += self._begun - max(self._mark, self.requested)
         if not self.batches:
             self.first_step = process_age()
         self.batches += 1
@@ -129,6 +133,21 @@ class ThroughputMeter(pl.Callback):
         if self.seconds:
             rate = {f"train/{unit(pl_module)}_per_second": self.rows_per_second}
             pl_module.log_dict({**rate, "train/data_wait": self.data_wait})
+
+
+class BatchEnd(Checkpoint):
+    """Notes in a meter when all callbacks have finished with a batch and the next one is requested.
+
+    It is a `Checkpoint` callback because Lightning calls these after all others.
+    """
+
+    def __init__(self, meter: ThroughputMeter) -> None:
+        self.meter = meter
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.meter.requested = time.perf_counter()
 
 
 def process_age() -> float | None:
