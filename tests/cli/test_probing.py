@@ -85,7 +85,8 @@ def test_numbers_of_neighbours_do_not_exceed_the_readable_samples(tmp_path, caps
         write_photos(photos / split, {"a": count, "b": count})
     next((photos / "train" / "a").iterdir()).write_bytes(b"no image")
     command = ["probe", str(model), "data=folder", f"data.root={photos}", "data.on_bad_sample=skip"]
-    assert main(command) == 0
+    assert main([*command, "--json", str(tmp_path / "probes.json")]) == 0
+    assert json.loads((tmp_path / "probes.json").read_text())["samples"] == {"train": 9, "val": 4, "test": 4}
     printed = capsys.readouterr().out
     assert "k=5" in printed and "k=10" not in printed
     assert main([*command, "--k", "10"]) == 2

@@ -167,11 +167,11 @@ def test_the_numbers_of_a_run_are_those_of_its_test_split(tmp_path):
     metrics = {"val/accuracy": 0.5, "test/accuracy": 0.25, "test/top5": 0.75, "test/images": 3}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     (tmp_path / "splits").mkdir()
-    for split, labels in {"train": ["d e", "a|b", "d e", "d e"], "val": ["<c>"] * 2, "test": ["<c>"] * 3}.items():
-        lines = [f"{i}.png\t{label}\t{i:016x}\n" for i, label in enumerate(labels)]
+    for split, labels in {"train": ["d e", "a|b", "d e", "d e"], "val": ["<c>"] * 2, "test": ["<c>"] * 4}.items():
+        lines = [f"{i}.png\t{label}\t{i:016x}\n" for i, label in enumerate(labels)]  # one image cannot be read
         (tmp_path / "splits" / f"{split}.tsv").write_text("".join(lines))
     text = model_card(bundle)
-    assert "Test split, 3 samples of `pets`." in text and "4 train / 2 val / 3 test" in text
+    assert "Test split, 3 samples of `pets`." in text and "4 train / 2 val / 4 test" in text
     assert "| metric | value |\n| --- | --- |\n| accuracy | 0.2500 |\n| top5 | 0.7500 |\n\n" in text
     results = ModelCard(text).data.eval_results
     assert [(each.dataset_split, each.metric_type, each.metric_name, each.metric_value) for each in results] == [

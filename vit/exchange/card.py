@@ -29,6 +29,7 @@ PIPELINES = {
 CLASSIFICATION = ("image-classification", "text-classification")
 TYPES = {"top5": "top_5_accuracy", "map": "mean_average_precision", "f1_micro": "f1"}  # our names -> the hub's
 CLASSES = 200  # most classes that are listed
+UNITS = ("images", "sentences", "pairs")  # of samples, whose number is among the metrics of a run
 
 
 def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = None) -> str:
@@ -161,7 +162,8 @@ def metrics_section(bundle: Bundle, run: RunRecords) -> str:
     split, found = final_metrics(bundle, run)
     if not found:
         return ""
-    count = run.sizes.get(split)
+    counts = (run.metrics.get(f"{split}/{unit}") for unit in UNITS)
+    count = next((count for count in counts if count), run.sizes.get(split))  # unreadable samples are not measured
     measured = f", {number_of(count, 'sample')} of {code_span(data_name(run))}" if count else ""
     rows = [[key, f"{value:.4f}" if isinstance(value, float) else str(value)] for key, value in found.items()]
     measured_on = {"test": "Test split", "val": "Validation split, by which the best epoch was chosen"}[split]

@@ -72,9 +72,9 @@ def probe(
     parts = embed_source(bundle, featurizer, source, data, batch_size)
     if save is not None:
         save_features(save, parts, source.classes)
-    rows = probe_features(parts, choose_ks(ks, len(parts["train"])))  # without unreadable samples
+    rows = probe_features(parts, choose_ks(ks, len(parts["train"])))
     print_probes(rows, f"{source.name}, frozen features")
-    sizes = {key: len(split) for key, split in source.splits.items()}
+    sizes = {key: len(part) for key, part in parts.items()}  # without unreadable samples
     write_json({"model": str(model), "data": source.name, "samples": sizes, "probes": rows}, json_file)
 
 
