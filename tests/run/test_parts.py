@@ -12,13 +12,14 @@ import pytest
 import torch
 from torch import nn
 
+from vit.bundle import save_bundle
 from vit.data import Preprocessing, RandomCrop, RandomPatches, RandomResizedCrop
 from vit.data.decoding.bit_depth import FULL
 from vit.data.text.token_ids import target_tokens
 from vit.data.text.tokenizers import ByteTokenizer
 from vit.models import VisionTransformerConfig, create_model, model_from_config
 from vit.run.config.composing import ConfigError
-from vit.run.jobs import Job, masked_texts
+from vit.run.jobs import Job, masked_texts, texts
 from vit.run.jobs.seq2seq import Seq2SeqJob
 from vit.run.parts import batches, devices, preprocessing
 from vit.run.parts.batches import build_augment, build_crop
@@ -303,6 +304,35 @@ def test_matrices_of_a_text_model_are_counted_twice():
     pairs = SimpleNamespace(tokens=SimpleNamespace(lengths=torch.tensor([3.0, 5.0])))  # of two sentences each
     job = SimpleNamespace(model=model, datasets={"train": pairs})
     assert masked_texts.MaskedTextJob.sample_flops.fget(job) == 2 * (15 + 24) * 2 * 4
+
+
+def test_the_operations_of_a_text_are_counted_by_hand(tmp_path):
+    """Per block 2 x 4 D^2 of projections and 2 x 2 D R of the MLP per token, and 4 N^2 D of attention."""
+    D, ratio, V = 8, 2, 50
+    sizes = {"vocab_size": V, "dim": D, "depth": 2, "num_heads": 2, "mlp_ratio": ratio, "max_len": 40}
+
+    def counted(kind, datasets, config, **more):
+        classes = "abc"[: config.get("num_classes", 0)]
+        folder = save_bundle(tmp_path / config["kind"], model_from_config({**sizes, **config}), tuple(classes), None)
+        return kind.count_flops(SimpleNamespace(datasets={"train": datasets}, **more), folder)
+
+    def blocks(tokens, count=2):
+        return count * (2 * tokens * (4 * D * D + 2 * ratio * D * D) + 4 * tokens**2 * D)
+
+    lengths = SimpleNamespace(inputs=SimpleNamespace(tokens=SimpleNamespace(lengths=np.array([9, 11]))))
+    found = counted(texts.TextClassificationJob, lengths, {"kind": "text_classifier", "num_classes": 3})
+    assert found == blocks(10) + 2 * D * 3
+    pairs = SimpleNamespace(lengths=np.array([[4, 10], [99, 99], [6, 14]]), rows=np.array([0, 2]))
+    S, T = 5, 12
+    cross = 2 * (2 * T * 2 * D * D + 2 * S * 2 * D * D + 4 * S * T * D)  # of two blocks
+    found = counted(Seq2SeqJob, pairs, {"kind": "encoder_decoder", "decoder_depth": 2}, preprocessing=None)
+    assert found == blocks(S) + blocks(T) + cross + 2 * T * D * V
+    N, M = 10, 3
+    batch = {"source_mask": torch.ones(4, N, dtype=torch.bool), "masked": torch.full((4, N), -100)}
+    batch["masked"][:, :M] = 7
+    pairs = type("Pairs", (), {"__getitems__": lambda self, keys: batch, "__len__": lambda self: 4})()
+    found = counted(masked_texts.MaskedTextJob, pairs, {"kind": "masked_text"})
+    assert found == blocks(N) + 2 * M * (D * D + D * V) + 2 * (D * D + D * 2)
 
 
 def test_texts_without_a_column_of_patches_for_each_token_are_counted(caplog):

@@ -32,12 +32,21 @@ def count_flops(model: nn.Module, shape: Sequence[int], compute: bool = False) -
 
     weights = next(model.parameters())
     image = torch.zeros(*shape, device=weights.device if compute else "meta", dtype=weights.dtype)
+    if compute:
+        return call_flops(model, image)
     with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter:
-        if compute:  # without gradients `vit.nn.cpu` would use operators for which torch has no formula
-            with evaluating(model), torch.enable_grad(), torch.random.fork_rng(devices=[]):
-                model(image)
-        else:
-            run_on_meta(model, image)
+        run_on_meta(model, image)
+    return counter.get_total_flops()
+
+
+def call_flops(model: nn.Module, *inputs: torch.Tensor | None) -> int:
+    """Floating point operations of a forward pass of these inputs, on the device of the model, in evaluation mode."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    # without gradients `vit.nn.cpu` would use operators for which torch has no formula
+    with (FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter, evaluating(model), torch.enable_grad(),
+          torch.random.fork_rng(devices=[])):
+        model(*inputs)
     return counter.get_total_flops()
 
 

@@ -58,6 +58,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[st
         tested = job.test(folder, settings, partial(bar.advance, bar.add_task(job.split, total=job.count)))
     metrics |= {f"{job.split}/{name}": value for name, value in tested.metrics.items()}
     metrics[f"{job.split}/{job.task.unit}"] = job.count - len(tested.unreadable)
+    numbers["flops"] = round(job.count_flops(folder.model))
     metrics |= numbers | left_out(job, tested.unreadable) | {"measured_on": job.split}
     metrics |= {f"{split}/leakage": count for split, count in (job.config.get("leakage") or {}).items()}
     if job.split != "test":
@@ -153,7 +154,6 @@ def speed(job: Job, trainer: Trainer) -> dict:
         "parameters": whole_size(job.model),
         "trained_parameters": sum(p.numel() for group in trainer.optimizers[0].param_groups for p in group["params"]),
         "peak_memory": next(c for c in trainer.callbacks if isinstance(c, PeakMemory)).bytes,
-        "flops": round(job.sample_flops),
     }
 
 

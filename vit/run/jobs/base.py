@@ -286,7 +286,13 @@ class Job(ABC):
     @property
     @abstractmethod
     def sample_flops(self) -> float:
-        """Operations of the forward pass of one sample, the mean where they differ."""
+        """Operations of the forward pass of one sample, the mean where they differ. For texts it is an estimate
+        that needs no forward pass; `count_flops` has the number of a finished run.
+        """
+
+    def count_flops(self, bundle: Path) -> float:
+        """Operations of the forward pass of one sample, of mean length where they differ, by the saved model."""
+        return self.sample_flops
 
     @property
     def batch_samples(self) -> float:

@@ -5,6 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
@@ -12,11 +14,12 @@ from vit.data import CorpusSplit, MaskedDataset, MaskedTrainBatches
 from vit.evaluation.masked_tokens import evaluate_masked_tokens
 from vit.evaluation.progress import Progress
 from vit.messages import agree, number_of
+from vit.models.flops import call_flops
 from vit.models.masked import MaskedTextConfig
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import override_text
 from vit.run.jobs.base import Tested
-from vit.run.jobs.texts import TextJob
+from vit.run.jobs.texts import TextJob, ids
 from vit.run.parts import networks
 from vit.run.parts.batches import micro_batch, val_loader
 from vit.run.parts.data_source import check_validation
@@ -29,6 +32,7 @@ from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
 
+COUNTED = 256  # pairs of sentences whose mean length has the stated number of operations
 LOSS_WEIGHTS = ("token_loss", "pair_loss")  # keys of the task
 
 
@@ -100,6 +104,14 @@ class MaskedTextJob(TextJob):
     @property
     def sample_flops(self) -> float:
         return networks.matrix_flops(self.model) * 2 * float(self.datasets["train"].tokens.lengths.mean())
+
+    def count_flops(self, bundle: Path) -> float:
+        """As `Job.count_flops`, of the mean pair of sentences and number of masked tokens among the first pairs."""
+        dataset = self.datasets["train"]
+        pairs = dataset.__getitems__(np.stack([np.zeros(COUNTED, np.int64), np.arange(COUNTED) % len(dataset)], axis=1))
+        length, masked = (float(each.sum(1).double().mean()) for each in (pairs["source_mask"], pairs["masked"] >= 0))
+        source = ids(length)
+        return call_flops(load_bundle(bundle).model, source, None, None, torch.arange(round(masked)))
 
     @property
     def count(self) -> int:

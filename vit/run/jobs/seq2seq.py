@@ -7,6 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+import torch
 from pytorch_lightning import Callback
 from torch import Tensor, nn
 
@@ -19,10 +20,12 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.seq2seq import evaluate_seq2seq
 from vit.generation import Generation
 from vit.inference import Seq2SeqPredictor
+from vit.models.flops import call_flops
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
 from vit.run.jobs.base import Job, Tested
+from vit.run.jobs.texts import ids
 from vit.run.parts import networks
 from vit.run.parts.batches import build_augment, build_pair_datasets, check_no_augment
 from vit.run.parts.data_source import truncates
@@ -125,6 +128,12 @@ class Seq2SeqJob(Job):
     @property
     def sample_flops(self) -> float:
         return networks.matrix_flops(self.model) * float(self.datasets["train"].lengths.max(1).mean())
+
+    def count_flops(self, bundle: Path) -> float:
+        train = self.datasets["train"]
+        size, length = train.lengths[train.rows].mean(axis=0)  # tokens or patches, tokens to predict
+        source = ids(size) if self.preprocessing is None else blank_image(self.preprocessing, size)
+        return call_flops(load_bundle(bundle).model, source, ids(length))
 
     @property
     def batch_samples(self) -> float:
@@ -243,6 +252,12 @@ class Seq2SeqJob(Job):
             "character errors": f"{metrics[f'{self.split}/cer']:.2%}",
             {"bleu": "BLEU", "chrf": "chrF"}[name]: f"{metrics[f'{self.split}/{name}']:.2%}",
         }
+
+
+def blank_image(preprocessing: LinePreprocessing, patches: float) -> Tensor:
+    """An image (1,C,H,W) of a line with a number of patches, rounded to whole columns."""
+    columns = max(1, round(patches / preprocessing.rows))
+    return torch.zeros(1, preprocessing.channels, preprocessing.height, columns * preprocessing.patch_size[1])
 
 
 def ctc_weight(config: dict) -> float:

@@ -5,17 +5,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import torch
 from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
 from vit.data import TextDataset, TextSplit
 from vit.data.splits.split import evenly_spaced
-from vit.data.text.tokenizers import Tokenizer
+from vit.data.text.tokenizers import EOS, Tokenizer
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import TextPredictor
 from vit.messages import number_of
+from vit.models.flops import call_flops
 from vit.models.text import TextClassifierConfig
 from vit.run.config.composing import ConfigError, stated
 from vit.run.jobs.base import Job, Tested
@@ -31,6 +33,11 @@ from vit.tasks import Batches, TextClassification
 from vit.weights import KeyReport
 
 SAMPLES = 8  # lines in samples/lines.txt
+
+
+def ids(length: float) -> Tensor:
+    """Token ids (1,length) of a text that has no meaning, to count operations; the length is rounded."""
+    return torch.full((1, max(1, round(float(length)))), EOS)
 
 
 class TextJob(Job):
@@ -112,6 +119,9 @@ class TextClassificationJob(TextJob):
     @property
     def sample_flops(self) -> float:
         return networks.matrix_flops(self.model) * float(self.datasets["train"].inputs.tokens.lengths.mean())
+
+    def count_flops(self, bundle: Path) -> float:
+        return call_flops(load_bundle(bundle).model, ids(self.datasets["train"].inputs.tokens.lengths.mean()))
 
     def resolve_config(self, loaded: KeyReport | None) -> dict:
         return {**super().resolve_config(loaded), "classes": self.source.classes}
