@@ -9,6 +9,7 @@ from typing import Any
 from vit.bundle import Bundle
 from vit.data.source import separator_of
 from vit.data.splits.recorded import read_rows
+from vit.files.atomic import check_result
 from vit.files.untrusted import read_json, read_yaml
 from vit.messages import first_line
 
@@ -69,6 +70,7 @@ def read_object(file: Path) -> dict[str, Any]:
         return {}
     try:
         found = read_json(file)
+        check_result(file)
         problem = "" if isinstance(found, dict) else f"it holds {type(found).__name__}, not an object"
     except (OSError, ValueError) as error:
         problem = first_line(error, 120)

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ LONGEST_NAME = 255  # bytes of a file name on most file systems
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a full disk
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)  # errors of unsupported hard links
 MANIFEST = "manifest.json"
+RESULTS = ("metrics.json", "metrics.csv", "environment.json", "predictions.csv")  # recorded when a run has finished
 
 
 class CheckpointError(OSError):
@@ -327,3 +328,19 @@ class Manifest:
         """Whether a recorded file exists and has other content than recorded."""
         entry, path = self.files.get(name), self.folder / name
         return bool(entry) and path.is_file() and file_sha256(path) not in (entry["sha256"], entry.get("before"))
+
+    def record(self, names: Iterable[str]) -> None:
+        """Record the present content of the files that exist; `write` saves it."""
+        for name in names:
+            if (self.folder / name).is_file():
+                self.files[name] = {"sha256": file_sha256(self.folder / name)}
+
+
+def check_result(path: Path) -> None:
+    """Checks a result of a finished run against its manifest; a file that no manifest records is not checked.
+
+    Raises:
+        ValueError: it has changed; the message does not name it.
+    """
+    if Manifest.read(path.parent).changed(path.name):
+        raise ValueError(f"it is not the file that the run wrote: its SHA-256 is not the one in {MANIFEST}")

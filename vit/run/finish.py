@@ -66,7 +66,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[st
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"], loss_note(job.config),
                    epoch)
     samples = job.save_samples(folder)
-    folder.write("metrics.json", metrics)
+    folder.write_metrics(metrics)
     try:
         finish_with_report(job, folder, tested, settings, own_configs(overrides, "report"))
     finally:  # the run is complete even if its report fails

@@ -68,7 +68,7 @@ def run_subject(job: "Job", folder: RunFolder, tested: "Tested", settings: dict,
     seconds = AUDIT_SECONDS if audit is None else job.config["data"]["audit_seconds"]
     return Subject(
         tested.predictor, tested.evaluation, job.evaluated(job.split), job.source, job.split,
-        f"{job.source.name}, {job.split}", facts, read_run(folder.path), batch_size, seconds, ATTENTION, audit=audit,
+        job.title, facts, read_run(folder.path), batch_size, seconds, ATTENTION, audit=audit,
         drawn=folder.path)
 
 

@@ -74,9 +74,22 @@ def evaluate(
         print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
                              "writes the metrics")
     found = measure_reconstruction(bundle, task, device) if predictor is None else measure(predictor, task)
+    if output is not None:
+        record_predictions(output)
     if note := calibration_note(bundle, task):
         found |= {"calibrated_on_these_samples": True, "calibration_samples": note[1]}
     write_json(found, json_file)
+
+
+def record_predictions(folder: Path) -> None:
+    """Record new predictions in the manifest of a run whose own ones they have replaced."""
+    from vit.evaluation.intervals.paired import PREDICTIONS
+    from vit.files.atomic import Manifest
+
+    manifest = Manifest.read(folder)
+    if PREDICTIONS in manifest.files:
+        manifest.record([PREDICTIONS])
+        manifest.write()
 
 
 def open_model(model: str, device: str | None, tta: int) -> "tuple[Bundle, AnyPredictor | None]":

@@ -18,6 +18,7 @@ from vit.evaluation.intervals.bootstrap import (
     percentiles,
     resampled_counts,
 )
+from vit.files.atomic import check_result
 from vit.messages import agree, first_line, number_of
 
 PREDICTIONS = "predictions.csv"
@@ -112,6 +113,7 @@ def read_predictions(run: str | PathLike[str]) -> Predictions:
     except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read ({first_line(error, 120)}); pass the folder of a finished run of a "
                         "classifier, or the folder of vit evaluate --output") from error
+    check_written(path)
     if not rows:
         raise DataError(f"{path} {NO_ROWS}")
     if absent := [name for name in COLUMNS if rows[0].get(name) is None]:
@@ -137,6 +139,19 @@ def check_complete(path: Path, rows: Sequence[Mapping[str, str | None]], columns
                         "again with vit evaluate MODEL --output FOLDER")
 
 
+def check_written(path: Path) -> None:
+    """Checks that the predictions of a run are those that it wrote, by its manifest.
+
+    Raises:
+        DataError: they are not.
+    """
+    try:
+        check_result(path)
+    except ValueError as error:
+        raise DataError(f"{path} is damaged ({error}); restore it, or evaluate the model again with vit evaluate MODEL "
+                        "--output FOLDER") from None
+
+
 def is_generated(run: str | PathLike[str]) -> bool:
     """Whether the predictions.csv of a run holds generated texts."""
     try:
@@ -155,6 +170,7 @@ def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
         DataError: it is empty or damaged.
     """
     path = Path(run) / PREDICTIONS
+    check_written(path)
     with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = csv.DictReader(file)
         column = next((name for name in GENERATED if name in (rows.fieldnames or ())), GENERATED[0])

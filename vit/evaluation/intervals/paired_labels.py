@@ -11,7 +11,7 @@ from vit.data import DataError
 from vit.data.source import separator_of
 from vit.evaluation.intervals.bootstrap import Interval, resampled_counts
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, label_mean, weighted_f1, weighted_precision
-from vit.evaluation.intervals.paired import NO_ROWS, PREDICTIONS, mcnemar, paired_metrics
+from vit.evaluation.intervals.paired import NO_ROWS, PREDICTIONS, check_written, mcnemar, paired_metrics
 from vit.messages import agree, number_of
 
 FEWEST_IMAGES = 50  # minimum number of images for intervals of a paired comparison, the same as for texts
@@ -67,6 +67,7 @@ def read_label_sets(run: str | PathLike[str]) -> LabelAnswers:
         DataError: it is empty or damaged, no image has a label, or an image occurs twice in it.
     """
     path = Path(run) / PREDICTIONS
+    check_written(path)
     with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = list(csv.DictReader(file))
     if not rows:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.exchange.run_records import read_object
+from vit.files.atomic import check_result
 from vit.messages import first_line
 from vit.report.logged_values import Curve, read_curves
 
@@ -37,6 +38,7 @@ def read_run(path: str | PathLike[str]) -> RunRecord:
     log = path / "metrics.csv"
     try:
         curves = read_curves(log) if log.exists() else {}
+        check_result(log)
     except (OSError, ValueError, KeyError, csv.Error) as error:
         raise ValueError(f"{log} is damaged ({first_line(error, 120)}); restore it, or remove it for a report without "
                          "learning curves") from error

@@ -244,6 +244,11 @@ class Job(ABC):
         return "test" if "test" in self.source.splits else "val"
 
     @property
+    def title(self) -> str:
+        """Data and split of the final numbers, `photos, test`, as in the report and `vit evaluate`."""
+        return f"{self.source.name}, {self.split}"
+
+    @property
     def count(self) -> int:
         """The number of samples that the final numbers are measured on."""
         return len(self.evaluated(self.split))

@@ -301,8 +301,7 @@ class ImageClassificationJob(ImageJob):
             progress=progress,
             calibration=bundle.calibration,
         )
-        heading = f"{self.config['name']}, {self.split}"
-        write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, heading)
+        write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, self.title)
         predictor = Predictor(bundle, precision=settings["precision"])
         return Tested(evaluation.metrics, evaluation.unreadable, predictor, evaluation)
 

@@ -97,7 +97,7 @@ class MaskedImageJob(ImageJob):
         images, index = select_images(samples, bundle.preprocessing, self.config["task"]["examples"])
         if len(images):
             pictures = reconstruct(bundle.model, bundle.preprocessing, images, index)
-            heading = f"{self.config['name']}, {self.split}: the best epoch"
+            heading = f"{self.title}: the best epoch"
             reconstructions_picture(folder.path / "reconstructions.png", *pictures, heading)
         settings = settings | {"on_bad_sample": self.config["data"]["on_bad_sample"], "progress": progress}
         return Tested(*evaluate_reconstruction(bundle.model, bundle.preprocessing, samples, **settings))

@@ -102,9 +102,7 @@ class MultiLabelJob(ImageClassificationJob):
             progress=progress,
             calibration=bundle.calibration,
         )
-        write_multi_label_evaluation(
-            folder.path, evaluation, samples, bundle.preprocessing, f"{self.config['name']}, {self.split}"
-        )
+        write_multi_label_evaluation(folder.path, evaluation, samples, bundle.preprocessing, self.title)
         predictor = MultiLabelPredictor(bundle, precision=settings["precision"])
         return Tested(evaluation.metrics, evaluation.unreadable, predictor, evaluation)
 

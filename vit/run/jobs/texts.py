@@ -185,7 +185,7 @@ class TextClassificationJob(TextJob):
         predictor = TextPredictor(load_bundle(folder.model), precision=settings["precision"])
         samples = self.evaluated(self.split)
         evaluation = evaluate_texts(predictor, samples, settings["batch_size"], progress)
-        write_text_evaluation(folder.path, evaluation, samples, f"{self.config['name']}, {self.split}")
+        write_text_evaluation(folder.path, evaluation, samples, self.title)
         return Tested(evaluation.metrics, (), predictor, evaluation)
 
     def save_samples(self, folder: RunFolder) -> Path:

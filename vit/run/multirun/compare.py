@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 
 from vit.exchange.run_records import best_epoch
-from vit.files.atomic import remove_stale_files, write_atomically
+from vit.files.atomic import check_result, remove_stale_files, write_atomically
 from vit.files.credentials import masked, masked_override
 from vit.files.strict_json import json_text
 from vit.messages import override_for_shell
@@ -151,7 +151,12 @@ def shared_metric(metrics: list[dict]) -> tuple[str, str]:
 
 def compared_model(run: pathlib.Path, name: str, metrics: dict, split: str, metric: str) -> ComparedModel:
     """The row of a finished run, from its final metrics and the validation curve in its `metrics.csv`."""
-    curves = read_curves(run / "metrics.csv")
+    log_file = run / "metrics.csv"
+    try:
+        check_result(log_file)
+    except ValueError as error:
+        raise ConfigError(f"{log_file} is damaged ({error}); restore it") from None
+    curves = read_curves(log_file)
     return ComparedModel(
         name,
         metrics["model"],

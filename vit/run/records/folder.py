@@ -19,7 +19,15 @@ from importlib import metadata
 import yaml
 from filelock import FileLock, Timeout
 
-from vit.files.atomic import MANIFEST, CheckpointError, Manifest, remove_stale_files, write_atomically
+from vit.files.atomic import (
+    MANIFEST,
+    RESULTS,
+    CheckpointError,
+    Manifest,
+    check_result,
+    remove_stale_files,
+    write_atomically,
+)
 from vit.files.credentials import masked
 from vit.files.machine import available_cores, processor_name
 from vit.files.strict_json import json_text
@@ -178,6 +186,7 @@ class RunFolder:
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(self._log)
         if resuming:
+            self._forget_results()
             self.announce()
 
     def announce(self) -> None:
@@ -197,6 +206,24 @@ class RunFolder:
         text = yaml.safe_dump(value, sort_keys=False) if name.endswith(".yaml") else json_text(value) + "\n"
         self.write_text(name, text)
 
+    def write_metrics(self, metrics: dict) -> None:
+        """Write `metrics.json`, which finishes the run. The manifest records it and the other `RESULTS`, which grow before
+        that, or are written again by a resumed run.
+        """
+        text = json_text(metrics) + "\n"
+        manifest = Manifest.read(self.path)
+        manifest.record(RESULTS)
+        manifest.files[METRICS] = {"sha256": hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()}
+        manifest.write()
+        self.write_text(METRICS, text)
+
+    def _forget_results(self) -> None:
+        """Remove the results from the manifest of a run that continues."""
+        manifest = Manifest.read(self.path)
+        if manifest.files.keys() & set(RESULTS):
+            manifest.files = {name: entry for name, entry in manifest.files.items() if name not in RESULTS}
+            manifest.write()
+
     def write_text(self, name: str, text: str) -> None:
         """Write a text file atomically. The manifest records the SHA-256 of the files that a resumed run relies on."""
         content = text.encode("utf-8", "surrogateescape")
@@ -215,6 +242,7 @@ def read_metrics(path: pathlib.Path) -> dict:
     file = pathlib.Path(path).expanduser() / METRICS
     try:
         metrics = parse_json(read_text(file), float)
+        check_result(file)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:

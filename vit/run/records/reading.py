@@ -4,7 +4,7 @@ import logging
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from vit.files.atomic import MANIFEST, Manifest
+from vit.files.atomic import MANIFEST, RESULTS, Manifest
 from vit.files.checkpoints import LAST, newest_valid, without_weights
 from vit.files.untrusted import read_yaml
 from vit.run.config.overrides import ConfigError, with_current_keys
@@ -36,7 +36,7 @@ def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
 
 
 def check_unchanged(path: pathlib.Path, part: str = "") -> None:
-    """Checks the files of a run against the SHA-256 in its manifest.
+    """Checks the files of a run against the SHA-256 in its manifest. Results are checked where they are read.
 
     Args:
         part: only files whose names begin with it.
@@ -46,7 +46,7 @@ def check_unchanged(path: pathlib.Path, part: str = "") -> None:
     """
     manifest = Manifest.read(path)
     for name in manifest.files:
-        if name.startswith(part) and manifest.changed(name):
+        if name.startswith(part) and name not in RESULTS and manifest.changed(name):
             fix = f"; or remove it, to resume with the config in {LAST}" if name == CONFIG else ""
             raise ConfigError(
                 f"{pathlib.Path(path) / name} is not the file that this run wrote (its SHA-256 is not the one in "
