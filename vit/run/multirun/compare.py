@@ -150,7 +150,11 @@ def shared_metric(metrics: list[dict]) -> tuple[str, str]:
 
 
 def compared_model(run: pathlib.Path, name: str, metrics: dict, split: str, metric: str) -> ComparedModel:
-    """The row of a finished run, from its final metrics and the validation curve in its `metrics.csv`."""
+    """The row of a finished run, from its final metrics and the validation curve in its `metrics.csv`.
+
+    Raises:
+        ConfigError: that file has changed since.
+    """
     log_file = run / "metrics.csv"
     try:
         check_result(log_file)

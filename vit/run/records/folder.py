@@ -207,8 +207,8 @@ class RunFolder:
         self.write_text(name, text)
 
     def write_metrics(self, metrics: dict) -> None:
-        """Write `metrics.json`, which finishes the run. The manifest records it and the other `RESULTS`, which grow before
-        that, or are written again by a resumed run.
+        """Write `metrics.json`, which finishes the run. The manifest records it and the other `RESULTS`: those of an
+        unfinished run grow.
         """
         text = json_text(metrics) + "\n"
         manifest = Manifest.read(self.path)

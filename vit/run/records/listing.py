@@ -155,9 +155,10 @@ def _listed(path: Path) -> ListedRun:
         if not isinstance(metrics, dict):
             raise ValueError(f"{METRICS} has no metrics, but {type(metrics).__name__}")
         curves = read_curves(path / CURVES) if (path / CURVES).exists() else {}
-        for name in (METRICS, CURVES):
+        described = _described(path, config, metrics, curves, tail)
+        for name in (METRICS, CURVES) if metrics else ():
             check_listed(path / name)
-        return _described(path, config, metrics, curves, tail)
+        return described
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         started = _started(path)
         if (path / CONFIG).exists():
