@@ -122,11 +122,12 @@ def test_a_stop_during_the_report_is_a_stop_and_not_a_failed_report(tmp_path, ca
 
 def test_the_report_of_a_run_names_the_batches_of_its_test_and_the_limit_of_its_audit(tmp_path):
     job = SimpleNamespace(config={"data": {"audit_seconds": 7}}, audit="audit", split="val", evaluated=str,
-                          source=SimpleNamespace(name="data"))
+                          source=SimpleNamespace(name="photos"))
+    job.title = jobs.Job.title.fget(job)
     settings = {"batch_size": None, "precision": "32-true"}  # a batch of training has a number of tokens
     subject = run_subject(job, SimpleNamespace(path=tmp_path), jobs.Tested({}), settings)
     assert subject.facts["evaluated with"] == "batches of 64, precision 32-true" and subject.audit_seconds == 7
-    assert "which also selected the best epoch" in subject.facts["note"]
+    assert "which also selected the best epoch" in subject.facts["note"] and subject.title == "photos, val"
 
 
 def test_a_finished_run_that_is_stopped_in_its_report_is_not_to_be_resumed(digits_run):
