@@ -1,12 +1,16 @@
 """The list of runs in terminals of different widths."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from rich.console import Console
 
+from vit.report.figures.confusion import contrast
 from vit.report.logged_values import Curve
+from vit.report.pages.page import STYLE
 from vit.report.pages.runs_table import runs_page, runs_table
 from vit.run.records.listing import ListedRun
 
@@ -20,7 +24,7 @@ PHOTOS = ListedRun("runs/cifar10_speedrun/2026-11-24_09-00-00", "failed", "x", "
 def lines(width: int, *runs: ListedRun) -> list[str]:
     console = Console(width=width)
     with console.capture() as shown:
-        console.print(runs_table(runs, "runs", width))
+        console.print(runs_table(runs, "runs", width), crop=False)  # as the command does
     return [line.rstrip() for line in shown.get().splitlines()]
 
 
@@ -48,6 +52,14 @@ def test_a_name_that_does_not_fit_is_folded_and_numbers_stay_whole():
     assert "".join(line.split()[0] for line in shown[3:5]) == "cifar10_speedrun/2026-11-24_09-00-00"
 
 
+@pytest.mark.parametrize("width", [24, 36, 40])
+def test_numbers_are_whole_in_the_narrowest_terminals(width):
+    """0.9812 was shown as 0.981, and with 24 characters as 0."""
+    shown = lines(width, DIGITS)
+    assert shown[3].endswith("0.9876  0.9812") and "finished" in shown[3]
+    assert max(map(len, shown)) <= max(width, 38)
+
+
 def test_short_names_leave_the_numbers_whole():
     run = ListedRun("runs/labels", "finished", "table", "table:labels.csv", "vit_tiny", "map", 0.3058, 0.3688, 1, 1, 1,
                     0.4, remark="")
@@ -62,3 +74,20 @@ def test_values_that_are_not_numbers_are_left_out_of_the_curve_and_sorted_last()
     assert 'points="30.0,21.0 90.0,1.0"' in page and "over 4 epochs, 0.2500 to 0.7500" in page
     assert 'data-value="nan"' not in page and "<svg" not in runs_page([replace(DIGITS, curve=(0.5, np.nan))], "runs")
     assert Curve(np.arange(2.0), np.full(2, np.nan)).best(highest=True) == 0
+
+
+def test_the_table_of_the_page_is_reached_by_keyboard_and_its_headings_are_above_their_values():
+    page = runs_page([DIGITS], "runs")
+    assert "<div class=scroll tabindex=0 role=region aria-label=Runs>" in page
+    for name in ("val", "test", "epochs", "time"):
+        assert f"<th scope=col class=number><button type=button>{name}</button>" in page
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_colours_of_the_states_have_contrast(dark):
+    """At least 4.5, as WCAG 2 asks for of text."""
+    light_rules, _, rest = STYLE.partition("@media screen and (prefers-color-scheme: dark) { .failed")
+    colours = dict(re.findall(r"\.(\w+) { color: (#\w{6})", f".failed{rest}" if dark else light_rules))
+    assert set(colours) == {"damaged", "running", "stopped", "finished"}
+    for colour in colours.values():
+        assert contrast(np.array(to_rgb(colour)), np.array(to_rgb("#14181d" if dark else "#ffffff"))) >= 4.5

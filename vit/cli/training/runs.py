@@ -43,7 +43,7 @@ def runs(
         typer.echo(f"{folder} holds no runs")
     else:
         console = Console()
-        console.print(runs_table(chosen, folder, console.width))
+        console.print(runs_table(chosen, folder, console.width), crop=False)
         counts = {state: sum(run.state == state for run in chosen) for state in sorted({run.state for run in chosen})}
         listed = ": " + ", ".join(f"{n} {state}" for state, n in counts.items()) if counts else ""
         typer.echo(f"{len(chosen)} of {number_of(len(found), 'run')}{listed}")

@@ -43,9 +43,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; }
   box-sizing: border-box; }
 @media (max-width: 500px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
   .cards { grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); } }
-@media print { :root { color-scheme: light; --ink: #000; --back: #fff; --rule: #bbb; --muted: #444; }
-  nav { display: none; } .scroll { overflow: visible; } .drawing { min-width: 0; }
-  figure, tr, .drawing { break-inside: avoid; } h2, h3, caption { break-after: avoid; } }
+@media print { nav { display: none; } .drawing { min-width: 0; break-inside: avoid; } }
 """
 
 

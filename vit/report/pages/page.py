@@ -4,7 +4,8 @@ from html import escape
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --back: #fff; --rule: #d9dee5; --muted: #5b6b7a; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8ecf1; --back: #14181d; --rule: #37414c; --muted: #9aa7b4; } }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ink: #e8ecf1; --back: #14181d; --rule: #37414c; --muted: #9aa7b4; } }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--back); margin: 1.2rem auto;
   padding: 0 1rem; max-width: 1500px; overflow-wrap: break-word; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } small, .muted { color: var(--muted); }
@@ -18,9 +19,9 @@ th button { font: inherit; font-weight: 600; background: none; border: 0; color:
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 input { font: inherit; padding: .3rem .5rem; max-width: 100%; }
-.failed, .damaged { color: #c0392b; } .running { color: #2471a3; } .stopped { color: #a8760c; }
+.failed, .damaged { color: #c0392b; } .running { color: #2471a3; } .stopped { color: #8a6100; }
 .finished { color: #2e7d4f; }
-@media (prefers-color-scheme: dark) { .failed, .damaged { color: #ff8a7a; } .running { color: #7ab8ff; }
+@media screen and (prefers-color-scheme: dark) { .failed, .damaged { color: #ff8a7a; } .running { color: #7ab8ff; }
   .stopped { color: #e5b84b; } .finished { color: #7bd3a0; } }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: 1rem;
   margin: .8rem 0; }
@@ -29,7 +30,9 @@ figure img { max-width: 100%; height: 120px; object-fit: contain; image-renderin
 .pair { display: flex; gap: .6rem; } .pair img { min-width: 0; flex: 1; }
 blockquote { margin: 0 0 .5rem; white-space: pre-wrap; }
 figure img[src^="data:image/png"] { image-rendering: pixelated; }
-@media print { th button::after { content: ""; } input { display: none; } }
+@media print { :root { color-scheme: light; --ink: #000; --rule: #bbb; --muted: #444; } .scroll { overflow: visible; }
+  th button::after { content: ""; } label { display: none; } figure, tr { break-inside: avoid; }
+  h2, h3, caption { break-after: avoid; } }
 """
 
 SCRIPTS = "; script-src 'unsafe-inline'"

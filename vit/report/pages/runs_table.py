@@ -18,7 +18,7 @@ STYLES = {"running": "blue", "failed": "red", "damaged": "red", "stopped": "yell
 HEADINGS = ("run", "state", "data", "model", "metric", "val", "test", "epochs", "time", "started")
 NUMBERS = ("val", "test", "epochs", "time")
 ABBREVIATED, LONGEST = ("data", "model"), 12  # columns of a narrow terminal with at most so many characters
-MIN_NAME = 12  # characters of the name of a run, even if the table is then wider than the terminal
+MIN_NAME = 8  # characters of the name of a run, even if the table is then wider than the terminal
 DROPPED = ("time", "epochs", "data", "model", "metric")  # columns that a narrower one leaves out, in this order
 WIDTH, HEIGHT = 90, 22  # size of a curve in pixels
 
@@ -61,10 +61,11 @@ def runs_table(runs: Sequence[Any], folder: str | os.PathLike[str], width: int =
     widths, dropped = _fitting_columns(rows, names, width, min(remark, MIN_NAME))
     notes = [f"val and test: {min(metrics)}"] if len(metrics) == 1 else []
     notes += [f"a wider terminal, --csv and --html also have {', '.join(dropped)}"] if dropped else []
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="; ".join(notes), caption_justify="left")
     room = width - _total(widths)  # negative where not even the names fit, which are then folded
     least = min(widths["run"], MIN_NAME)
     widths["run"] = max(min(max(widths["run"], remark), widths["run"] + room), least)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="; ".join(notes), caption_justify="left",
+                  width=_total(widths))  # whole numbers, also where the terminal is narrower
     for name, size in widths.items():
         table.add_column(name, justify="right" if name in NUMBERS else "left", width=size,
                          overflow="ellipsis" if name in ABBREVIATED else "fold", no_wrap=name != "run")
@@ -102,11 +103,13 @@ def _total(widths: dict[str, int]) -> int:
 
 def runs_page(runs: Sequence[Any], heading: str) -> str:
     """The text of the page: a table that sorts by a click on a heading, and a box that searches."""
-    head = "".join(f"<th scope=col><button type=button>{name}</button></th>" for name in (*HEADINGS, "curve"))
+    head = "".join(f"<th scope=col{_alignment(name)}><button type=button>{name}</button></th>"
+                   for name in (*HEADINGS, "curve"))
     rows = "".join(_html_row(run) for run in runs)
     search = ("<p><label>Search <input id=search type=search placeholder='text in any column'></label> "
               "<span id=count aria-live=polite></span></p>")
-    table = f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    table = ("<div class=scroll tabindex=0 role=region aria-label=Runs><table>"
+             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>")
     return html_page(heading, search + table, SORTING, STYLE)
 
 
@@ -131,8 +134,12 @@ def _html_row(run: Any) -> str:
         if name == "state":
             shown = f'<span class="{run.state}">{shown}</span>' + (f"<br><small>{escape(run.remark)}</small>"
                                                                    if run.remark else "")
-        cells.append(f'<td{sorted_by}{" class=number" if name in NUMBERS else ""}>{shown}</td>')
+        cells.append(f'<td{sorted_by}{_alignment(name)}>{shown}</td>')
     return f"<tr>{''.join(cells)}<td>{_curve(run)}</td></tr>\n"
+
+
+def _alignment(column: str) -> str:
+    return " class=number" if column in NUMBERS else ""
 
 
 def _curve(run: Any) -> str:
