@@ -4,7 +4,8 @@ import io
 
 from rich.console import Console
 
-from vit.run.console import progress_bar
+from vit.run.console import progress_bar, stage_bar
+from vit.training.monitoring.progress import lines_of
 
 
 def shown(terminal):
@@ -27,3 +28,24 @@ def test_a_bar_shows_progress_rate_and_remaining_time():
 
 def test_nothing_is_shown_off_a_terminal():
     assert shown(False).strip() == ""
+
+
+def test_a_stage_does_not_have_the_rate_of_the_stage_before():
+    """Headers are read a hundred times as fast as images are decoded."""
+    now = 0.0
+    out = io.StringIO()
+    with stage_bar(Console(file=out, force_terminal=True, width=80, get_time=lambda: now), "images") as update:
+        for done in (100, 200, 300):
+            now += 0.01
+            update("headers", done, 300)
+        now += 1.0
+        update("decodes", 100, 300)
+    last = out.getvalue()[out.getvalue().rindex("decodes"):]
+    assert "100/300" in last and "/s" not in last
+
+
+def test_the_line_of_an_epoch_is_broken_between_its_numbers():
+    parts = ["epoch 1/3", "2,698 images/s", "loss 1.8247", "val/loss 1.0962", "val/accuracy 0.7056", "0:01 left"]
+    assert lines_of(parts, None) == lines_of(parts, 200) == "  ".join(parts)
+    lines = lines_of(parts, 60).splitlines()
+    assert lines == ["epoch 1/3  2,698 images/s  loss 1.8247  val/loss 1.0962", "  val/accuracy 0.7056  0:01 left"]

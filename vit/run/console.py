@@ -96,4 +96,13 @@ def stage_bar(console: Console, description: str) -> "Iterator[StageProgress]":
     """A progress bar over several stages; yields `update(stage, done, total)`."""
     with progress_bar(console) as bar:
         task = bar.add_task(description, total=None)
-        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
+        current = description
+
+        def update(stage: str, done: int, total: int | None) -> None:
+            nonlocal current
+            if stage != current:  # the rate and the remaining time of a stage are not those of the next one
+                bar.reset(task, description=stage)
+                current = stage
+            bar.update(task, completed=done, total=total)
+
+        yield update

@@ -258,9 +258,9 @@ class ProgressBar(LightningProgressBar):
         self.console.print(*args)
 
     def _print_line(self, parts: list[str]) -> None:
-        line = "  ".join(parts)
-        log.debug(line)  # for a log file
-        self.console.print(line, highlight=False, soft_wrap=True)  # above the bar, where there is one
+        log.debug("  ".join(parts))  # for a log file
+        width = self.console.width if self.console.is_terminal else None
+        self.console.print(lines_of(parts, width), highlight=False, soft_wrap=True)  # above the bar, if there is one
 
     def _close(self) -> None:
         if self.progress is not None:
@@ -311,6 +311,22 @@ class ProgressBar(LightningProgressBar):
             callback.time_remaining() for callback in trainer.callbacks if isinstance(callback, pl.callbacks.Timer)
         ]
         return min([left, *(max(0.0, limit) for limit in limits if limit is not None)])
+
+
+def lines_of(parts: list[str], width: int | None) -> str:
+    """The parts of a line, which is broken between parts where a terminal would break it within a word.
+
+    Args:
+        width: characters of the terminal; None for a file, whose lines have any length.
+    """
+    lines = [parts[0]]
+    for part in parts[1:]:
+        longer = f"{lines[-1]}  {part}"
+        if width is None or len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(f"  {part}")
+    return "\n".join(lines)
 
 
 def last_epoch(trainer: pl.Trainer) -> int | str:
