@@ -27,6 +27,7 @@ from vit.data import (
     unlabelled_images,
 )
 from vit.data.quality.audit import audit
+from vit.data.quality.audit_report import AuditReport
 from vit.data.source import Source
 from vit.data.splits.split import Split, array_split, file_split
 
@@ -255,3 +256,11 @@ def test_the_length_of_the_report_is_bounded(tmp_path):
     assert len(text.splitlines()) < 60 and max(map(len, text.splitlines())) < 300
     assert "remark 499: 500 (a, a, a, ...)" in text and "490 other remarks: 120295" in text
     assert "left out: 500 (500 not an image (.txt)), the first 10:" in text
+
+
+def test_the_counts_of_classes_are_in_columns_beside_names_of_any_length():
+    classes = ["a name that is longer than a terminal is wide " * 2, "狗", "قطة"]
+    text = AuditReport("photos", classes, {s: dict.fromkeys(classes, 12) for s in ("train", "test")}).text()
+    head, *rows = text.splitlines()[2:6]
+    assert head == "  train    test  class"
+    assert rows == [f"     12      12  {name}" for name in classes]

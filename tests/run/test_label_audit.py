@@ -16,11 +16,12 @@ from tests.run.conftest import SMALL, table, write_photos
 from tests.run.test_multi_label import overrides, write_shapes
 from vit.bundle import save_bundle
 from vit.cli import main
+from vit.cli.data.audit import error_line
 from vit.data import DataError, Preprocessing
 from vit.data.splits.folds import assign_folds
 from vit.data.splits.recorded import read_rows
 from vit.evaluation.labelling.feature_folds import FOLDS, REPEATS, held_out_by_features
-from vit.evaluation.labelling.label_errors import find_label_errors
+from vit.evaluation.labelling.label_errors import LabelError, find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.multirun.label_audit import audit_labels
@@ -131,6 +132,12 @@ def test_a_damaged_table_of_held_out_predictions_is_named(tmp_path, text, messag
 def test_names_that_are_not_utf8_are_saved_as_parquet(tmp_path):
     HeldOut(["a\udce9.png"], ["1/2"], np.array([0]), np.array([[0.5, 0.5]]), ["a", "b"]).save(tmp_path / "t.parquet")
     assert read_held_out(tmp_path / "t.parquet").names == ["a\\udce9.png"]
+
+
+def test_printed_errors_have_no_invisible_marks():
+    error = LabelError("قطط/1.png", "1/2", "قطة", "כלב", 0.1, 0.2, 0.3)
+    assert "\u200e" in error.given + error.proposal  # of the page
+    assert error_line(error) == "قطط/1.png: قطة (0.200), suggested כלב (0.300)"
 
 
 def test_several_labels_from_a_run_to_corrected_training(tmp_path, capsys):

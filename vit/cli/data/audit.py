@@ -21,7 +21,7 @@ from vit.cli.terminal import (
     staged,
     write_json,
 )
-from vit.messages import agree, number_of, override_for_shell
+from vit.messages import LEFT_TO_RIGHT, agree, number_of, override_for_shell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
     from vit.data.quality.near_copies import NearCopy
     from vit.data.threads import StageProgress
+    from vit.evaluation.labelling.label_errors import LabelError, LabelSetError
     from vit.inference.features import Featurizer
 
 
@@ -222,12 +223,19 @@ def show_label_errors(options: LabelOptions, overrides: list[str], device: str |
                f"{agree(len(found.errors), 'has a label that is', 'have labels that are')} likely wrong; the "
                f"held-out predictions agree with {found.agreement:.1%} of the labels")
     for error in found.errors[:10]:
-        typer.echo(f"  {error.name}: {error.given}, {error.proposal}")
+        typer.echo(f"  {error_line(error)}")
     write_json({"samples": found.samples, "agreement": found.agreement,
                 "label_errors": [asdict(error) for error in found.errors]}, json_file)
     print_written(f"{found.csv_file}: fill in new_label and train with "
                   f"{override_for_shell('data.corrections', found.csv_file)}")
     print_written(str(found.page))
+
+
+def error_line(error: "LabelError | LabelSetError") -> str:
+    """Name, label and proposal, without the invisible marks of pages around Arabic and Hebrew names: text that is
+    copied from a terminal would have them.
+    """
+    return f"{error.name}: {error.given}, {error.proposal}".replace(LEFT_TO_RIGHT, "")
 
 
 def audit_preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePreprocessing", str | None]:

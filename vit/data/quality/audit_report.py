@@ -102,10 +102,10 @@ class AuditReport:
 
 
 def _class_table(classes: list[str], counts: dict[str, dict[str, int]]) -> Iterator[str]:
-    width = max([5, *(len(printable(c)) for c in classes[:CLASSES])])
-    yield " ".join(["class".ljust(width), *(s.rjust(7) for s in counts)])
+    """A row per class with its name last, so that names of any length and script leave the numbers in columns."""
+    yield " ".join([*(s.rjust(7) for s in counts), " class"])
     for name in classes[:CLASSES]:
-        yield " ".join([printable(name).ljust(width), *(str(counts[s][name]).rjust(7) for s in counts)])
+        yield " ".join([*(str(counts[s][name]).rjust(7) for s in counts), f" {printable(name)}"])
     if len(classes) > CLASSES:
         yield f"... and {len(classes) - CLASSES} more classes"
 
