@@ -26,7 +26,8 @@ from vit.report.figures import confusion, curves, misclassified, reliability
 from vit.report.figures.confusion import confusion_picture, most_frequent_errors
 from vit.report.figures.curves import curves_picture
 from vit.report.figures.misclassified import misclassified_picture
-from vit.report.figures.style import NOTE, TITLE, drawable, shorten, shorten_all
+from vit.report.figures.style import DARK_ORANGE, NOTE, TITLE, drawable, shorten, shorten_all
+from vit.report.figures.theme import DARK, LIGHT
 from vit.report.logged_values import epoch_text, read_curves
 from vit.report.multi_label import labels_picture
 from vit.report.sections import generated_texts
@@ -267,6 +268,29 @@ def test_the_most_frequent_errors_are_those_of_the_dense_matrix():
 def test_names_whose_letters_no_font_has_remain_different():
     names = [chr(0x12000 + i) * 2 for i in range(3)] + ["a cat", chr(0x12000) + " cat"]  # cuneiform
     assert shorten_all(names) == ["□…(1)", "□…(2)", "□…(3)", "a cat", "□ cat"]
+
+
+def test_names_that_become_equal_have_the_position_of_their_class_in_all_figures(tmp_path, monkeypatch):
+    """In mistakes.png the third class was "□…(1)", as the first one is in confusion.png."""
+    figures = []
+    for module in (misclassified, multi_label):
+        monkeypatch.setattr(module, "save_figure", lambda figure, path: figures.append(figure))
+    names = [chr(0x12000 + i) * 2 for i in range(3)]  # cuneiform
+    assert shorten_all([names[2], names[1]], all_names=names) == ["□…(3)", "□…(2)"]
+    image = [np.zeros((8, 8, 1), np.uint8)]
+    misclassified_picture(tmp_path / "a.png", image, [names[1]], [names[2]], [0.5], ["a.png"], names)
+    labels_picture(tmp_path / "b.png", [LabelScore(name, 3, 0.9 - i / 10, 0.5, 0.5, 0.5, 0.5)
+                                        for i, name in enumerate(names)], "labels", most=2)
+    texts = [text.get_text() for figure in figures for text in figure.findobj(Text)]
+    assert {"pred: □…(3), 50%", "true: □…(2)", "□…(2) (3)", "□…(3) (3)"} <= set(texts)
+
+
+@pytest.mark.parametrize(("colours", "paper"), [(LIGHT, "white"), (DARK, DARK.paper)])
+def test_colours_of_text_have_contrast(colours, paper):
+    """At least 4.5, as WCAG 2 asks for of text: the tokens of search trees are small."""
+    assert LIGHT.orange == DARK_ORANGE
+    for colour in (colours.ink, colours.muted, colours.blue, colours.orange):
+        assert confusion.contrast(np.array(to_rgb(colour)), np.array(to_rgb(paper))) >= 4.5
 
 
 @pytest.mark.parametrize(("true", "predicted"), [("שלום", "猫"), ("سيارة", "قطة"), ("(x)", "שלום")])

@@ -54,4 +54,5 @@ def write_misclassified(path: str | PathLike[str], evaluation: Evaluation, split
     truths = [evaluation.classes[i] for i in evaluation.labels[shown]]
     predictions = [evaluation.classes[i] for i in evaluation.predictions[shown, 0]]
     probabilities = evaluation.probabilities[shown, 0].tolist()
-    return misclassified_picture(path, images, truths, predictions, probabilities, [split.names[row] for row in rows])
+    names = [split.names[row] for row in rows]
+    return misclassified_picture(path, images, truths, predictions, probabilities, names, evaluation.classes)

@@ -98,7 +98,7 @@ def labels_picture(path: str | PathLike[str], scores: list[LabelScore], heading:
     positions = np.arange(len(shown))
     axes.barh(positions - 0.19, [s.average_precision for s in shown], 0.36, color=BLUE, label="average precision")
     axes.barh(positions + 0.19, [s.f1 for s in shown], 0.36, color=ORANGE, label="F1 at its threshold")
-    short = shorten_all([s.name for s in shown])
+    short = shorten_all([s.name for s in shown], all_names=[s.name for s in scores])
     names = [left_to_right(name, f" ({s.images:,})") for name, s in zip(short, shown, strict=True)]
     axes.set_yticks(positions, names, fontsize=9, color=INK, family=FONT)
     axes.set(xlim=(0, 1), ylim=(len(shown) - 0.4, -0.6))

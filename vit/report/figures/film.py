@@ -12,13 +12,13 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 from vit.files.atomic import write_atomically
 from vit.messages import left_to_right
 from vit.report.attention.heat import enlarged, heat_picture
-from vit.report.figures.style import BLUE, INK, MUTED, ORANGE, RULE, cut_middle, drawable, font_file
+from vit.report.figures.style import BLUE, DARK_ORANGE, INK, MUTED, ORANGE, RULE, cut_middle, drawable, font_file
 
 SIDE, GAP, TEXT, TOP = 160, 16, 62, 52  # pixels: image side, gap between images, text below each, title on top
 WIDEST = 1600  # maximum width of a frame of stacked pictures, in pixels
 SECONDS, LAST = 0.4, 2.5  # duration of a frame, and of the last one
 COLOURS = 96  # number of colours of a frame
-EXACT = ("white", INK, MUTED, RULE, BLUE, ORANGE)  # of text and bars, whose small areas the palette would lose
+EXACT = ("white", INK, MUTED, RULE, BLUE, ORANGE, DARK_ORANGE)  # of text and bars, which the palette would lose
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def draw_sample(frame: Image.Image, draw: ImageDraw.ImageDraw, sample: FilmSampl
     draw.rectangle((x, y + SIDE + 5, x + SIDE - 1, y + SIDE + 9), RULE)
     if (length := round(SIDE * sample.probability)) > 0:
         draw.rectangle((x, y + SIDE + 5, x + length - 1, y + SIDE + 9), BLUE if right else ORANGE)
-    colour = INK if right else ORANGE
+    colour = INK if right else DARK_ORANGE
     write_name(draw, (x, y + SIDE + 13), "", sample.predicted, f" {sample.probability:.0%}", colour, 16, right)
     if not right:
         write_name(draw, (x, y + SIDE + 34), "not ", sample.label, "", MUTED, 13)

@@ -10,10 +10,10 @@ from matplotlib.patches import Rectangle
 
 from vit.messages import left_to_right
 from vit.report.figures.style import (
+    DARK_ORANGE,
     FONT,
     INK,
     MUTED,
-    ORANGE,
     RULE,
     new_figure,
     save_figure,
@@ -26,8 +26,10 @@ HEADING = 0.45  # inches
 
 
 def misclassified_picture(path: str | PathLike[str], images: Sequence[np.ndarray], truths: Sequence[str],
-                          predictions: Sequence[str], probabilities: Sequence[float], names: Sequence[str]) -> Path:
-    """A grid of uint8 images (height,width,C), each with its true label, prediction, probability and file name.
+                          predictions: Sequence[str], probabilities: Sequence[float], names: Sequence[str],
+                          classes: Sequence[str] | None = None) -> Path:
+    """A grid of uint8 images (height,width,C), each with its true label, prediction, probability and file name. The
+    labels are names of `classes`, if there are classes.
 
     All images are drawn on one pair of axes in inches: an axes object per image takes ten times as long.
     """
@@ -44,14 +46,14 @@ def misclassified_picture(path: str | PathLike[str], images: Sequence[np.ndarray
     axes.text(MARGIN, HEADING / 2, "Wrong predictions, most confident first" if len(images) else "No wrong predictions",
               va="center", fontsize=12, fontweight="bold", color=INK, family=FONT)
     labels = list(dict.fromkeys([*predictions, *truths]))
-    predicted, true = (dict(zip(labels, shorten_all(labels, length), strict=True)) for length in (14, 19))
+    predicted, true = (dict(zip(labels, shorten_all(labels, length, classes), strict=True)) for length in (14, 19))
     samples = zip(images, truths, predictions, probabilities, names, strict=True)
     for number, (image, truth, prediction, probability, name) in enumerate(samples):
         left = MARGIN + (number % columns) * (width + GAP)
         top = HEADING + ABOVE + (number // columns) * (height + ABOVE + BELOW)
         bottom = draw_image(axes, image, left, top, width, height)
         text = left_to_right("pred: ", predicted[prediction], f", {probability:.0%}")
-        axes.text(left, top - 0.2, text, color=ORANGE, fontsize=8, family=FONT)
+        axes.text(left, top - 0.2, text, color=DARK_ORANGE, fontsize=8, family=FONT)
         axes.text(left, top - 0.05, f"true: {true[truth]}", color=INK, fontsize=8, family=FONT)
         axes.text(left, bottom + 0.04, shorten(Path(name).name, 22), color=MUTED, fontsize=6.5, family=FONT, va="top")
     return save_figure(figure, path)

@@ -28,6 +28,7 @@ MUTED = "#66727f"  # secondary text, ticks
 RULE = "#e3e8ee"  # grid lines and frames
 BLUE = "#2f6fb7"  # validation, correct predictions
 ORANGE = "#d9622b"  # training, wrong predictions
+DARK_ORANGE = "#c04f1b"  # the same as text, which needs a contrast of 4.5 on white
 TITLE, NOTE = 11, 8.5  # points: of titles, and of the lines below them
 DEJAVU = "DejaVu Sans"  # ships with matplotlib: the same picture on every machine
 OTHER_FONTS = (  # for letters that it lacks: Chinese, Japanese and Korean first, then Indian and other scripts
@@ -131,16 +132,21 @@ def shorten(name: str, length: int = 24) -> str:
     return literal(cut_middle(name, length))
 
 
-def shorten_all(names: Sequence[str], length: int = 24) -> list[str]:
+def shorten_all(names: Sequence[str], length: int = 24, all_names: Sequence[str] | None = None) -> list[str]:
     """The names as `shorten`, but different names remain different: of those that would be equal, the part from their
-    first difference on is shown, and where that is not enough, the position in `names`, from 1.
+    first difference on is shown, and where that is not enough, the position in `all_names`, from 1.
+
+    Args:
+        all_names: the names of all classes where `names` are some of them, so that all figures show the same position;
+            `names` by default.
     """
     parts = _distinct_parts(list(dict.fromkeys(map(drawable, names))), length)
     shown = {name: parts[drawable(name)] for name in names}
     counts = Counter(shown.values())
-    for position, name in enumerate(names, 1):
+    positions = {name: position for position, name in enumerate(all_names or names, 1)}
+    for name in shown:
         if counts[shown[name]] > 1:
-            mark = f"…({position})"
+            mark = f"…({positions[name]})"
             shown[name] = shown[name][: max(length - len(mark), 0)] + mark
     return [literal(shown[name]) for name in names]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from matplotlib.colors import LinearSegmentedColormap
 
-from vit.report.figures.style import BLUE, INK, MUTED, ORANGE, RULE
+from vit.report.figures.style import BLUE, DARK_ORANGE, INK, MUTED, RULE
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Theme:
     weights: LinearSegmentedColormap
 
 
-LIGHT = Theme("white", INK, MUTED, RULE, BLUE, ORANGE,
+LIGHT = Theme("white", INK, MUTED, RULE, BLUE, DARK_ORANGE,
               LinearSegmentedColormap.from_list("weight", ["white", BLUE, "#12304f"]))
 DARK = Theme("#171c22", "#e8edf2", "#9aa7b4", "#3a4550", "#6aa5e6", "#ef8a5a",
              LinearSegmentedColormap.from_list("dark weight", ["#171c22", BLUE, "#d6e8fb"]))

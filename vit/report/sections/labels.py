@@ -117,7 +117,7 @@ def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str
         lines = [("as trained", BLUE, evaluation.probabilities)]
     else:
         lines.insert(0, ("as trained", ORANGE, evaluation.uncalibrated))
-    names = shorten_all([evaluation.classes[c] for c in chosen])
+    names = shorten_all([evaluation.classes[c] for c in chosen], all_names=evaluation.classes)
     for axes, c, title in zip(panels, chosen, names, strict=False):
         style_axes(axes)
         axes.plot([0, 1], [0, 1], color=RULE, linewidth=2)
