@@ -94,3 +94,10 @@ def test_curves_of_equal_colours_have_different_dashes(drawn):
     figure = drawn([contender(f"model {i}", 0.5, 1.0, rising(9)) for i in range(14)])
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 1]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines) == 14
+
+
+def test_epochs_of_a_short_comparison_are_whole_numbers(drawn):
+    """One epoch had ticks at 0.15, 0.30, ...; the marker of a model that was best at its start was cut."""
+    axes = drawn([contender("one", 0.5, 1.0, Curve(np.array([0.0, 1.0]), np.array([0.8, 0.7])))] * 2).axes[0]
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [0, 1] and low < 0

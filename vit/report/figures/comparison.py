@@ -178,9 +178,9 @@ def _limits(axes: Axes, curves: Sequence[Curve]) -> None:
     low, high = np.nanmin(settled), np.nanmax(settled)
     margin = max(0.08 * (high - low), 0.002)
     axes.set_ylim(max(0.0, low - margin), min(high + margin, 1.004))
-    axes.set_xlim(0, last * 1.03)
+    axes.set_xlim(-last * 0.015, last * 1.03)  # a marker at epoch 0 is whole
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=last > 1.5))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=last >= 1))
 
 
 def _draw_bars(axes: Axes, models: Sequence[ComparedModel], fact: Fact) -> None:
