@@ -298,11 +298,14 @@ def test_choices_and_absent_classes(caplog):
     found = fit_calibration(CLASSES, few, choice="temperature")
     assert found.sets == {} and found.unknown is None and found.absent == ("b", "c", "d", "e")
     assert "too few for prediction sets at 90 %, which need 9" in caplog.text
-    assert "has the class 'b', 'c', 'd' and 1 more: the calibration" in caplog.text
+    assert "has the classes 'b', 'c', 'd' and 1 more: the calibration does not cover them" in caplog.text
     caplog.clear()
     two = Outputs(few.logits, torch.arange(6) % 2, few.draws)
     fit_calibration(CLASSES, two, choice="temperature")
-    assert "has the class 'c', 'd', 'e': the calibration" in caplog.text
+    assert "has the classes 'c', 'd', 'e': the calibration does not cover them" in caplog.text
+    caplog.clear()
+    fit_calibration(CLASSES, Outputs(few.logits, torch.tensor([0, 1, 2, 3, 3, 3]), few.draws), choice="temperature")
+    assert "has the class 'e': the calibration does not cover it" in caplog.text
     caplog.clear()
     fit_calibration(CLASSES[:2], Outputs(torch.eye(2).repeat(9, 1), torch.arange(18) % 2, draws_of(18)))
     assert not caplog.text

@@ -17,7 +17,7 @@ from vit.evaluation.calibration.temperature import fit_temperature, log_loss, ro
 from vit.inference.abstention import selective_risks
 from vit.inference.conformal import true_scores
 from vit.inference.unknown import unknown_scores
-from vit.messages import first_of
+from vit.messages import agree, first_of
 
 log = logging.getLogger("vit")
 
@@ -105,8 +105,9 @@ def report(found: Calibration) -> None:
         log.warning("%d validation samples are too few for prediction sets at 90 %%, which need %d", found.samples,
                     required_samples(0.9))
     if found.absent:
-        log.warning("no validation sample has the class %s: the calibration does not cover it",
-                    first_of(list(map(repr, found.absent)), 3))
+        log.warning("no validation sample has the %s %s: the calibration does not cover %s",
+                    agree(len(found.absent), "class", "classes"), first_of(list(map(repr, found.absent)), 3),
+                    agree(len(found.absent), "it", "them"))
 
 
 def has_class_means(classes: int, features: Tensor | None) -> bool:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vit.evaluation.classification import MATRIX
-from vit.messages import left_to_right, number_of
+from vit.messages import agree, left_to_right, number_of
 from vit.report.figures.confusion import confusion_picture, most_frequent_errors
 from vit.report.pages.html_parts import cards, drawing, heading, paragraph
 from vit.report.sections.subject import Section, Subject
@@ -40,9 +40,9 @@ def count_text(subject: Subject, pair: tuple[int, int]) -> str:
     """`7 of 40 images of cat are predicted as dog`"""
     true, predicted = pair
     classes, counts = subject.evaluation.classes, subject.evaluation.confusion_counts
-    total = int((subject.evaluation.labels == true).sum())
-    of = f"{counts[true, predicted]:,} of {number_of(total, subject.unit.removesuffix('s'))} of "
-    return left_to_right(of, classes[true], " are predicted as ", classes[predicted])
+    total, wrong = int((subject.evaluation.labels == true).sum()), int(counts[true, predicted])
+    of = f"{wrong:,} of {number_of(total, subject.unit.removesuffix('s'))} of "
+    return left_to_right(of, classes[true], f" {agree(wrong, 'is', 'are')} predicted as ", classes[predicted])
 
 
 def examples(subject: Subject, pair: tuple[int, int]) -> str:

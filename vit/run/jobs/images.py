@@ -22,6 +22,7 @@ from vit.evaluation.progress import Progress
 from vit.inference import Predictor
 from vit.messages import number_of
 from vit.models import TimmConfig, VisionTransformerConfig, flops
+from vit.report.summary import mega
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
 from vit.run.jobs.base import Job, Tested
@@ -131,9 +132,11 @@ class ImageJob(Job):
 
     @property
     def cost(self) -> str:
-        """FLOPs for the log, such as `, 0.00162 GFLOPs per 8x8 image`."""
+        """FLOPs for the log, such as `, 1.62 MFLOPs per 8x8 image`."""
         height, width = self.preprocessing.size
-        return f", {self.sample_flops / 1e9:.3g} GFLOPs per {height}x{width} image"
+        flops = self.sample_flops
+        number = f"{mega(flops)} MFLOPs" if flops < 1e9 else f"{flops / 1e9:.3g} GFLOPs"
+        return f", {number} per {height}x{width} image"
 
     @cached_property
     def sample_flops(self) -> float:
