@@ -24,6 +24,8 @@ from vit.report.sections import robustness
 
 CLASSES = ["<script>alert(1)", "b & \"b'", "z"]
 SECTIONS = ["header", "accuracy", "confusion", "calibration", "errors", "attention", "training", "data", "robustness"]
+TITLES = {"Model and data", "Accuracy", "Generated texts", "Labels", "Length", "Characters", "Confusion", "Calibration",
+          "Most confident errors", "Worst texts", "Wrong labels", "Attention", "Training", "Data", "Robustness"}
 VOID = {"meta", "img", "br", "input", "link"}
 
 
@@ -114,6 +116,8 @@ def check_page(path, sections=SECTIONS):
     for attributes in page.all("div"):
         if attributes["class"] == "scroll":  # reached and named without a mouse
             assert attributes["tabindex"] == "0" and attributes["role"] == "region" and attributes["aria-label"]
+    titles = re.findall(rb"<h2[^>]*>(.*?)</h2>", content)
+    assert len(titles) == len(sections) and {title.decode() for title in titles} <= TITLES  # no name of a sample
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1 and all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
     assert page.all("th") and all(cell["scope"] == "col" for cell in page.all("th"))

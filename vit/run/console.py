@@ -101,8 +101,9 @@ def stage_bar(console: Console, description: str) -> "Iterator[StageProgress]":
         def update(stage: str, done: int, total: int | None) -> None:
             nonlocal current
             if stage != current:  # the rate and the remaining time of a stage are not those of the next one
-                bar.reset(task, description=stage)
+                bar.reset(task, description=stage, completed=done, total=total)
                 current = stage
-            bar.update(task, completed=done, total=total)
+            else:
+                bar.update(task, completed=done, total=total)
 
         yield update

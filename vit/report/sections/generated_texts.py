@@ -204,8 +204,8 @@ def source_attention(subject: Subject) -> Section:
         recorded = seq2seq_attention(subject.predictor, source)
         name = subject.samples.names[row]
         alt = f"Attention from the tokens of {shortened(recorded.text)!r} to the source {name}"
-        title = left_to_right(shortened(name, 40), " → ", shortened(recorded.text, 80) or "(empty)")
-        html += drawing(attention_url(recorded, title), alt)
+        above = left_to_right(shortened(name, 40), " → ", shortened(recorded.text, 80) or "(empty)")
+        html += drawing(attention_url(recorded, above), alt)
         shown.append({"name": name, "generated": recorded.text})
     return Section(key, title, html, {"samples": shown})
 

@@ -118,7 +118,8 @@ class Seq2SeqJob(Job):
         kinds = ", ".join(f"{each.vocab_size:,} {each.kind} tokens ({side})" for side, each in self.tokenizers.items())
         lengths = self.datasets["train"].lengths
         mean, longest = lengths.mean(0), lengths.max(0)
-        return f"{kinds}, {mean[0]:.1f} to {mean[1]:.1f} tokens on average, {longest[0]} to {longest[1]} at most"
+        return (f"{kinds}, {mean[0]:.1f} source and {mean[1]:.1f} target tokens on average, "
+                f"{longest[0]} and {longest[1]} at most")
 
     @property
     def description(self) -> str:
