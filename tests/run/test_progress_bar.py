@@ -8,9 +8,9 @@ from vit.run.console import progress_bar, stage_bar
 from vit.training.monitoring.progress import lines_of
 
 
-def shown(terminal):
+def shown(terminal, kind="xterm"):
     out = io.StringIO()
-    with progress_bar(Console(file=out, force_terminal=terminal, width=80)) as bar:
+    with progress_bar(Console(file=out, force_terminal=terminal, width=80, _environ={"TERM": kind})) as bar:
         now = 0.0
         bar.get_time = lambda: now
         task = bar.add_task("test", total=100)
@@ -30,11 +30,17 @@ def test_nothing_is_shown_off_a_terminal():
     assert shown(False).strip() == ""
 
 
+def test_a_terminal_that_cannot_move_its_cursor_has_no_bar_and_no_blank_lines():
+    """As in Emacs, and in some logs of continuous integration."""
+    assert shown(True, "dumb") == ""
+
+
 def test_a_stage_does_not_have_the_rate_of_the_stage_before():
     """Headers are read a hundred times as fast as images are decoded."""
     now = 0.0
     out = io.StringIO()
-    with stage_bar(Console(file=out, force_terminal=True, width=80, get_time=lambda: now), "images") as update:
+    console = Console(file=out, force_terminal=True, width=80, get_time=lambda: now, _environ={"TERM": "xterm"})
+    with stage_bar(console, "images") as update:
         for done in (100, 200, 300):
             now += 0.01
             update("headers", done, 300)

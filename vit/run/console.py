@@ -86,9 +86,9 @@ class Rate(ProgressColumn):
 
 
 def progress_bar(console: Console) -> Progress:
-    """A progress bar that disappears at the end; disabled if the console is not a terminal."""
+    """A progress bar that disappears at the end; disabled if the console is not a terminal that moves its cursor."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_interactive)
 
 
 @contextlib.contextmanager

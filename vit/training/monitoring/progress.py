@@ -197,7 +197,7 @@ class ProgressBar(LightningProgressBar):
 
     @property
     def live(self) -> bool:
-        return self.enabled and self.console.is_terminal
+        return self.enabled and self.console.is_interactive  # a terminal, and none with TERM=dumb
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.enabled and trainer.is_global_zero and validates_start(trainer):
