@@ -105,6 +105,13 @@ def test_long_names_in_headings_in_a_browser(tmp_path):
         assert set(seen.values()) == {0}, f"at {width} pixels: {seen}"
 
 
+def test_a_long_name_above_attention_in_a_browser(tmp_path):
+    maps = TokenMaps({"0": np.ones((1, 2, 2)) / 2}, ["a", "b"], ["a", "b"])
+    page = tokens_page(tmp_path / "page.html", {"text": maps}, f"photo.jpg → {'x' * 200}")
+    for width, seen in browse(page, tmp_path).items():
+        assert set(seen.values()) == {0}, f"at {width} pixels: {seen}"
+
+
 def test_near_copies_in_a_browser(tmp_path):
     page, root = tmp_path / "copies.html", tmp_path / "photos"
     for split, change in (("train", lambda image: image), ("test", CHANGES["mirrored"])):
