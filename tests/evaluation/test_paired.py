@@ -6,12 +6,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+from rich.console import Console
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score
 
 from vit.cli import main
+from vit.cli.evaluation.compare import paired_table
 from vit.evaluation.intervals.paired import compare_paired, matched, mcnemar, read_predictions
 from vit.evaluation.intervals.paired_labels import LabelAnswers, compare_label_sets
 from vit.evaluation.intervals.text_bootstrap import TextStatistics, paired_bootstrap
@@ -256,3 +258,17 @@ def test_resamples_without_any_label_do_not_count():
     predictions = LabelAnswers([str(i) for i in range(60)], ["a", "b"], truth, truth, truth.astype(float))
     found = compare_label_sets(predictions, predictions, resamples=200)
     assert all(change.value == change.low == change.high == 0 and p_value == 1 for change, p_value in found.values())
+
+
+@pytest.mark.parametrize("width", [60, 70, 80])
+@pytest.mark.parametrize("name", ["b", "a_run_with_a_name_that_is_long_for_a_terminal"])
+def test_the_numbers_of_a_comparison_are_whole_in_narrow_terminals(width, name):
+    """In 60 columns the p-value 1.14e-13 was 1.14e-1."""
+    right = np.arange(360) < 313
+    found = compare_paired(right, np.arange(360) < 357)
+    console = Console(width=width)
+    with console.capture() as shown:
+        console.print(paired_table("runs/a", {f"runs/{name}": found}))
+    words = set(shown.get().split())
+    assert {"99.17%", "+12.22%", "0", "44", f"{found.p_value:.3g}"} <= words and "e-" in f"{found.p_value:.3g}"
+    assert {f"{found.difference.low:+.2%}", f"{found.difference.high:+.2%}"} <= words

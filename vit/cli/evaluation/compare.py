@@ -138,8 +138,7 @@ def show_metrics(first: str, samples: tuple[int, str, int],
     table = Table(box=SIMPLE_HEAD, caption_justify="left",
                   caption=f"{caption} (p: McNemar's exact test of exact match, else paired bootstrap)")
     for name in ("run", "metric", "difference", "95% interval", "p"):
-        table.add_column(name, justify="left" if name in ("run", "metric") else "right", overflow="fold",
-                         no_wrap=name != "run")
+        table.add_column(name, justify="left" if name in ("run", "metric") else "right", overflow="fold")
     for run, metrics in found.items():
         for metric, (change, p) in metrics.items():
             table.add_row(markup.escape(names[run]), metric.replace("_", " "), f"{change.value:+.2%}",
@@ -161,7 +160,7 @@ def paired_table(first: str, found: "dict[str, PairedComparison]") -> "Table":
                           f"samples{below(above)}; only first, only this: samples that only one of the two gets right; "
                           "p: McNemar's exact test")
     for name in ("run", "accuracy", "difference", "95% interval", "only\nfirst", "only\nthis", "p"):
-        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold", no_wrap=name != "run")
+        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
     for name, each in found.items():
         change = each.difference
         table.add_row(markup.escape(names[name]), f"{each.second:.2%}", f"{change.value:+.2%}",
