@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vit.files.atomic import Manifest
 from vit.files.pickles import check_pickles
-from vit.files.untrusted import file_sha256, open_zip
+from vit.files.untrusted import damaged_member, file_sha256, open_zip
 from vit.messages import first_line
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -83,7 +83,7 @@ def damage(path: Path) -> str | None:
         return reason
     try:
         with zipfile.ZipFile(path) as archive:
-            if damaged := archive.testzip():
+            if damaged := damaged_member(archive):
                 return f"it is damaged (record {damaged})"
     except Exception as error:  # a broken archive can raise nearly anything
         return f"it is damaged or incomplete ({first_line(error)})"

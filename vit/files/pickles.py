@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, BinaryIO
 
-from vit.files.untrusted import ZIP_END, LimitError, megabytes
+from vit.files.untrusted import ZIP_END, LimitError, megabytes, read_member
 
 PLAIN_CODECS = ("latin1", "latin-1", "ascii")  # codecs with which PyTorch saves bytes
 MAX_PICKLE = 64 << 20  # bytes of the pickle in a PyTorch file, which holds no tensor data
@@ -54,7 +54,7 @@ def check_pickles(archive: zipfile.ZipFile) -> None:
         if member.filename.lower().endswith("data.pkl"):
             if member.file_size > MAX_PICKLE:
                 raise LimitError(f"{member.filename} takes {megabytes(member.file_size)}")
-            check_pickle(archive.read(member))
+            check_pickle(read_member(archive, member))
 
 
 def _check_directory(archive: zipfile.ZipFile) -> None:

@@ -3,6 +3,8 @@
 Reading a FIFO or a device may never end, and a few megabytes of gzip or of brackets can exhaust the memory.
 """
 
+import bz2
+import copy
 import gzip
 import hashlib
 import io
@@ -11,6 +13,7 @@ import math
 import os
 import stat
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -24,6 +27,7 @@ MAX_RATIO = 20  # decompressed bytes per compressed byte, beyond ALWAYS_ALLOWED 
 ALWAYS_ALLOWED = 128 << 20  # bytes to which any file may be decompressed
 MAX_TEXT = 32 << 20  # bytes of JSON or YAML
 MAX_DIRECTORY = 16 << 20  # bytes of a zip file's table of contents
+PIECE = 1 << 20  # bytes of a zip member that are read at a time
 ZIP_END = 66_000  # bytes at the end of a zip file that contain its end record
 MAX_NODES = 2_000_000  # lists, dicts and values in a JSON or YAML file
 MAX_DEPTH = 100
@@ -153,6 +157,52 @@ def _check_zip(archive: zipfile.ZipFile, packed: int) -> None:
                          f"{MAX_RATIO} times its own size")
 
 
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """The content of a member of a zip file, decompressed to its declared size and not further, as `ZipFile.read` does
+    before it compares the sizes.
+
+    Raises:
+        OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError: as `ZipFile.read`.
+    """
+    return b"".join(_pieces(archive, member))
+
+
+def damaged_member(archive: zipfile.ZipFile) -> str | None:
+    """The name of the first member with another size or checksum than declared, as `ZipFile.testzip` returns it; None
+    if all are intact.
+    """
+    for member in archive.infolist():
+        try:
+            for _ in _pieces(archive, member):
+                pass
+        except zipfile.BadZipFile:
+            return member.filename
+    return None
+
+
+def _pieces(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+    """The content in pieces; of LZMA, of which `zipfile` limits only the compressed bytes, in small ones."""
+    with _open_member(archive, member) as stream:
+        while piece := stream.read1(PIECE >> 8 if member.compress_type == zipfile.ZIP_LZMA else PIECE):
+            yield piece
+
+
+def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
+    """A member opened for reading. One of bzip2 is decompressed here: 4 kB, which `zipfile` decompresses at a time, may
+    become many GB.
+    """
+    if member.compress_type != zipfile.ZIP_BZIP2:
+        return archive.open(member)
+    packed = copy.copy(member)
+    packed.compress_type, packed.file_size = zipfile.ZIP_STORED, member.compress_size
+    del packed.CRC  # that of the decompressed content
+    with archive.open(packed) as stream:
+        data = bz2.BZ2Decompressor().decompress(stream.read(), member.file_size + 1)
+    if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
+        raise zipfile.BadZipFile(f"Bad CRC-32 for file {member.filename!r}")
+    return io.BytesIO(data)
+
+
 def read_arrays(path: str | PathLike[str]) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name, without unpickling and without allocating more than a member's size.
 
@@ -164,13 +214,13 @@ def read_arrays(path: str | PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    with archive.open(member) as stream:
+    with _open_member(archive, member) as stream:
         version = np.lib.format.read_magic(stream)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, _, kind = read(stream)
         if not kind.hasobject and math.prod(shape) * kind.itemsize != member.file_size - stream.tell():
             raise ValueError(f"{member.filename} has {member.file_size:,} bytes, which does not fit its shape {shape}")
-    with archive.open(member) as stream:
+    with _open_member(archive, member) as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)
 
 

@@ -1,11 +1,12 @@
 """Excel files as rows of text."""
 
 import logging
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from vit.data.errors import DataError
-from vit.files.untrusted import open_zip
+from vit.files.untrusted import damaged_member, open_zip
 from vit.messages import import_problem, list_names, on_one_line
 
 log = logging.getLogger("vit")
@@ -25,7 +26,9 @@ def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}: Excel files require openpyxl, which {import_problem(error, 'openpyxl')}: pip install "
                         "'vitwright[xlsx]', or save the file as CSV") from None
     try:
-        with open_zip(path):  # checks the decompressed size
+        with open_zip(path) as archive:  # checks the decompressed size
+            if damaged := damaged_member(archive):  # which openpyxl would decompress without a limit
+                raise zipfile.BadZipFile(f"its part {damaged} is damaged")
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
             for sheet in book.worksheets:
                 sheet.reset_dimensions()  # some programs store wrong dimensions, and cells outside would be lost

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from vit.data.errors import DataError
-from vit.files.untrusted import read_bytes
+from vit.files.untrusted import read_bytes, read_member
 
 MAX_MEMBER = 2**28  # bytes to which one image file may decompress
 GENERATED = {  # folders that macOS, Synology's storage, Windows and Linux create; some hold thumbnails of the photos
@@ -93,10 +93,10 @@ class ArchivedFile:
         """
         try:
             archive = _opened(self.archive, os.getpid(), os.stat(self.archive).st_mtime_ns)
-            size = archive.getinfo(self.name).file_size
-            if size > MAX_MEMBER:
-                raise OSError(f"{size} bytes are more than the limit of {MAX_MEMBER}")
-            return archive.read(self.name)
+            member = archive.getinfo(self.name)
+            if member.file_size > MAX_MEMBER:
+                raise OSError(f"{member.file_size} bytes are more than the limit of {MAX_MEMBER}")
+            return read_member(archive, member)
         except DAMAGED as error:
             raise OSError(f"the archive member is damaged: {error}") from error
 
