@@ -13,6 +13,10 @@ from vit.files.machine import total_memory
 from vit.files.untrusted import check_regular, megabytes, read_json, unpacked_limit
 from vit.messages import agree, number_of, on_one_line
 
+MAX_REPETITION = 5  # bytes in memory per byte of `unpacked_limit`: a column may store a repeated value once
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12, "BYTE_ARRAY": 8}  # or offsets
+ROWS, PREFIXED_ROWS = 4096, 64  # decoded at a time for a check; of values that are stored without common prefixes
+
 
 def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """Arrow columns by name, and class names by column, if the files or a classes.json beside them contain such names.
@@ -33,6 +37,8 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]
             f"{size / 1e9:.1f} GB of memory, over half of the {memory / 1e9:.1f} GB of this machine; use fewer "
             "samples, or for images class folders and data=folder"
         )
+    for path in paths:
+        _check_repetition(path, MAX_REPETITION * unpacked_limit(packed))
     tables = [_read_table(path) for path in paths]
     for path, part in zip(paths, tables, strict=True):
         if not part.schema.equals(tables[0].schema):
@@ -57,6 +63,54 @@ def _sizes(path: Path) -> tuple[int, int]:
     with _read_errors_as_data_errors(path):
         packed, metadata = check_regular(path).st_size, parquet.ParquetFile(path).metadata
         return packed, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+
+
+def _check_repetition(path: Path, limit: int) -> None:
+    """Checks that a table takes at most `limit` bytes in memory. A repeated value of a column is stored once, so that a
+    few kB may be a table of many GB. Texts and bytes are counted with each batch as a dictionary and indices.
+
+    Raises:
+        DataError: it takes more.
+    """
+    import pyarrow.parquet as parquet
+
+    with _read_errors_as_data_errors(path):
+        metadata = parquet.ParquetFile(path).metadata
+        parts = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        chunks = [part.column(i) for part in parts for i in range(metadata.num_columns)]
+        lengths = [metadata.schema.column(i).length for i in range(metadata.num_columns)] * len(parts)
+        size = sum(chunk.num_values * WIDTHS.get(chunk.physical_type, length)
+                   for chunk, length in zip(chunks, lengths, strict=True))
+        texts = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY"]
+        largest = sum(chunk.num_values * chunk.total_uncompressed_size for chunk in texts)
+        if size <= limit < size + largest:
+            names = list(dict.fromkeys(chunk.path_in_schema for chunk in texts))
+            prefixed = any("DELTA_BYTE_ARRAY" in chunk.encodings for chunk in texts)
+            file = parquet.ParquetFile(path, read_dictionary=names)
+            for batch in file.iter_batches(PREFIXED_ROWS if prefixed else ROWS, columns=names):
+                size += sum(map(_decoded_size, batch.columns))
+                if size > limit:
+                    break
+    if size > limit:
+        raise DataError(f"{path}: cannot be read as Parquet (its repeated values take more than {megabytes(limit)} in "
+                        "memory)")
+
+
+def _decoded_size(array: Any) -> int:
+    """Bytes of the values of an Arrow array after its dictionaries are decoded."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    kind = array.type
+    if pyarrow.types.is_dictionary(kind):
+        return compute.sum(compute.binary_length(array.dictionary).take(array.indices)).as_py() or 0
+    if pyarrow.types.is_struct(kind):
+        return sum(map(_decoded_size, array.flatten()))
+    if pyarrow.types.is_map(kind):
+        return _decoded_size(array.keys) + _decoded_size(array.items)
+    if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) or pyarrow.types.is_fixed_size_list(kind):
+        return _decoded_size(array.flatten())
+    return array.nbytes
 
 
 def _read_table(path: Path) -> Any:
