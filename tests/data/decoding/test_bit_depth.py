@@ -60,6 +60,15 @@ def tiff(pixels: np.ndarray, order: str = "<", deflate: bool = False, white: int
     return start + entries + struct.pack(f"{order}I", 0) + beyond + data
 
 
+def test_a_tile_beyond_the_limit_is_refused_before_it_is_decoded():
+    """Pillow decodes the whole tile, whatever the size of the image is."""
+    tags = {256: 16, 257: 16, 258: 8, 259: 1, 262: 1, 277: 1, 322: 1 << 15, 323: 1 << 15, 324: 134, 325: 1 << 30}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    raw = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+    with pytest.raises(BadImage, match="a TIFF with tiles of 1073741824 pixels, more than max_pixels=100000000"):
+        P8.image(raw)
+
+
 def expected(values, low, high):
     """(..., H, W) -> uint8"""
     share = (np.asarray(values, np.float64) - low) / (high - low)

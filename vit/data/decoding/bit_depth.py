@@ -20,7 +20,7 @@ PERCENTILES = (0.5, 99.5)  # lower and upper percentile of the rule "percentile"
 OUTLIERS = (0.01, 99.99)  # percentiles beyond which values may be hot pixels
 PIXELS = 16_384  # sampled per image for percentiles
 NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}  # libtiff returns native byte order for any file
-BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags of TIFF
+BITS, PHOTOMETRIC, TILE_WIDTH, TILE_HEIGHT, SAMPLE_FORMAT = 258, 262, 322, 323, 339  # tags of TIFF
 SAMPLE_FORMATS = {1: "unsigned integers", 2: "signed integers", 3: "floats", 5: "complex integers", 6: "complex floats"}
 GREY_ALPHA = [1, 1, 1, 3]  # indices of the lower bytes of grey (3 times) and alpha in the bytes read as RGBA
 BYTE_ORDERS = {b"II": "little-endian", b"MM": "big-endian"}
@@ -105,6 +105,12 @@ def explain_unsupported_tiff(file: BinaryIO) -> str | None:
 def is_high_bit_depth(image: Image.Image) -> bool:
     """Whether an opened image has more than 8 bits per sample or signed samples, according to its header."""
     return image.mode.startswith("I") or image.mode == "F" or _low_mode(image) is not None or _is_signed(image)
+
+
+def tile_pixels(image: Image.Image) -> int:
+    """The pixels of a tile of a TIFF, which is decoded as a whole even if the image is smaller; 0 without tiles."""
+    tags = getattr(image, "tag_v2", {})
+    return int(tags.get(TILE_WIDTH, 0)) * int(tags.get(TILE_HEIGHT, 0))
 
 
 def fix_byte_order(image: Image.Image) -> Image.Image:

@@ -23,6 +23,7 @@ from vit.data.decoding.bit_depth import (
     map_range,
     open_low_bytes,
     scale_transparency,
+    tile_pixels,
     values_by_tags,
 )
 from vit.data.decoding.quiet_decoding import quiet_decoding
@@ -80,6 +81,8 @@ def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> I
         image = fix_byte_order(image)
     if "transparency" in image.info:
         image = scale_transparency(image)
+    if (tile := tile_pixels(image)) > max_pixels:
+        raise BadImage(name, f"is a TIFF with tiles of {tile} pixels, more than max_pixels={max_pixels}; save it again")
     if (count := image.width * image.height) > max_pixels:
         raise BadImage(name, _over_limit(f"{image.width}x{image.height}", count, max_pixels))
     return image
