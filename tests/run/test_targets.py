@@ -15,6 +15,7 @@ from tests.run.conftest import SMALL
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
+from vit.data.images.image_cache import SUFFIX
 from vit.files.atomic import MANIFEST, Manifest
 from vit.files.untrusted import file_sha256
 from vit.run import main as train_command
@@ -113,6 +114,23 @@ def test_a_stored_logger_stays_in_the_run_folder():
     check_stored(stored, "x.yaml", ["+logger.t.save_dir=/home/ann"])
 
 
+def test_a_stored_logger_with_a_folder_of_one_name():
+    stored = {"logger": {"t": {"_target_": "pytorch_lightning.loggers.TensorBoardLogger", "save_dir": "mine"}}}
+    with pytest.raises(ConfigError, match=r"logger.t.save_dir=mine.*add logger.t.save_dir=mine"):
+        check_stored(stored, "x.yaml")
+    check_stored(stored, "x.yaml", ["+logger.t.save_dir=mine"])
+
+
+def test_a_stored_cache_is_in_a_folder_that_has_one_or_that_the_command_names(tmp_path):
+    stored = {"data": {"_target_": "vit.data.digits", "cache": "disk", "cache_dir": str(tmp_path)}}
+    with pytest.raises(ConfigError, match=r"x.yaml: data.cache_dir=.* has no cache yet"):
+        check_stored(stored, "x.yaml")
+    for override in (f"data.cache_dir={tmp_path}", "data.cache_dir=null", "data.cache=memory"):
+        check_stored(stored, "x.yaml", [override])
+    (tmp_path / f"0{SUFFIX}").touch()
+    check_stored(stored, "x.yaml")
+
+
 def test_everything_that_the_project_names_is_in_the_table():
     assert set(targets_of_conf([config_folder()])) <= frozenset().union(*TARGETS.values())
     for name in frozenset().union(*TARGETS.values()):
@@ -160,6 +178,14 @@ def test_a_bundle_runs_nothing_that_it_records(tmp_path, monkeypatch, capsys, co
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and str(folder) in printed, printed
     assert not Path("marker").exists()
+
+
+@pytest.mark.parametrize("override", ["data.name=${oc.env:TOKEN}", "data.repo=ann/${oc.env:TOKEN}",
+                                      "data={name: '${oc.env:TOKEN}'}"])
+def test_recorded_overrides_do_not_read_the_environment(override):
+    check_overrides(["data=folder", "data.root=${oc.env:PHOTOS}/cats", "data.image_size=${data.patch_size}"], "x.json")
+    with pytest.raises(ConfigError, match="x.json records the override .*, whose interpolation could read the environ"):
+        check_overrides(["data=hub", override], "x.json")
 
 
 @pytest.mark.parametrize("override", ["trainer.accelerator=cpu", "logger=csv", "data@model=digits", "data={name: a}",

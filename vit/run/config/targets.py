@@ -4,6 +4,7 @@ A run folder, a bundle or a comparison may come from a third party, and a `_targ
 stored is instantiated before `check_stored`.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ DATA_SETS = ("cifar10", "cifar100", "corpus", "digit_strips", "digits", "fashion
 AUGMENTATIONS = ("ColorJitter", "HorizontalFlip", "PadCrop", "RandAugment", "RandomAffine", "RandomChannelPermutation",
                  "RandomElastic", "RandomErasing", "RandomLineAffine", "RandomStrokeWidth", "ThreeAugment",
                  "TrivialAugment", "VerticalFlip")
+PATHS = ("data.root", "data.path", "data.corrections", "data.leave_out", "data.cache_dir")  # may be interpolations
+RESOLVER = re.compile(r"\$\{[^}]*:")  # an interpolation that calls a function, such as ${oc.env:NAME}
+FOLDERS = ("save_dir", "root_dir", "dir")  # options of loggers that are paths, of one name too
 LOGGERS = ("CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger")
 TARGETS = {  # node of the config -> the targets that are always allowed
     "data": frozenset(f"vit.data.{name}" for name in DATA_SETS),
@@ -42,6 +46,7 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
     """
     overrides = list(overrides)
     stated = dict(values_of_overrides(overrides))
+    check_cache(config.get("data"), stated, origin)
     trusted = [value for key, value in stated.items() if key.endswith(f".{TARGET}")]
     folders = (config_folder(), *search_folders(parse(overrides)))
     for key, value in values(config):
@@ -57,9 +62,30 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
         given = stated.get(key)
         if isinstance(given, str) and is_masked(value):  # a URL whose credentials the command gives again
             given = value if "${" in given else masked_url(given)
-        if node == "logger" and leaf != TARGET and is_location(value) and given != value:
+        location = is_location(value) or leaf in FOLDERS and value is not None
+        if node == "logger" and leaf != TARGET and location and given != value:
             raise ConfigError(f"{origin}: {key}={value} lets a logger write outside the run folder; to allow it, "
                               f"add {override_text(key, value)} to the command")
+
+
+def check_cache(data: Any, stated: dict, origin: Path | str) -> None:
+    """Checks that the disk cache of a stored config is in the default folder, in a folder that already has a cache, or
+    in the one that the command names instead.
+
+    Args:
+        data: the stored node.
+        stated: values of the command by dotted key.
+
+    Raises:
+        ConfigError: it is in another folder.
+    """
+    folder = data.get("cache_dir") if isinstance(data, dict) else None
+    if not isinstance(folder, str) or "${" in folder or stated.get("data.cache", data.get("cache")) != "disk":
+        return
+    if "data.cache_dir" not in stated and not any(Path(folder).expanduser().glob("*.images")):
+        raise ConfigError(f"{origin}: data.cache_dir={folder} has no cache yet, and a stored config may name any "
+                          f"folder; add {override_text('data.cache_dir', folder)} to the command to write there, or "
+                          "data.cache_dir=null for the default folder")
 
 
 def is_known(node: str, target: Any, folders: Iterable[Path]) -> bool:
@@ -88,6 +114,9 @@ def check_overrides(overrides: list[str], origin: Path | str) -> None:
         raise ConfigError(f"{origin}: the data set is not recorded as a list of overrides; name one: data=folder")
     for override in parse(overrides):
         key, package = override.key_or_group, override.package
+        if key not in PATHS and RESOLVER.search(override.input_line):
+            raise ConfigError(f"{origin} records the override {override.input_line}, whose interpolation could read "
+                              "the environment; add the data set to the command: data=folder data.root=photos")
         group = key in ("data", "experiment") and isinstance(override.value(), str)
         if package is not None or not (group or key.startswith("data.")):
             raise ConfigError(f"{origin} records the override {override.input_line}, which does not concern data; "
