@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.types import QuotedString
 
+from vit.cli.terminal import print_error
 from vit.messages import (
     agree,
     check_choice,
@@ -25,9 +26,11 @@ from vit.messages import (
     on_one_line,
     one_line,
     override_for_shell,
+    visible,
     with_cause,
 )
 from vit.run.config.overrides import parse
+from vit.run.console import print_line
 
 ROOT = Path(__file__).parents[1]
 
@@ -82,6 +85,17 @@ def test_near_names_come_first_and_others_are_omitted():
 def test_hints_join_names():
     assert did_you_mean(["adam", "adamw"]) == "; did you mean adam or adamw?"
     assert did_you_mean([]) == ""
+
+
+def test_control_characters_are_escape_sequences():
+    assert visible("a\x1b[31m\x9b\u202eb\udce9\n\tKäse 猫") == "a\\x1b[31m\\x9b\\u202eb\\udce9\n\tKäse 猫"
+
+
+def test_commands_print_no_control_characters(capsys):
+    assert print_error("data.name=\x1b[31m", 2) == 2
+    print_line("\x1b[31m")
+    printed = "".join(capsys.readouterr())
+    assert printed.count(r"\x1b[31m") == 2 and "\x1b" not in printed
 
 
 def test_duration_reads_like_a_clock():

@@ -69,6 +69,13 @@ def is_visible(letter: str) -> bool:
     return letter.isprintable() or unicodedata.category(letter) == "Zs" or letter in (*JOINERS, LEFT_TO_RIGHT)
 
 
+def visible(text: str) -> str:
+    """A text whose control characters, apart from tabs and line breaks, are escape sequences: a terminal would execute
+    them, and names in files may come from anyone.
+    """
+    return "".join(c if c in "\t\n" or is_visible(c) else ascii(c)[1:-1] for c in text)
+
+
 def shell_quoted(text: str) -> str:
     """A word of a command in quotes, if a shell needs them: in double quotes where it contains single ones."""
     return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)

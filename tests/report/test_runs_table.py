@@ -35,6 +35,13 @@ def test_a_wide_terminal_has_all_columns():
     assert shown[-1] == "val and test: accuracy"
 
 
+def test_control_characters_are_neither_sent_to_the_terminal_nor_part_of_the_page():
+    run = replace(PHOTOS, data="\x1b[31mred", model="\x9b31m", remark="\x1b]0;title\x07")
+    for text in ("\n".join(lines(140, run)), runs_page([run], "runs")):
+        assert r"\x1b[31mred" in text and r"\x9b31m" in text and r"\x1b]0;title\x07" in text
+        assert not {"\x1b", "\x9b", "\x07"} & set(text)
+
+
 @pytest.mark.parametrize("width", [65, 80, 100])
 def test_names_stay_on_one_line_and_other_columns_are_left_out(width):
     shown = lines(width, DIGITS, PHOTOS)

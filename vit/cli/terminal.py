@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vit.messages import did_you_mean, error_message, nearest_names, number_of, shell_quoted
+from vit.messages import did_you_mean, error_message, nearest_names, number_of, shell_quoted, visible
 from vit.run.processes.separate_process import is_of_another_command
 from vit.training.fault_tolerance.interrupts import Terminated
 
@@ -119,7 +119,7 @@ def check_classes(predictor: Any) -> None:
 
 def print_without_effect(text: str) -> None:
     """Print that an option of the command has no effect."""
-    stderr().print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    stderr().print(visible(text), style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_table_as_lines(path: str | Path) -> None:
@@ -181,7 +181,7 @@ def print_unreadable(unreadable: Sequence["BadInput"], total: int, unit: str = "
     console = stderr()
     console.print(f"{len(unreadable)} of {number_of(total, unit)} could not be read:", style="yellow", markup=False)
     for error in unreadable[:limit]:
-        console.print(f"  {error}", markup=False, highlight=False, soft_wrap=True)
+        console.print(visible(f"  {error}"), markup=False, highlight=False, soft_wrap=True)
     if len(unreadable) > limit:
         console.print(f"  and {len(unreadable) - limit} more", markup=False, highlight=False)
 
@@ -194,7 +194,7 @@ def print_left_out(left_out: Sequence["LeftOut"], used: int) -> None:
     from vit.data.image_sources.files import summary
 
     text = f"left out {len(left_out)} of {number_of(used + len(left_out), 'file')}: {summary(left_out)}, "
-    stderr().print(f"{text}such as {printable(left_out[0][0])}", markup=False, highlight=False, soft_wrap=True)
+    stderr().print(visible(f"{text}such as {printable(left_out[0][0])}"), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_skipped(
@@ -207,7 +207,7 @@ def print_skipped(
 
 def print_written(text: str) -> None:
     """Print what was written to which file, on one line that is never wrapped."""
-    stderr().print(f"wrote {text}", markup=False, highlight=False, soft_wrap=True)
+    stderr().print(visible(f"wrote {text}"), markup=False, highlight=False, soft_wrap=True)
 
 
 def stderr() -> "Console":
@@ -224,7 +224,7 @@ def print_user_warnings() -> Iterator[None]:
 
         def print_warning(message: Warning | str, category: type[Warning], *location: object, **more: object) -> None:
             if category is UserWarning:
-                stderr().print(str(message), style="yellow", markup=False, highlight=False, soft_wrap=True)
+                stderr().print(visible(str(message)), style="yellow", markup=False, highlight=False, soft_wrap=True)
             else:
                 default(message, category, *location, **more)
 
@@ -255,7 +255,7 @@ def print_error(text: str, code: int) -> int:
     """Print an error and return its exit code."""
     console = stderr()
     console.print("error: ", style="bold red", end="")
-    console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    console.print(visible(text), style="red", markup=False, highlight=False, soft_wrap=True)
     return code
 
 

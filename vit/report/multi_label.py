@@ -11,7 +11,7 @@ from rich.table import Table
 
 from vit.data import Preprocessing, Split
 from vit.evaluation import LabelScore, MultiLabelEvaluation
-from vit.messages import left_to_right
+from vit.messages import left_to_right, visible
 from vit.report.figures.misclassified import misclassified_picture
 from vit.report.figures.style import (
     BLUE,
@@ -82,7 +82,7 @@ def label_table(scores: list[LabelScore], most: int = 40) -> Table:
         table.add_column(name, justify="right")
     for score in shown:
         values = score.average_precision, score.threshold, score.precision, score.recall, score.f1
-        table.add_row(escape(score.name), f"{score.images:,}", *(number(value) for value in values))
+        table.add_row(escape(visible(score.name)), f"{score.images:,}", *(number(value) for value in values))
     return table
 
 

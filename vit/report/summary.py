@@ -10,18 +10,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from vit.evaluation import ClassScore, LabelScore
+from vit.messages import visible
 
 Score = TypeVar("Score", ClassScore, LabelScore)
 
 
 def summary_table(facts: Mapping[str, object], title: str = "") -> Table:
     """Two columns with one fact per row, in order; floats with four digits."""
-    table = Table(title=escape(title) or None, title_justify="left", title_style="bold", show_header=False,
+    table = Table(title=escape(visible(title)) or None, title_justify="left", title_style="bold", show_header=False,
                   box=SIMPLE_HEAD, padding=(0, 1))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(escape(name), escape(f"{value:.4g}" if isinstance(value, float) else str(value)))
+        shown = f"{value:.4g}" if isinstance(value, float) else visible(str(value))
+        table.add_row(escape(visible(name)), escape(shown))
     return table
 
 
@@ -55,7 +57,7 @@ def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40) 
         table.add_column(name, justify="right")
     for score in shown:
         values = score.accuracy, score.precision, score.f1
-        table.add_row(escape(score.name), f"{score.images:,}", *(number(value) for value in values))
+        table.add_row(escape(visible(score.name)), f"{score.images:,}", *(number(value) for value in values))
     return table
 
 

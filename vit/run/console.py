@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from vit.files.machine import discard_output
+from vit.messages import visible
 
 if TYPE_CHECKING:
     from vit.data.threads import StageProgress
@@ -32,8 +33,8 @@ console = RunConsole()
 
 
 def print_line(text: str, style: str | None = None) -> None:
-    """Print a text to the terminal, above the progress bar, without wrapping, markup or highlighting."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    """Print a text to the terminal, above the progress bar, without wrapping, markup and control characters."""
+    console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 class ConsoleHandler(logging.Handler):

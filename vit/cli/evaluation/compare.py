@@ -9,7 +9,7 @@ import typer
 
 from vit.cli.shared_options import check_inputs
 from vit.cli.terminal import check_not_an_input, check_writable, files_of_model, write_json
-from vit.messages import number_of
+from vit.messages import number_of, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -115,7 +115,7 @@ def below(folder: str) -> str:
     """The part of a caption that names the folder of all runs; empty if there is none."""
     from rich import markup
 
-    return f"; all runs are in {markup.escape(folder)}" if folder else ""
+    return f"; all runs are in {markup.escape(visible(folder))}" if folder else ""
 
 
 def show_metrics(first: str, samples: tuple[int, str, int],
@@ -132,7 +132,7 @@ def show_metrics(first: str, samples: tuple[int, str, int],
 
     count, unit, fewest = samples
     above, names = short_names([first, *found])
-    caption = f"compared with {markup.escape(names[first])} on {number_of(count, unit)}{below(above)}"
+    caption = f"compared with {markup.escape(visible(names[first]))} on {number_of(count, unit)}{below(above)}"
     if count < fewest:
         caption += f"; intervals need {fewest} or more, and so do all p-values but that of exact match"
     table = Table(box=SIMPLE_HEAD, caption_justify="left",
@@ -141,7 +141,7 @@ def show_metrics(first: str, samples: tuple[int, str, int],
         table.add_column(name, justify="left" if name in ("run", "metric") else "right", overflow="fold")
     for run, metrics in found.items():
         for metric, (change, p) in metrics.items():
-            table.add_row(markup.escape(names[run]), metric.replace("_", " "), f"{change.value:+.2%}",
+            table.add_row(markup.escape(visible(names[run])), metric.replace("_", " "), f"{change.value:+.2%}",
                           "" if change.low is None else f"{change.low:+.2%} to {change.high:+.2%}",
                           "" if p is None else f"{p:.3g}")
     Console().print(table)
@@ -156,14 +156,14 @@ def paired_table(first: str, found: "dict[str, PairedComparison]") -> "Table":
     one = next(iter(found.values()))
     above, names = short_names([first, *found])
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, caption_justify="left",
-                  caption=f"compared with {markup.escape(names[first])}: {one.first:.2%} of {one.samples:,} "
+                  caption=f"compared with {markup.escape(visible(names[first]))}: {one.first:.2%} of {one.samples:,} "
                           f"samples{below(above)}; only first, only this: samples that only one of the two gets right; "
                           "p: McNemar's exact test")
     for name in ("run", "accuracy", "difference", "95% interval", "only\nfirst", "only\nthis", "p"):
         table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
     for name, each in found.items():
         change = each.difference
-        table.add_row(markup.escape(names[name]), f"{each.second:.2%}", f"{change.value:+.2%}",
+        table.add_row(markup.escape(visible(names[name])), f"{each.second:.2%}", f"{change.value:+.2%}",
                       f"{change.low:+.2%} to {change.high:+.2%}", f"{each.only_first:,}", f"{each.only_second:,}",
                       f"{each.p_value:.3g}")
     return table

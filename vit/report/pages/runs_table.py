@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.table import Table
 
-from vit.messages import duration, number_of
+from vit.messages import duration, number_of, visible
 from vit.report.pages.page import html_page
 
 STYLES = {"running": "blue", "failed": "red", "damaged": "red", "stopped": "yellow", "finished": "green"}
@@ -53,7 +53,8 @@ def runs_table(runs: Sequence[Any], folder: str | os.PathLike[str], width: int =
         width: characters of the terminal. Where it is too narrow for the names of the runs on one line, other columns
             are abbreviated or left out, as the caption states.
     """
-    rows = [{**dict(zip(HEADINGS, _cells(run), strict=True)), "run": os.path.relpath(run.path, folder)} for run in runs]
+    rows = [{**dict(zip(HEADINGS, _cells(run), strict=True)), "run": visible(os.path.relpath(run.path, folder))}
+            for run in runs]
     metrics = {run.metric for run in runs if run.metric}
     hidden = ("started",) if len(metrics) > 1 else ("started", "metric")  # a page and a file have all
     remark = max((cell_len(run.remark) for run in runs), default=0)  # below the name
@@ -73,7 +74,7 @@ def runs_table(runs: Sequence[Any], folder: str | os.PathLike[str], width: int =
         cells = {name: markup.escape(text) for name, text in row.items()}
         cells["state"] = f"[{STYLES[run.state]}]{run.state}[/]"
         if run.remark:
-            cells["run"] += f"\n[dim]{markup.escape(run.remark)}[/]"
+            cells["run"] += f"\n[dim]{markup.escape(visible(run.remark))}[/]"
         table.add_row(*(cells[name] for name in widths))
     return table
 
@@ -116,7 +117,8 @@ def runs_page(runs: Sequence[Any], heading: str) -> str:
 def _cells(run: Any) -> tuple[str, ...]:
     planned = f"/{run.planned_epochs}" if run.planned_epochs else ""
     epochs = "" if run.epochs is None else f"{run.epochs}{planned}"
-    return (run.path, run.state, run.data, run.model, run.metric, _number(run.val), _number(run.test), epochs,
+    texts = (visible(text) for text in (str(run.path), run.state, run.data, run.model, run.metric))
+    return (*texts, _number(run.val), _number(run.test), epochs,
             "" if run.seconds is None else duration(run.seconds), run.started)
 
 
@@ -132,7 +134,7 @@ def _html_row(run: Any) -> str:
         sorted_by = "" if name not in NUMBERS else f' data-value="{"" if absent else value}"'
         shown = escape(text)
         if name == "state":
-            shown = f'<span class="{run.state}">{shown}</span>' + (f"<br><small>{escape(run.remark)}</small>"
+            shown = f'<span class="{run.state}">{shown}</span>' + (f"<br><small>{escape(visible(run.remark))}</small>"
                                                                    if run.remark else "")
         cells.append(f'<td{sorted_by}{_alignment(name)}>{shown}</td>')
     return f"<tr>{''.join(cells)}<td>{_curve(run)}</td></tr>\n"
