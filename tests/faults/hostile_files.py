@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -115,6 +116,36 @@ def torch_bomb(path: Path) -> None:
                 to.writestr(member.filename, archive.read(member))
 
 
+def undeclared(path: Path, members: dict[str, bytes], name: str, method: int = zipfile.ZIP_DEFLATED) -> None:
+    """A zip file with a member of 1.5 GB whose declared size is 1000 bytes."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for each, data in members.items():
+            archive.writestr(each, data)
+        with archive.open(name, "w", force_zip64=True) as stream:
+            for _ in range(24):
+                stream.write(bytes(64 << 20))
+        archive.getinfo(name).file_size = 1000
+
+
+def large_tile(path: Path) -> None:
+    """A TIFF of 16x16 pixels in a tile of 1 GB."""
+    packer = zlib.compressobj(9)
+    data = b"".join(packer.compress(bytes(1 << 24)) for _ in range(64)) + packer.flush()
+    tags = {256: 16, 257: 16, 258: 8, 259: 8, 262: 1, 277: 1, 322: 1 << 15, 323: 1 << 15, 324: 134, 325: len(data)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    path.write_bytes(b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + data)
+
+
+def parquet_bomb(path: Path) -> None:
+    """A table of 2 GB whose only image is stored once."""
+    import pyarrow
+    from pyarrow import parquet
+
+    once = pyarrow.DictionaryArray.from_arrays(np.zeros(2000, np.int32), pyarrow.array([bytes(1 << 20)]))
+    parquet.write_table(pyarrow.table({"image": once, "label": [0, 1] * 1000}), path, store_schema=False,
+                        dictionary_pagesize_limit=1 << 24)
+
+
 def codec_bomb(path: Path) -> None:
     value: object = "x" * 1000
     for _ in range(24):
@@ -188,6 +219,8 @@ WEIGHT_FILES: dict[str, Callable[[Path], None]] = {
     "objects.npz": lambda p: np.savez(p, a=np.array([Calls(os.system, TOUCH)], dtype=object)),
     "npz bomb.npz": npz_bomb,
     "torch bomb.pth": torch_bomb,
+    "undeclared pickle.pth": lambda p: undeclared(p, {"x/version": b"3\n"}, "x/data.pkl"),
+    "undeclared.npz": lambda p: undeclared(p, {}, "a.npy", zipfile.ZIP_LZMA),
     "codec bomb.pth": codec_bomb,
     "codec with errors.pth": raw_codec_bomb(HEX + b"X\x06\x00\x00\x00strict\x87R"),
     "codec of the memo.pth": raw_codec_bomb(HEX + b"\x86q\x01h\xffh\x01R"),
@@ -294,6 +327,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "recorded recipe": recorded(f"+recipe.augment.x={{_target_: os.mkdir, path: {MARKER}}}"),
     "recorded module": recorded("data._target_=antigravity.fly"),
     "recorded traversal": recorded("experiment=[../../../../tmp/evil]"),
+    "recorded environment": recorded("data=hub", "data.repo='ann/${oc.env:HOME}'"),
     "recorded text": bundle_config(lambda c: c["vit"]["extra"].update(data="data._target_=os.getcwd")),
     "recorded FIFO as a set": recorded("data=folder", "data.root=/dev/zero"),
     "kind of a program": bundle_config(lambda c: c["vit"]["model"].update(kind="os.system")),
@@ -407,6 +441,10 @@ RUNS: dict[str, Callable[[Path], None]] = {
         "_target_": "pytorch_lightning.loggers.TensorBoardLogger", "prefix": [CALL]}})),
     "logger elsewhere": run_config(lambda c: c.update(logger={"x": {
         "_target_": "pytorch_lightning.loggers.CSVLogger", "save_dir": "../mine"}})),
+    "logger in the current folder": run_config(lambda c: c.update(logger={"x": {
+        "_target_": "pytorch_lightning.loggers.TensorBoardLogger", "save_dir": "mine"}})),
+    "cache elsewhere": run_config(lambda c: c["data"].update(cache="disk", cache_dir="mine")),
+    "control characters": run_config(lambda c: c["data"].update(name="\x1b[31m${")),
     "logger socket": run_config(lambda c: c.update(logger={"x": {
         "_target_": "pytorch_lightning.loggers.MLFlowLogger", "tracking_uri": "http://127.0.0.1:9"}})),
     "callback target": run_config(lambda c: c["callbacks"].update(x=CALL)),
@@ -495,6 +533,13 @@ SETS: dict[str, tuple[Callable[[Path], None], list[str]]] = {  # → the files, 
     "table is a FIFO": (one("t.csv", fifo), ["data=table", "data.path={}/t.csv"]),
     "table is /dev/zero": (one("t.csv", lambda p: p.symlink_to("/dev/zero")), ["data=table", "data.path={}/t.csv"]),
     "deep JSON table": (one("t.json", lambda p: p.write_text("[" * 1_000_000)), ["data=table", "data.path={}/t.json"]),
+    "undeclared photo": (one("t.zip", lambda p: undeclared(p, {}, "cat/a.png")), ["data=folder", "data.root={}/t.zip"]),
+    "undeclared photo, LZMA": (one("t.zip", lambda p: undeclared(p, {}, "cat/a.png", zipfile.ZIP_LZMA)),
+                               ["data=folder", "data.root={}/t.zip"]),
+    "undeclared sheet": (one("t.xlsx", lambda p: undeclared(p, {}, "xl/workbook.xml")),
+                         ["data=table", "data.path={}/t.xlsx"]),
+    "tile of 1 GB": (photos(large_tile), ["data=folder", "data.root={}"]),
+    "Parquet of one value": (one("t.parquet", parquet_bomb), ["data=table", "data.path={}/t.parquet"]),
     "invalid Parquet": (one("t.parquet", lambda p: p.write_bytes(b"PAR1" + bytes(90) + b"PAR1")),
                              ["data=table", "data.path={}/t.parquet"]),
 }
@@ -582,6 +627,8 @@ def open_all(path: str, ways: list[list[str]]) -> int:
             message = err.getvalue()
             if way in ("load", "import_weights", "convert") and not message:
                 wrong.append(f"{way} accepted it")
+        if "\x1b" in message:
+            wrong.append(f"{way} prints control characters: {message[:300]!r}")
         if "Traceback" in message or message.strip().count("\n"):
             wrong.append(f"{way} prints more than one sentence: {message[:300]}")
         if (seconds := time.monotonic() - start) > SECONDS * float(os.environ.get("VIT_SLOW", "1")):
