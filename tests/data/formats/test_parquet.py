@@ -53,6 +53,18 @@ def test_many_rows_of_one_number_do_not_fill_the_memory(tmp_path):
         read_parquet([tmp_path / "a.parquet"])
 
 
+def test_images_within_structs_that_are_partly_stored_as_a_dictionary_are_read(tmp_path):
+    generator = np.random.default_rng(0)
+    rows = [{"bytes": generator.bytes(10_000), "path": f"{i}.jpg"} for i in range(1000)]  # as Hugging Face datasets
+    table = pyarrow.table({"image": rows, "label": [0, 1] * 500})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    chunk = parquet.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0).column(0)
+    assert {"PLAIN", "RLE_DICTIONARY"} <= set(chunk.encodings)  # the dictionary is full after 1 MB
+    assert chunk.num_values * chunk.total_uncompressed_size > 2e9  # if each value were as large as all together
+    columns, _ = read_parquet([tmp_path / "a.parquet"])
+    assert columns["image"].to_pylist() == rows
+
+
 @pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY"])
 def test_repeated_values_within_the_limit_are_read(tmp_path, encoding):
     rows = 5000

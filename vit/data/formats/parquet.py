@@ -72,6 +72,7 @@ def _check_repetition(path: Path, limit: int) -> None:
     Raises:
         DataError: it takes more.
     """
+    import pyarrow
     import pyarrow.parquet as parquet
 
     with _read_errors_as_data_errors(path):
@@ -86,17 +87,28 @@ def _check_repetition(path: Path, limit: int) -> None:
         if size <= limit < size + largest:
             names = list(dict.fromkeys(chunk.path_in_schema for chunk in texts))
             prefixed = any("DELTA_BYTE_ARRAY" in chunk.encodings for chunk in texts)
-            file = parquet.ParquetFile(path, read_dictionary=names)
-            for batch in file.iter_batches(PREFIXED_ROWS if prefixed else ROWS, columns=names):
-                size += sum(map(_decoded_size, batch.columns))
-                if size > limit:
-                    break
+            rows = PREFIXED_ROWS if prefixed else ROWS
+            try:
+                size += _decoded_size(parquet.ParquetFile(path, read_dictionary=names), names, rows, limit - size)
+            except pyarrow.ArrowNotImplementedError:  # within structs, of values that are partly stored as a dictionary
+                rows = max(1, min(rows, limit // max(chunk.total_uncompressed_size for chunk in texts)))
+                size += _decoded_size(parquet.ParquetFile(path), names, rows, limit - size)
     if size > limit:
         raise DataError(f"{path}: cannot be read as Parquet (its repeated values take more than {megabytes(limit)} in "
                         "memory)")
 
 
-def _decoded_size(array: Any) -> int:
+def _decoded_size(file: Any, names: list[str], rows: int, limit: int) -> int:
+    """Bytes of columns in memory, or those of the first rows that take more than `limit`; `rows` are read at a time."""
+    size = 0
+    for batch in file.iter_batches(rows, columns=names):
+        size += sum(map(_array_size, batch.columns))
+        if size > limit:
+            break
+    return size
+
+
+def _array_size(array: Any) -> int:
     """Bytes of the values of an Arrow array after its dictionaries are decoded."""
     import pyarrow
     import pyarrow.compute as compute
@@ -105,11 +117,11 @@ def _decoded_size(array: Any) -> int:
     if pyarrow.types.is_dictionary(kind):
         return compute.sum(compute.binary_length(array.dictionary).take(array.indices)).as_py() or 0
     if pyarrow.types.is_struct(kind):
-        return sum(map(_decoded_size, array.flatten()))
+        return sum(map(_array_size, array.flatten()))
     if pyarrow.types.is_map(kind):
-        return _decoded_size(array.keys) + _decoded_size(array.items)
+        return _array_size(array.keys) + _array_size(array.items)
     if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) or pyarrow.types.is_fixed_size_list(kind):
-        return _decoded_size(array.flatten())
+        return _array_size(array.flatten())
     return array.nbytes
 
 
