@@ -268,7 +268,8 @@ def test_neither_the_table_of_the_data_nor_the_model_is_overwritten(
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     paths = {"model": model, "file": file, "photo": tmp_path / "a.png", "root": tmp_path}
     assert main([each.format(**paths) for each in command]) == 1
-    assert f"{option} " in (error := capfd.readouterr().err) and "would overwrite an input; choose another" in error
+    error = capfd.readouterr().err
+    assert f"{option} " in error and "would overwrite a" in error and "choose another file" in error
     assert file.read_text() == "file,label\n" and (model / "config.json").read_bytes() == config
 
 
@@ -279,3 +280,42 @@ def test_no_record_of_a_run_is_overwritten(tmp_path, name):
     record.write_text("recorded")
     with pytest.raises(ValueError, match="would overwrite an input"):
         check_not_an_input(record, files_of_model(tmp_path))
+
+
+@pytest.mark.parametrize("command", [
+    ["runs", "{run}", "--json", "{run}/metrics.json"],
+    ["runs", "{run}", "--csv", "{run}/metrics.csv"],
+    ["runs", "{run}", "--json", "{run}/manifest.json"],
+    ["predict", "{model}", "{run}/a.png", "-o", "{run}/log.txt"],
+    ["predict", "{model}", "{run}/a.png", "-o", "{run}/checkpoints/last.ckpt"],
+    ["card", "{model}", "--overwrite", "-o", "{run}/metrics.json"],
+    ["bench", "step", "--json", "{run}/metrics.json"],
+    ["evaluate", "{model}", "--output", "{run}"],
+])
+def test_no_command_replaces_a_file_of_a_run(model, tmp_path, capsys, command):
+    """Also where the run is not that of the model."""
+    names = ("config.yaml", "metrics.json", "metrics.csv", "manifest.json", "log.txt", "predictions.csv",
+             "checkpoints/last.ckpt")
+    (tmp_path / "checkpoints").mkdir()
+    for name in names:
+        (tmp_path / name).write_text("recorded")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    assert main([each.format(model=model, run=tmp_path) for each in command]) in (1, 2)
+    error = capsys.readouterr().err
+    assert any(each in error for each in ("would overwrite a file of a model or run", "would be replaced",
+                                          "not written as"))
+    assert all((tmp_path / name).read_text() == "recorded" for name in names)
+
+
+@pytest.mark.parametrize(("command", "message"), [
+    (["runs", "{folder}", "--csv", "{folder}/a", "--json", "{folder}/a"], "--csv and --json both name"),
+    (["runs", "{folder}", "--html", "{folder}/a.csv"], "--html {folder}/a.csv: the file is not written as .csv"),
+    (["runs", "{folder}", "--json", "{folder}/a.html"], "--json {folder}/a.html: the file is not written as .html"),
+    (["predict", "{model}", "x.png", "-o", "{folder}/a.png"], "--output {folder}/a.png: the file is not written as"),
+    (["evaluate", "{model}", "--json", "{folder}/a.csv"], "--json {folder}/a.csv: the file is not written as .csv"),
+    (["runs", "{folder}", "--json", "-"], "--json -: - stands for standard input only; /dev/stdout is standard output"),
+])
+def test_an_output_of_another_kind_is_no_output(model, tmp_path, capsys, command, message):
+    assert main([each.format(model=model, folder=tmp_path) for each in command]) in (1, 2)
+    assert message.format(folder=tmp_path) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

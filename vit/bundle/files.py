@@ -88,6 +88,10 @@ def read_file(path: Path, mapped: bool = True) -> Any:
         raise SourceError("the file is a web page and not weights; download the file itself", path)
     if start[8:9] == b"{" and not start.startswith(b"PK"):
         return read_safetensors(path)
+    if path.suffix.lower() in (".onnx", ".pt2"):
+        raise SourceError(f"a program of {'ONNX' if path.suffix.lower() == '.onnx' else 'torch.export'} has no layers "
+                          "that can be loaded; it runs without vit (see the guide on export), and vit commands read "
+                          "the model that it was converted from", path)
     if start.startswith(b"PK"):
         return read_zip(path, mapped)
     if start[:1] == b"\x80":

@@ -23,7 +23,7 @@ from vit.cli.evaluation.report import report
 from vit.cli.exchange.convert import convert
 from vit.cli.exchange.hub import card, push
 from vit.cli.exchange.models import models
-from vit.cli.option_names import with_option_names, with_path_option
+from vit.cli.option_names import takes_path, typed_values, with_option_names, with_path_option
 from vit.cli.prediction.attention import attention
 from vit.cli.prediction.explain import explain
 from vit.cli.prediction.predict import predict
@@ -71,6 +71,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+PATHS = ("model", "inputs", "runs", "folder", "dest")  # arguments that are paths, of one or more commands
 PASS_THROUGH = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 
@@ -89,7 +90,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with print_user_warnings(), stop_signals_as_interrupts():
             shared = {"debug": debug, "arguments": arguments}
-            return app(arguments, prog_name="vit", standalone_mode=False, obj=shared) or 0
+            check_no_empty_path(arguments)
+            with results_alone(arguments):
+                return app(arguments, prog_name="vit", standalone_mode=False, obj=shared) or 0
     except (KeyboardInterrupt, Interrupted, typer.Abort) as interrupt:
         return print_interrupt(interrupt)
     except BrokenPipeError:  # the other end of a pipe has closed, as `head` does
@@ -98,14 +101,63 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        return print_error(text_of(error, arguments), getattr(error, "exit_code", 1))
+        text = text_of(error, arguments)
+        return print_error(text, getattr(error, "exit_code", 2 if is_invalid_usage(error, text, arguments) else 1))
+
+
+def command_of(arguments: list[str]) -> Any:
+    """The command of a command line; None if there is none of this name."""
+    return typer.main.get_command(app).commands.get(arguments[0]) if arguments else None
+
+
+def check_no_empty_path(arguments: list[str]) -> None:
+    """Check that no path is empty, as that of a variable of the shell that is not set: it would mean the current
+    folder.
+
+    Raises:
+        BadParameter: an option or argument is empty, whose value is a path.
+    """
+    command = command_of(arguments)
+    if command is None or "" not in arguments or command.name == "train":
+        return
+    options = [each for each in command.params if each.param_type_name == "option"]
+    for option in filter(takes_path, options):
+        if any(not value for value, _ in typed_values(option.opts, arguments)):
+            raise typer.BadParameter(f"{option.opts[0]}: the path is empty")
+    with_value = {name for each in options if not getattr(each, "is_flag", False) for name in each.opts}
+    empty = [i for i, each in enumerate(arguments) if not each and arguments[i - 1] not in with_value]
+    if empty and any(each.param_type_name == "argument" and each.name in PATHS for each in command.params):
+        raise typer.BadParameter("an argument is empty; pass a path")
+
+
+def results_alone(arguments: list[str]) -> contextlib.AbstractContextManager:
+    """A context within which what is meant for people goes to standard error, if a file of the results is standard
+    output, so that a pipe gets valid JSON or CSV only.
+    """
+    command = command_of(arguments)
+    options = [] if command is None else [each for each in command.params if each.param_type_name == "option"]
+    values = [value for each in options if takes_path(each) for value, _ in typed_values(each.opts, arguments)]
+    is_stdout = any(value in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1") for value in values)
+    return contextlib.redirect_stdout(sys.stderr) if is_stdout else contextlib.nullcontext()
+
+
+def is_invalid_usage(error: Exception, text: str, arguments: list[str]) -> bool:
+    """Whether an error is about the value of an option that does not name a file: the value is out of range, or the
+    model has no such option.
+    """
+    command = command_of(arguments)
+    if command is None or not isinstance(error, ValueError):
+        return False
+    options = [each for each in command.params if each.param_type_name == "option" and not takes_path(each)]
+    names = {name for each in options for name in each.opts if name.startswith("--")} - {"--device"}
+    return (found := re.match(r"--[a-z][a-z-]*", text)) is not None and found[0] in names
 
 
 def text_of(error: Exception, arguments: list[str]) -> str:
     """The printed line of an error, which names the options of the command; keys of the config remain as they are."""
     from vit.run.config.overrides import ConfigError
 
-    command = typer.main.get_command(app).commands.get(arguments[0])
+    command = command_of(arguments)
     text = error_text(error)
     if arguments[0] in TRAINING and (option := re.search(r"No such option: (--config-name|-c)\b", text)):
         return f"{option[0]}; the primary config is chosen by hydra.job.config_name=NAME here"

@@ -26,19 +26,29 @@ RUN_FILES = ("config.yaml", "metrics.json", "metrics.csv", "environment.json", "
              "cross_validation.json", "out_of_fold.csv")  # the last two of a cross-validation
 TRAINING = ("cross-validate", "compare-finetuning")  # commands that train with the overrides of a run
 TABLE_ENDINGS = (".csv", ".tsv", ".xls", ".xlsx", ".json", ".jsonl", ".parquet")
+OTHER_ENDINGS = (".html", ".htm", ".png", ".jpg", ".jpeg", ".svg", ".pdf", ".npz", ".md",
+                 ".yaml")  # of files that are no tables
+WEIGHT_ENDINGS = (".safetensors", ".ckpt", ".pt", ".pth", ".pt2", ".onnx", ".bin")
+RUN_LOGS = ("manifest.json", "log.txt")
 
 
 def check_writable(file: Path | None) -> None:
     """Check before the computation that its result can be written.
 
     Raises:
-        ValueError: the file is a folder, its folder does not exist, or there is no write permission.
+        ValueError: the file is a folder or belongs to a model or run, its folder does not exist, or there is no write
+            permission.
         CheckpointError: it is another user's file in a folder such as /tmp.
     """
     if file is None:
         return
     from vit.files.atomic import check_replaceable
 
+    if str(file) == "-":
+        raise ValueError("- stands for standard input only; /dev/stdout is standard output, and ./- a file of this "
+                         "name")
+    if is_of_model_or_run(file):
+        raise ValueError(f"{file} would overwrite a file of a model or run; choose another file")
     if file.is_dir():
         raise ValueError(f"{file} is a folder; pass the name of a file")
     if not file.absolute().parent.is_dir():
@@ -48,9 +58,20 @@ def check_writable(file: Path | None) -> None:
     check_replaceable(file)
 
 
+def is_of_model_or_run(file: Path) -> bool:
+    """Whether a file exists and is one of a saved model or run, which no output may replace."""
+    if not file.is_file():
+        return False
+    folder = file.absolute().parent
+    if file.suffix.lower() in WEIGHT_ENDINGS:
+        return True
+    return (file.name in MODEL_FILES and (folder / "model.safetensors").is_file()) or (
+        file.name in (*RUN_FILES, *RUN_LOGS) and (folder / "config.yaml").is_file())
+
+
 def check_table(option: str, file: Path | None, endings: Iterable[str]) -> None:
-    """Check that a table can be written in the format that the ending of its name stands for. A name with another
-    ending than those of tables, or without one, is accepted and means CSV.
+    """Check that a file can be written in the format that the ending of its name stands for. A name with an unknown
+    ending, such as .txt, or without one is accepted and means the first of the formats.
 
     Args:
         option: the option that names the file.
@@ -60,9 +81,10 @@ def check_table(option: str, file: Path | None, endings: Iterable[str]) -> None:
         BadParameter: names the file and the endings.
     """
     ending = "" if file is None else file.suffix.lower()
-    if ending in TABLE_ENDINGS and ending not in endings:
-        raise typer.BadParameter(f"{option} {file}: the table is not written as {ending}; choose a name that ends with "
-                                 f"{', '.join(endings)}")
+    if ending in (*TABLE_ENDINGS, *OTHER_ENDINGS, *WEIGHT_ENDINGS) and ending not in endings:
+        noun = "table" if ending in TABLE_ENDINGS and set(endings) & set(TABLE_ENDINGS) else "file"
+        raise typer.BadParameter(f"{option} {file}: the {noun} is not written as {ending}; choose a name that ends "
+                                 f"with {', '.join(endings)}")
 
 
 def check_folder(folder: Path | None) -> None:
@@ -274,12 +296,36 @@ def error_text(error: Exception) -> str:
     if not hasattr(error, "format_message"):
         return error_message(error)
     text = error.format_message() if getattr(error, "param", None) or not error.message else error.message
+    text = _value_text(error) or text
     if option := getattr(error, "option_name", None):  # an unknown one; click names no other in `message`
         near = nearest_names(option, getattr(error, "possibilities", None) or [])
         text += _hint_of_override(option, error.ctx) or did_you_mean(near)
     context = getattr(error, "ctx", None)  # None where a command itself rejects a value
     command = context.command_path if context else "vit"
     return f"{' '.join(text.split())} ({command} --help shows the usage)"
+
+
+def _value_text(error: Exception) -> str:
+    """`--top-k 0: must be at least 1`, for a value that is no number, outside its range or none of the choices; empty
+    for another error.
+    """
+    param, cause = getattr(error, "param", None), error.__cause__
+    if param is None or not hasattr(cause, "errors"):
+        return ""
+    found = cause.errors()[0]
+    limits, kind = found.get("ctx") or {}, found["type"]
+    rules = {"greater_than_equal": f"must be at least {limits.get('ge')}",
+             "less_than_equal": f"must be at most {limits.get('le')}",
+             "int_parsing": "must be a whole number", "int_parsing_size": "is too large",
+             "int_from_float": "must be a whole number", "float_parsing": "must be a number"}
+    names = [each for each in param.opts if each.startswith("--")] or [param.human_readable_name]
+    typed = found.get("input")
+    if kind in rules:
+        return f"{names[0]} {typed}: {rules[kind]}"
+    choices = getattr(getattr(param, "type_descriptor", None), "choices", None)
+    if not choices:
+        return ""
+    return f"{names[0]} {typed}: must be one of {', '.join(choices)}{did_you_mean(nearest_names(typed, choices))}"
 
 
 def _hint_of_override(option: str, context: "click.Context | None") -> str:

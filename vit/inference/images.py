@@ -318,6 +318,9 @@ def best_device(device: str | torch.device | None = None) -> torch.device:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter where torch is built without this kind of device
+        if str(device).partition(":")[0] in ("gpu", "nvidia"):
+            raise ValueError(f"device={device} is no device of torch; use cuda for a GPU, cuda:1 for the second one, "
+                             "or cpu") from None
         raise ValueError(f"device={device} cannot be used: {first_line(error)}; use cpu, or leave it out") from None
     return torch.device(device)
 

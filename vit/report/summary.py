@@ -19,8 +19,9 @@ def summary_table(facts: Mapping[str, object], title: str = "") -> Table:
     """Two columns with one fact per row, in order; floats with four digits."""
     table = Table(title=escape(visible(title)) or None, title_justify="left", title_style="bold", show_header=False,
                   box=SIMPLE_HEAD, padding=(0, 1))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    table.add_column(style="dim", overflow="fold")
+    table.add_column(overflow="fold", min_width=min(22, max((len(str(each)) for each in facts.values()
+                                                             if not isinstance(each, float)), default=0)))
     for name, value in facts.items():
         shown = f"{value:.4g}" if isinstance(value, float) else visible(str(value))
         table.add_row(escape(visible(name)), escape(shown))

@@ -73,17 +73,17 @@ class LabelOptions:
         """Check that the options fit each other.
 
         Raises:
-            ValueError: options of --labels without it, --labels together with a search for copies, or a page with
+            BadParameter: options of --labels without it, --labels together with a search for copies, or a page with
                 neither of them.
         """
         if self.labels is None and (self.csv_file or self.limit):
-            raise ValueError("--csv and --limit belong to --labels FOLDER; add it, or leave them out")
+            raise typer.BadParameter("--csv and --limit belong to --labels FOLDER; add it, or leave them out")
         if self.labels is None and self.html and not copies.wanted:
-            raise ValueError("--html is the page of --labels FOLDER or of --near-copies; add one of them, or leave "
-                             "--html out")
+            raise typer.BadParameter("--html is the page of --labels FOLDER or of --near-copies; add one of them, or "
+                                     "leave --html out")
         if self.labels is not None and copies.wanted:
-            raise ValueError("--near-copies and --model look for copies, --labels FOLDER for label errors; run vit "
-                             "audit once for each")
+            raise typer.BadParameter("--near-copies and --model look for copies, --labels FOLDER for label errors; "
+                                     "run vit audit once for each")
 
 
 @with_option_groups
@@ -109,6 +109,8 @@ def audit(
     inputs = [*(overrides or []), *(file for model in models for file in files_of_model(model))]
     for option, file in (("--json", json_file), ("--html", label_errors.html)):
         check_not_an_input(file, inputs, option)
+    check_table("--json", json_file, (".json",))
+    check_table("--html", label_errors.html, (".html", ".htm"))
     from vit.run.config.hydra_interface import with_config_dir
 
     if label_errors.labels is not None and seconds is not None:

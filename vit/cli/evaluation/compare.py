@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.shared_options import check_inputs
-from vit.cli.terminal import check_not_an_input, check_writable, files_of_model, write_json
+from vit.cli.terminal import check_not_an_input, check_table, check_writable, files_of_model, write_json
 from vit.messages import number_of, visible
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def compare(
         raise typer.BadParameter("pass two folders or more")
     check_writable(json_file)
     check_not_an_input(json_file, [file for run in runs for file in files_of_model(run)], "--json")
+    check_table("--json", json_file, (".json",))
+    check_runs(runs)
     from dataclasses import asdict
 
     from rich.console import Console
@@ -52,6 +54,22 @@ def compare(
     Console().print(paired_table(str(runs[0]), comparisons))
     compared = {name: asdict(each) for name, each in comparisons.items()}
     write_json({"first": str(runs[0]), "compared": compared}, json_file)
+
+
+def check_runs(runs: list[Path]) -> None:
+    """Check that folders are given, each of them once.
+
+    Raises:
+        BadParameter: a folder is given twice.
+        ValueError: a file is given.
+    """
+    if file := next((run for run in runs if run.is_file()), None):
+        raise ValueError(f"{file} is a file; pass its folder, {file.parent}" if file.name == "predictions.csv" else
+                         f"{file} is a file; pass the folder of a finished run, or the folder of vit evaluate --output")
+    paths = [os.path.realpath(run) for run in runs]
+    if len(set(paths)) < len(paths):
+        again = next(run for i, run in enumerate(runs) if paths[i] in paths[:i])
+        raise typer.BadParameter(f"{again} is given twice; a model is compared with others")
 
 
 def compare_texts(runs: list[Path], json_file: Path | None) -> None:

@@ -20,8 +20,10 @@ from vit.cli.shared_options import (
 from vit.cli.terminal import (
     check_folder,
     check_not_an_input,
+    check_table,
     check_writable,
     files_of_model,
+    is_of_model_or_run,
     print_without_effect,
     write_json,
 )
@@ -50,6 +52,10 @@ def evaluate(
     check_writable(json_file)
     check_not_an_input(json_file, [*(overrides or []), *files_of_model(model)], "--json")
     check_folder(output)
+    if output is not None and is_of_model_or_run(output / "predictions.csv"):
+        raise ValueError(f"--output {output} is the folder of a run, whose predictions.csv would be replaced; choose "
+                          "another folder")
+    check_table("--json", json_file, (".json",))
     from vit.cli.evaluation.evaluations import Measurement
     from vit.cli.evaluation.measurements import calibration_note, measure, measure_reconstruction
     from vit.inference import MaskedTextPredictor, Seq2SeqPredictor
@@ -74,22 +80,9 @@ def evaluate(
         print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
                              "writes the metrics")
     found = measure_reconstruction(bundle, task, device) if predictor is None else measure(predictor, task)
-    if output is not None:
-        record_predictions(output)
     if note := calibration_note(bundle, task):
         found |= {"calibrated_on_these_samples": True, "calibration_samples": note[1]}
     write_json(found, json_file)
-
-
-def record_predictions(folder: Path) -> None:
-    """Record new predictions in the manifest of a run whose own ones they have replaced."""
-    from vit.evaluation.intervals.paired import PREDICTIONS
-    from vit.files.atomic import Manifest
-
-    manifest = Manifest.read(folder)
-    if PREDICTIONS in manifest.files:
-        manifest.record([PREDICTIONS])
-        manifest.write()
 
 
 def open_model(model: str, device: str | None, tta: int) -> "tuple[Bundle, AnyPredictor | None]":

@@ -95,7 +95,7 @@ def report(
     """
     check_output(output)
     if sections.severity and not sections.corruptions:
-        raise ValueError("--severity belongs to --corruptions; add it, or leave --severity out")
+        raise typer.BadParameter("--severity belongs to --corruptions; add it, or leave --severity out")
     from vit.inference import load
     from vit.report.pages.model_report import write_report
     from vit.run.config.hydra_interface import with_config_dir
@@ -154,11 +154,12 @@ def check_output(output: Path) -> None:
     """Check before the computation that both files can be written.
 
     Raises:
-        ValueError: the extension is not .html, a file cannot be written, or the JSON file exists and is not that of a
+        BadParameter: the extension is not .html.
+        ValueError: a file cannot be written, or the JSON file exists and is not that of a
             report, such as metrics.json of a run.
     """
     if output.suffix != ".html":
-        raise ValueError(f"--output {output} must end with .html")
+        raise typer.BadParameter(f"--output {output} must end with .html")
     check_writable(output)
     beside = output.with_suffix(".json")
     check_writable(beside)

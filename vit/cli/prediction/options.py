@@ -89,9 +89,10 @@ class Request:
         """The extension of --output, in lower case."""
         return "" if self.output is None else self.output.suffix.lower()
 
-    def check(self) -> None:
-        """Raises BadParameter for options that contradict each other."""
-        check_table("--output", self.output, ENDINGS)
+    def check(self, is_table: bool = True) -> None:
+        """Raises BadParameter for options that contradict each other; `is_table` is false for the tree of --explain."""
+        if is_table:
+            check_table("--output", self.output, ENDINGS)
         if self.stated_format is not ENDINGS.get(self.ending, self.stated_format):
             raise typer.BadParameter(f"--format {self.format} contradicts the ending of --output {self.output}; leave "
                                      "--format out for the format of the ending, or choose another name")
@@ -101,6 +102,9 @@ class Request:
             raise typer.BadParameter(f"{self.output}: Excel files require openpyxl: pip install 'vitwright[xlsx]', or "
                                      "choose a name that ends with .csv")
         current_value(self.tta, self.views, "--tta", "--views")
+        for option, value, example in (("--set", self.set_level, 0.9), ("--abstain", self.abstain, 0.05)):
+            if value is not None and not 0 < value < 1:
+                raise typer.BadParameter(f"{option} {value:g} must be between 0 and 1, such as {example}")
 
     @property
     def is_stdin(self) -> bool:

@@ -10,6 +10,7 @@ from vit.cli.shared_options import BatchSize, ConfigDir, Device, ForwardPrecisio
 from vit.cli.terminal import (
     check_different,
     check_not_an_input,
+    check_table,
     check_writable,
     counted,
     files_of_model,
@@ -51,7 +52,8 @@ def probe(
     check_outputs(save, json_file)
     for option, file in (("--save", save), ("--json", json_file)):
         check_not_an_input(file, [*(arguments or []), *files_of_model(model)], option)
-    ks = list(dict.fromkeys(parse_k(text) for text in k.split(","))) if k else None
+    check_table("--json", json_file, (".json",))
+    ks = None if k is None else parse_ks(k)
     paths = unlabelled_paths(arguments or [], save)
     if paths and (option := "--json" if json_file is not None else "--k" if ks else None):
         print_without_effect(f"{option} has no effect: images without labels have no accuracy")
@@ -124,15 +126,16 @@ def check_outputs(save: Path | None, json_file: Path | None) -> None:
         raise typer.BadParameter(f"--save {save}: features are saved as .npz or .parquet")
 
 
-def parse_k(text: str) -> int:
-    """A positive integer.
+def parse_ks(text: str) -> list[int]:
+    """Different positive integers, separated by commas.
 
     Raises:
         BadParameter: the text is something else.
     """
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise typer.BadParameter(f"--k {text}: must be numbers of neighbours with commas, such as 1,5,20")
-    return int(text)
+    parts = [each.strip() for each in text.split(",")]
+    if not all(each.isdecimal() and int(each) for each in parts):
+        raise typer.BadParameter(f"--k {text or repr(text)}: must be numbers of neighbours with commas, such as 1,5,20")
+    return list(dict.fromkeys(map(int, parts)))
 
 
 def choose_ks(ks: list[int] | None, rows: int) -> list[int]:

@@ -9,7 +9,15 @@ import typer
 
 from vit.cli.option_groups import with_option_groups
 from vit.cli.shared_options import ConfigDir
-from vit.cli.terminal import check_writable, print_interrupt, print_without_effect, print_written, stderr, write_json
+from vit.cli.terminal import (
+    check_table,
+    check_writable,
+    print_interrupt,
+    print_without_effect,
+    print_written,
+    stderr,
+    write_json,
+)
 from vit.cli.training.bench_options import (
     ROUNDS,
     Request,
@@ -59,6 +67,9 @@ def bench(
     """
     request = parse_arguments(arguments or [], against or [])
     check_writable(results.json_file)
+    check_table("--json", results.json_file, (".json",))
+    if results.baseline is None and results.tolerance != ResultOptions().tolerance:
+        print_without_effect("--tolerance has no effect: it is for --baseline")
     from vit.benchmarking import compare_with_baseline, read_baseline
     from vit.run.config.hydra_interface import with_config_dir
 

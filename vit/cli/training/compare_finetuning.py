@@ -29,5 +29,10 @@ def compare_finetuning(
     from vit.run.multirun.compare_finetuning import compare_finetuning as compare
 
     methods = current_value(methods, ways, "--methods", "--ways")
-    chosen = [method.strip() for method in methods.split(",") if method.strip()] if methods else METHODS
+    chosen = METHODS
+    if methods is not None:
+        chosen = list(dict.fromkeys(method.strip() for method in methods.split(",") if method.strip()))
+        if len(chosen) < 2:
+            raise typer.BadParameter(f"--methods {methods or repr(methods)}: must be two or more different ones of "
+                                     f"{', '.join(METHODS)}, separated by commas")
     compare(with_config_dir(overrides or [], config_dir), chosen)

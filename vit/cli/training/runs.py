@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import check_table, check_writable, print_written
+from vit.cli.terminal import check_different, check_table, check_writable, print_written
 from vit.messages import number_of
 
 
@@ -29,7 +29,10 @@ def runs(
     """List all runs with data, model, best numbers, time and state: running, stopped, failed or finished."""
     for file in (csv_file, json_file, html):
         check_writable(file)
+    check_different({"--csv": csv_file, "--json": json_file, "--html": html})
     check_table("--csv", csv_file, (".csv",))
+    check_table("--json", json_file, (".json",))
+    check_table("--html", html, (".html", ".htm"))
     from rich.console import Console
 
     from vit.files.atomic import write_output

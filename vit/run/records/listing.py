@@ -72,6 +72,8 @@ def list_runs(folder: str | Path) -> list[ListedRun]:
         FileNotFoundError: there is no such folder.
     """
     folder = Path(folder).expanduser()
+    if folder.is_file():
+        raise FileNotFoundError(f"{folder} is a file; pass the folder that holds the runs")
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such folder; pass the folder that holds the runs")
     return sorted(map(_listed, _run_folders(folder)), key=lambda run: run.started, reverse=True)
