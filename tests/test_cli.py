@@ -231,6 +231,26 @@ def test_predict_gives_at_most_as_many_predictions_as_there_are_classes(model, p
     (["predict", "{model}", "{photos}", "--top-k", "0"], 2, "top-k"),
     (["predict", "{model}"], 2, "images"),
     (["pedict"], 2, "Did you mean"),
+    (["predict", "{model}", "{photos}", "--top-k", "x"], 2, "--top-k x: must be a whole number"),
+    (["predict", "{model}", "{photos}", "--batch-size", "9" * 20], 2, f"--batch-size {'9' * 20}: must be at most"),
+    (["predict", "{model}", "{photos}", "--precision", "bf16"], 2, "did you mean bf16-mixed?"),
+    (["predict", "{model}", "{photos}", "--set", "2"], 2, "--set 2 must be between 0 and 1"),
+    (["predict", "{model}", ""], 2, "an argument is empty; pass a path"),
+    (["predict", "", "{photos}"], 2, "an argument is empty; pass a path"),
+    (["predict", "{model}", "{photos}", "-o", ""], 2, "--output: the path is empty"),
+    (["predict", "{model}", "{photos}", "--device", "gpu"], 1, "--device gpu is no device of torch; use cuda"),
+    (["attention", "{model}", "{photos}/0.png", "-o", "a.txt"], 2, "--output a.txt must end with .png"),
+    (["attention", "{model}", "--positions", "--similarity"], 2, "--similarity shows the tokens of one input"),
+    (["attention", "{model}", "{photos}/0.png", "-o", "a.html", "--dark"], 2, "--dark is for figures"),
+    (["convert", "{model}", "new", "--to", "timm", "--num-heads", "0"], 2, "--num-heads 0 must be"),
+    (["calibrate", "{model}", "data=digits", "-o", "new", "--split", "train"], 2, "--split train: a model is more"),
+    (["report", "{model}", "--severity", "3"], 2, "--severity belongs to --corruptions"),
+    (["audit", "--limit", "3"], 2, "--csv and --limit belong to --labels"),
+    (["compare", "{photos}", "{photos}"], 2, "{photos} is given twice"),
+    (["compare", "{photos}", "{photos}/0.png"], 1, "0.png is a file; pass the folder"),
+    (["probe", "{model}", "--k", ""], 2, "--k '': must be numbers of neighbours"),
+    (["compare-finetuning", "--methods", "full,full"], 2, "--methods full,full: must be two or more different ones"),
+    (["runs", "{photos}/0.png"], 1, "0.png is a file; pass the folder that holds the runs"),
     (["predict", "model", "photos", "--topk", "3"], 2, "No such option: --topk; did you mean --top-k? (vit predict"),
     (["models", "vit_colossal*"], 1, "no model name matches 'vit_colossal*'"),
     (["evaluate", "{model}", "data=digitz"], 2, "digits"),
@@ -408,3 +428,26 @@ def test_a_model_without_classes_has_attention_and_no_predictions(photos, tmp_pa
     assert f"error: {folder} has no head, so it predicts no classes; init_from=" in capsys.readouterr().err
     assert main(["attention", folder, image, "-o", str(tmp_path / "attention.png")]) == 0
     assert (tmp_path / "attention.png").is_file()
+
+
+@pytest.mark.parametrize("name", ["program.onnx", "program.pt2"])
+def test_a_converted_program_is_no_model(tmp_path, capsys, name):
+    (tmp_path / name).write_bytes(b"PK\x03\x04 program")
+    assert main(["predict", str(tmp_path / name), "x.png"]) == 1
+    assert "has no layers that can be loaded; it runs without vit" in capsys.readouterr().err
+
+
+def test_json_on_standard_output_is_alone(model, capfd):
+    assert main(["evaluate", str(model), "--json", "/dev/stdout"]) == 0
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["images"] == 360 and "accuracy" in printed.err
+
+
+def test_numbers_of_metrics_are_not_folded_on_a_narrow_terminal():
+    from rich.console import Console
+
+    from vit.report.summary import summary_table
+
+    console = Console(width=40, file=io.StringIO())
+    console.print(summary_table({"calibration error, calibrated": "0.045714445305115282"}))
+    assert "0.045714445305115282" in console.file.getvalue()

@@ -339,3 +339,17 @@ def test_an_excel_file_has_texts_as_they_are(models, tmp_path, capfd, monkeypatc
     monkeypatch.setattr("vit.cli.prediction.options.find_spec", lambda name: None)
     assert main([*command, "-o", str(tmp_path / "c.xlsx")]) == 2
     assert "pip install 'vitwright[xlsx]'" in " ".join(capfd.readouterr().err.replace("│", "").split())
+
+
+def test_attention_reads_the_only_text_of_a_file(models, tmp_path, capsys):
+    model, file, figure = str(models / "classifier"), tmp_path / "one.txt", tmp_path / "a.png"
+    for content, message in (("", "holds no text"), ("a\nb\n", "holds more than 1 text")):
+        file.write_text(content)
+        assert main(["attention", model, str(file), "-o", str(figure)]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["attention", model, str(tmp_path), "-o", str(figure)]) == 1
+    assert "is a folder, but this model reads texts" in capsys.readouterr().err
+    assert main(["attention", model, "missing.txt", "-o", str(figure)]) == 1
+    assert "the file missing.txt does not exist" in capsys.readouterr().err
+    file.write_text("b a\n")
+    assert main(["attention", model, str(file), "-o", str(figure)]) == 0

@@ -45,8 +45,7 @@ def check_writable(file: Path | None) -> None:
     from vit.files.atomic import check_replaceable
 
     if str(file) == "-":
-        raise ValueError("- stands for standard input only; /dev/stdout is standard output, and ./- a file of this "
-                         "name")
+        raise ValueError("- stands for standard input only; write /dev/stdout for standard output")
     if is_of_model_or_run(file):
         raise ValueError(f"{file} would overwrite a file of a model or run; choose another file")
     if file.is_dir():

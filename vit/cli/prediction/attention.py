@@ -53,13 +53,13 @@ def attention(
         raise typer.BadParameter("pass an image or a text, or add --positions")
     if source is None and similarity:
         raise typer.BadParameter("--similarity shows the tokens of one input; pass an image or a text")
+    check_writable(output)
+    check_not_an_input(output, [*([] if source is None else [source]), *files_of_model(model)])
     if output.suffix not in FIGURES:
         raise typer.BadParameter(f"--output {output} must end with {', '.join(FIGURES[:-1])} or {FIGURES[-1]}")
     if dark and output.suffix == ".html":
         raise typer.BadParameter("--dark is for figures, but a page is light or dark as its reader's screen; leave it "
                                  "out, or write a figure, such as .svg")
-    check_writable(output)
-    check_not_an_input(output, [*([] if source is None else [source]), *files_of_model(model)])
     from vit.inference import load
     from vit.report.attention.report import write_attention
 
