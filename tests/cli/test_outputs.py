@@ -313,7 +313,7 @@ def test_no_command_replaces_a_file_of_a_run(model, tmp_path, capsys, command):
     (["runs", "{folder}", "--json", "{folder}/a.html"], "--json {folder}/a.html: the file is not written as .html"),
     (["predict", "{model}", "x.png", "-o", "{folder}/a.png"], "--output {folder}/a.png: the file is not written as"),
     (["evaluate", "{model}", "--json", "{folder}/a.csv"], "--json {folder}/a.csv: the table is not written as .csv"),
-    (["runs", "{folder}", "--json", "-"], "--json - stands for standard input only; write /dev/stdout for standard output"),
+    (["runs", "{folder}", "--json", "-"], "--json - stands for standard input only; write /dev/stdout"),
 ])
 def test_an_output_of_another_kind_is_no_output(model, tmp_path, capsys, command, message):
     assert main([each.format(model=model, folder=tmp_path) for each in command]) in (1, 2)

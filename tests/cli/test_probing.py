@@ -195,7 +195,7 @@ def test_a_text_encoder_without_a_tokenizer_is_named(tmp_path, capsys):
     (["{photos}"], 2, "add --save FILE"),
     (["{photos}", "data=digits"], 2, "either config overrides or images"),
     (["--save", "vectors.csv"], 2, "are saved as .npz or .parquet"),
-    (["--k", "1,x"], 2, "--k x: must be numbers of neighbours"),
+    (["--k", "1,x"], 2, "--k 1,x: must be numbers of neighbours"),
     (["--k", "5000"], 2, "--k 5000: the data has 1,257 training samples"),
     (["data=spelled_numbers"], 1, "does not have one class per sample"),
     (["data=text_table"], 1, "holds labelled texts, but the model reads images"),

@@ -112,7 +112,7 @@ def command_of(arguments: list[str]) -> Any:
 
 def check_no_empty_path(arguments: list[str]) -> None:
     """Check that no path is empty, as that of a variable of the shell that is not set: it would mean the current
-    folder.
+    folder. With --explain an argument may be a text.
 
     Raises:
         BadParameter: an option or argument is empty, whose value is a path.
@@ -126,7 +126,9 @@ def check_no_empty_path(arguments: list[str]) -> None:
             raise typer.BadParameter(f"{option.opts[0]}: the path is empty")
     with_value = {name for each in options if not getattr(each, "is_flag", False) for name in each.opts}
     empty = [i for i, each in enumerate(arguments) if not each and arguments[i - 1] not in with_value]
-    if empty and any(each.param_type_name == "argument" and each.name in PATHS for each in command.params):
+    is_text = "--explain" in arguments
+    if empty and not is_text and any(each.param_type_name == "argument" and each.name in PATHS
+                                     for each in command.params):
         raise typer.BadParameter("an argument is empty; pass a path")
 
 

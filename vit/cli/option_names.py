@@ -54,7 +54,8 @@ def with_path_option(text: str, command: "click.Command", arguments: Sequence[st
     """An error about a path with the option under which it was typed: `x: there is no such model` ->
     `--ensemble x: there is no such model`.
 
-    An error that has the option already or begins with another one, and a path that is also typed elsewhere, remain as they are.
+    An error that has the option already or begins with another one, and a path that is also typed elsewhere, remain
+    as they are.
     """
     if re.match(r"--[a-z]", text):  # the subject is another option; a short path may be one of its words
         return text

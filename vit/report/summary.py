@@ -20,8 +20,8 @@ def summary_table(facts: Mapping[str, object], title: str = "") -> Table:
     table = Table(title=escape(visible(title)) or None, title_justify="left", title_style="bold", show_header=False,
                   box=SIMPLE_HEAD, padding=(0, 1))
     table.add_column(style="dim", overflow="fold")
-    longest = max((len(str(each)) for each in facts.values() if not isinstance(each, float)), default=0)
-    table.add_column(overflow="fold", min_width=min(24, longest))  # digits of a float, which are compared or copied
+    longest = max((len(str(each)) for each in facts.values()), default=0)
+    table.add_column(overflow="fold", no_wrap=longest <= 24)  # all digits of a float, to be compared or copied
     for name, value in facts.items():
         shown = f"{value:.4g}" if isinstance(value, float) else visible(str(value))
         table.add_row(escape(visible(name)), escape(shown))

@@ -48,10 +48,10 @@ def predict(
 
     The exit code is then 3, or 1 if no input could be read.
     """
+    check_not_an_input(request.output, [*(request.inputs or []), *files_of_model(model)])
     request.check(is_table=not explanation.explain)
     explanation.check()
     check_writable(request.output)
-    check_not_an_input(request.output, [*(request.inputs or []), *files_of_model(model)])
     predictor = loading.load(model)
     check_classes(predictor)
     check_calibrated_outputs(predictor, request)
