@@ -246,7 +246,6 @@ def test_predict_gives_at_most_as_many_predictions_as_there_are_classes(model, p
     (["calibrate", "{model}", "data=digits", "-o", "new", "--split", "train"], 2, "--split train: a model is more"),
     (["report", "{model}", "--severity", "3"], 2, "--severity belongs to --corruptions"),
     (["audit", "--limit", "3"], 2, "--csv and --limit belong to --labels"),
-    (["compare", "{photos}", "{photos}"], 2, "{photos} is given twice"),
     (["compare", "{photos}", "{photos}/0.png"], 1, "0.png is a file; pass the folder"),
     (["probe", "{model}", "--k", ""], 2, "--k '': must be numbers of neighbours"),
     (["compare-finetuning", "--methods", "full,full"], 2, "--methods full,full: must be two or more different ones"),

@@ -115,5 +115,5 @@ def test_models_and_options_that_do_not_fit_are_named(tmp_path, capsys):
     assert main(["audit", "data=digits", "--seconds", "0", "--model", str(folder)]) == 1
     error = capsys.readouterr().err
     assert "only 0 of 1,797 images are such" in error and "sides of 16 pixels or more" in error
-    assert main(["audit", "--labels", str(tmp_path), "--model", str(translator)]) == 1
+    assert main(["audit", "--labels", str(tmp_path), "--model", str(translator)]) == 2
     assert "run vit audit once for each" in capsys.readouterr().err

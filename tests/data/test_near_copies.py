@@ -149,7 +149,7 @@ def test_the_command_names_splits_and_classes(tmp_path, capsys):
     text = page.read_text()
     assert text.count("<figure>") == 1 and text.count('<img src="data:image/') == 2
     assert "across splits and classes" in text and "train: train/cat/3.png (cat)" in text
-    assert main(["audit", *arguments[:2], "--html", str(page)]) == 1 and "add one of them" in capsys.readouterr().err
+    assert main(["audit", *arguments[:2], "--html", str(page)]) == 2 and "add one of them" in capsys.readouterr().err
 
 
 def test_nothing_to_compare(tmp_path):

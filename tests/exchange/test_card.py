@@ -328,7 +328,7 @@ def test_the_command_of_a_recipe_runs_beside_the_data(tmp_path, monkeypatch):
 
 def test_the_name_on_the_hub_is_checked(tmp_path, capsys):
     folder = saved(tmp_path / "model", "image")
-    for name, code in (("owner/name", 0), ("hub:owner/name", 0), ("name", 1), ("hub:", 1)):
+    for name, code in (("owner/name", 0), ("hub:owner/name", 0), ("name", 2), ("hub:", 2)):
         card = tmp_path / f"{code}{name.count(':')}.md"
         assert main(["card", str(folder), "--name", name, "--output", str(card), "--licence", "mit"]) == code
         printed = capsys.readouterr().err

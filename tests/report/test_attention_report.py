@@ -277,10 +277,10 @@ def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
 @pytest.mark.parametrize(("arguments", "code", "message"), [
     (["{model}"], 2, "pass an image or a text"),
     (["{model}", "{model}/config.json"], 1, "config.json"),
-    (["{model}", "{image}", "--layer", "2"], 1, "--layer 2: the model has no such layer; it has 2 layers, 0 to 1"),
+    (["{model}", "{image}", "--layer", "2"], 2, "--layer 2: the model has no such layer; it has 2 layers, 0 to 1"),
     (["{model}", "{image}", "--output", "{folder}"], 1, "is a folder"),
-    (["{model}", "{image}", "--dark", "-o", "{folder}/a.html"], 1, "leave it out, or write a.svg"),
-    (["{model}", "{image}", "--output", "{folder}/a.gif"], 1, ".png, .svg, .pdf or .html"),
+    (["{model}", "{image}", "--dark", "-o", "{folder}/a.html"], 2, "leave it out, or write a figure"),
+    (["{model}", "{image}", "--output", "{folder}/a.gif"], 2, ".png, .svg, .pdf or .html"),
     (["{timm}", "{image}"], 1, "use a vit_... model"),
     (["{timm}", "--positions"], 1, "use a vit_... model"),
 ])

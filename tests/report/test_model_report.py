@@ -288,7 +288,7 @@ def test_bad_input_is_one_line(model, arguments, message, tmp_path, monkeypatch,
 def test_the_json_file_of_another_program_is_not_overwritten(run, capsys):
     before = (run / "metrics.json").read_bytes()
     assert main(["report", str(run), "-o", str(run / "metrics.html")]) == 1
-    assert "metrics.json exists and is not the JSON file of a report" in capsys.readouterr().err
+    assert "metrics.json would overwrite a file of a model or run" in capsys.readouterr().err
     assert (run / "metrics.json").read_bytes() == before and not (run / "metrics.html").exists()
 
 

@@ -99,7 +99,7 @@ def test_a_text_classifier(tmp_path):
     assert found["header"]["texts"] == 30 and found["data"]["counts"]["test"] == {"no": 10, "yes": 20}
     assert page.all("blockquote") and "t<i>" in page.text
     assert main(["report", str(model), "data=text_table", f"data.path={table}", "--grad-cam", "-o",
-                 str(tmp_path / "second.html")]) == 1
+                 str(tmp_path / "second.html")]) == 2
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def test_the_command_draws_it(tmp_path, image, capsys):  # noqa: F811
     save_image_to_text(tmp_path / "ocr")
     assert main(["attention", str(tmp_path / "ocr"), str(image), "--similarity", "-o", str(tmp_path / "b.html")]) == 0
     assert (tmp_path / "b-similarity.png").stat().st_size > 10_000
-    assert main(["attention", str(model), "--positions", "--similarity", "-o", str(tmp_path / "c.png")]) == 1
+    assert main(["attention", str(model), "--positions", "--similarity", "-o", str(tmp_path / "c.png")]) == 2
     assert "pass an image or a text" in capsys.readouterr().err
 
 

@@ -120,7 +120,7 @@ def test_the_command_prints_calibrated_outputs(digits, capfdbinary, tmp_path):
     file = tmp_path / "rows.json"
     assert main(["predict", str(digits.path), samples, "--set", "0.9", "-f", "json", "-o", str(file)]) == 0
     assert [row["set"] for row in json.loads(file.read_text())] == [list(prediction.set) for prediction in predictions]
-    assert main(["predict", str(digits.path), samples, "--set", "0.999"]) == 1
+    assert main(["predict", str(digits.path), samples, "--set", "0.999"]) == 2
     assert b"needs 999 validation samples" in capfdbinary.readouterr().err
 
 
@@ -155,9 +155,9 @@ def test_none_leaves_the_calibration_out_and_the_command_adds_it_to_a_copy(digit
     assert (run.path / "model" / "config.json").read_bytes() == before
     assert main(["calibrate", str(run.path), "--output", str(copy)]) == 1
     assert "exists and is not overwritten" in capsys.readouterr().err
-    assert main(["calibrate", str(run.path), "--output", str(tmp_path / "b"), "--split", "train"]) == 1
+    assert main(["calibrate", str(run.path), "--output", str(tmp_path / "b"), "--split", "train"]) == 2
     assert "more confident about samples that it was trained on" in capsys.readouterr().err
-    assert main(["calibrate", str(run.path), "--output", str(tmp_path / "b"), "--split", "all"]) == 1
+    assert main(["calibrate", str(run.path), "--output", str(tmp_path / "b"), "--split", "all"]) == 2
     assert "class means" in (error := capsys.readouterr().err) and "choose one split: val, test" in error
 
 

@@ -249,7 +249,7 @@ def test_an_edited_file_of_corrections_is_kept_and_found_before_predictions(tmp_
 
 
 def test_options_that_do_not_belong_together(tmp_path, capsys):
-    assert main(["audit", "data=digits", "--limit", "3"]) == 1 and "belong to --labels" in capsys.readouterr().err
+    assert main(["audit", "data=digits", "--limit", "3"]) == 2 and "belong to --labels" in capsys.readouterr().err
     assert main(["audit", "--labels", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "neither a run nor a finished cross-validation" in error and "a model needs the data" in error

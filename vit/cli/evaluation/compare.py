@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.shared_options import check_inputs
-from vit.cli.terminal import check_not_an_input, check_table, check_writable, files_of_model, write_json
+from vit.cli.terminal import (
+    check_not_an_input,
+    check_table,
+    check_writable,
+    files_of_model,
+    print_without_effect,
+    write_json,
+)
 from vit.messages import number_of, visible
 
 if TYPE_CHECKING:
@@ -57,10 +64,9 @@ def compare(
 
 
 def check_runs(runs: list[Path]) -> None:
-    """Check that folders are given, each of them once.
+    """Check that folders are given, and print that one is given twice.
 
     Raises:
-        BadParameter: a folder is given twice.
         ValueError: a file is given.
     """
     if file := next((run for run in runs if run.is_file()), None):
@@ -69,7 +75,7 @@ def check_runs(runs: list[Path]) -> None:
     paths = [os.path.realpath(run) for run in runs]
     if len(set(paths)) < len(paths):
         again = next(run for i, run in enumerate(runs) if paths[i] in paths[:i])
-        raise typer.BadParameter(f"{again} is given twice; a model is compared with others")
+        print_without_effect(f"{again} is given twice, so it is compared with itself")
 
 
 def compare_texts(runs: list[Path], json_file: Path | None) -> None:

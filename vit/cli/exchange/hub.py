@@ -33,7 +33,10 @@ def card(
     from vit.files.atomic import write_output
 
     if name is not None:
-        parse_name(name)
+        try:
+            parse_name(name)
+        except ValueError as error:
+            raise typer.BadParameter(f"--name {error}") from None
         name = name.removeprefix(HUB)
     bundle = load_bundle(model)
     target = output or bundle.path / README
