@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 SPLITS = ("train", "val", "test", "all")
-
-
 MOST = 2**31 - 1  # of numbers of samples; itertools and NumPy accept no larger ones than 2**63
 
 
