@@ -49,7 +49,11 @@ def test_the_calibration_does_not_depend_on_the_order_of_the_samples(digits):
     for order in (1, -1):
         splits = {key: each.take(np.arange(len(each))[::order]) for key, each in source.splits.items()}
         options, source = RunOptions(64, "32-true", "error", "cpu", None), replace(source, splits=splits)
-        found.append(calibrate_images(bundle.model, bundle.preprocessing, source, "full", options))
+        stages = []
+        found.append(calibrate_images(bundle.model, bundle.preprocessing, source, "full", options,
+                                      progress=lambda *each, stages=stages: stages.append(each)))
+        assert stages[2] == ("calibration", 180, 180) and stages[-1][0] == "class means" and len(stages) > 4
+        assert stages[-1][1] == stages[-1][2]
     one, other = found
     assert one.temperature == pytest.approx(other.temperature, rel=1e-4)
     assert one.unknown.means == pytest.approx(np.array(other.unknown.means), abs=1e-4)
@@ -71,9 +75,10 @@ def test_few_training_samples_of_many_are_the_same_ones_in_any_order(monkeypatch
 def test_a_part_of_the_training_samples_is_read_for_a_full_calibration_only(monkeypatch, choice, sizes):
     monkeypatch.setattr(outputs, "SAMPLES", 50)
     monkeypatch.setattr(outputs, "SAMPLES_PER_CLASS", 5)
-    outputs_for = RandomOutputs(width=4)
-    found = calibrate(digits_source(), choice, outputs_for, "val")
+    outputs_for, stages = RandomOutputs(width=4), []
+    found = calibrate(digits_source(), choice, outputs_for, "val", lambda *each: stages.append(each))
     assert outputs_for.seen == sizes and (found is None) == (choice == "none")
+    assert stages == [("calibration" if logits else "class means", count, count) for count, logits in sizes]
 
 
 @pytest.mark.parametrize("width", [0, fitting.MAX_FEATURES // 10 + 1])
@@ -98,8 +103,10 @@ class RandomOutputs:
     def __init__(self, width: int):
         self.width, self.seen = width, []
 
-    def __call__(self, split, with_logits):
+    def __call__(self, split, with_logits, progress):
         self.seen.append((len(split), with_logits))
+        if progress:
+            progress(len(split))
         count, numbers = len(split), torch.Generator().manual_seed(0)
         logits = torch.rand(count, 10 if with_logits else 0, generator=numbers)
         features = torch.rand(count, self.width, generator=numbers) if self.width else None

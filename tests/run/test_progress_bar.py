@@ -50,6 +50,19 @@ def test_a_stage_does_not_have_the_rate_of_the_stage_before():
     assert "100/300" in last and "/s" not in last
 
 
+def test_stages_without_a_description_are_shown_from_the_first_one_on():
+    """What a data set prints itself before, such as the progress of its download, remains readable."""
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80, _environ={"TERM": "xterm"})
+    with stage_bar(console) as update:
+        assert out.getvalue() == ""
+        update("folders", 20, None)
+        update("folders", 40, None)
+    assert "folders" in out.getvalue() and "40/?" in out.getvalue()
+    with stage_bar(console, "images"):
+        assert "images" in out.getvalue()
+
+
 def test_the_line_of_an_epoch_is_broken_between_its_numbers():
     parts = ["epoch 1/3", "2,698 images/s", "loss 1.8247", "val/loss 1.0962", "val/accuracy 0.7056", "0:01 left"]
     assert lines_of(parts, None) == lines_of(parts, 200) == "  ".join(parts)

@@ -25,6 +25,7 @@ from vit.data import digits
 from vit.files.atomic import CheckpointError
 from vit.run import jobs
 from vit.run.config.composing import ConfigError
+from vit.run.parts import calibration
 from vit.run.records.folder import RunFolder
 from vit.run.reporting import finish_with_report, run_subject
 from vit.run.training_run import how_to_resume
@@ -297,6 +298,14 @@ def test_debug_runs_every_phase(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"test accuracy +[\d.]+% of 64 images", printed)
     assert "calibration on 64 validation samples: " in printed
+
+
+def test_debug_reads_few_images_for_the_calibration(tmp_path, monkeypatch):
+    """The class means of 12,000 classes were those of all 240,000 training images."""
+    read, of_images = [], calibration.image_outputs
+    monkeypatch.setattr(calibration, "image_outputs", lambda *each: read.append(len(each[2])) or of_images(*each))
+    vit.train(["debug=true", "precision=32-true", "report=false", "model.depth=1", f"run_dir={tmp_path}"])
+    assert read == [64, 64]
 
 
 def test_debug_counts_optimizer_steps_and_no_more_epochs_than_the_recipe(tmp_path):

@@ -297,6 +297,24 @@ def test_the_tokenizer_of_one_side_is_that_of_both_where_they_share_it(caplog):
     assert build_tokenizers(config, texts, both, None) == both.tokenizers  # equal bytes are no contradiction
 
 
+@pytest.mark.parametrize(("kind", "shared", "stages"), [
+    ("bpe", True, [("words of the texts", 60, 60), ("merges of the tokenizer", 0, None)]),
+    ("bpe", False, 2 * [("words of the texts", 30, 30), ("merges of the tokenizer", 0, None)]),
+    ("char", True, [("words of the texts", 60, 60)]),
+    ("byte", True, []),
+])
+def test_the_training_of_tokenizers_is_reported(kind, shared, stages):
+    """That of 300,000 sentence pairs took 13 s without a sign of life."""
+    texts = {"source": ["eins zwei", "zwei drei"] * 15, "target": ["one two", "two three"] * 15}
+    node = {"kind": kind, "vocab_size": 300, "min_frequency": 2, "lower": False, "shared": shared}
+    config, seen = {"data": {"tokenizer": node}, "overrides": [], "init_from": None}, []
+    found = build_tokenizers(config, texts, None, None, lambda *each: seen.append(each))
+    assert [each for each in seen if each[1] in (0, each[2])] == stages
+    plain = build_tokenizers(config, texts, None, None)
+    assert {side: each.to_dict() for side, each in found.items()} == {
+        side: each.to_dict() for side, each in plain.items()}
+
+
 def test_a_size_of_the_vocabulary_does_not_contradict_bytes():
     config = {"data": {"tokenizer": {"vocab_size": 100}}, "overrides": ["data.tokenizer.vocab_size=100"]}
     check_stated(config, {"source": train_tokenizer("byte", [])}, "resume=run")

@@ -264,8 +264,8 @@ def counted(description: str, total: int | None) -> Iterator[Callable[[int], Non
 
 
 @contextmanager
-def staged(description: str) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A progress bar over several stages on standard error; yields `update(stage, done, total)`."""
+def staged(description: str = "") -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar over several stages on standard error, as `stage_bar`; yields `update(stage, done, total)`."""
     from vit.run.console import stage_bar
 
     with stage_bar(stderr(), description) as progress:

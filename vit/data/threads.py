@@ -40,7 +40,7 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R
 
 
 def reported(
-    results: Iterable[T], stage: str, total: int, progress: StageProgress | None, before: int = 0
+    results: Iterable[T], stage: str, total: int | None, progress: StageProgress | None, before: int = 0
 ) -> Iterator[T]:
     """The results, whose number is reported while they are consumed; `before` of `total` are done already."""
     if progress is None:

@@ -93,14 +93,18 @@ def progress_bar(console: Console) -> Progress:
 
 
 @contextlib.contextmanager
-def stage_bar(console: Console, description: str) -> "Iterator[StageProgress]":
-    """A progress bar over several stages; yields `update(stage, done, total)`."""
-    with progress_bar(console) as bar:
-        task = bar.add_task(description, total=None)
-        current = description
-
+def stage_bar(console: Console, description: str = "") -> "Iterator[StageProgress]":
+    """A progress bar over several stages; yields `update(stage, done, total)`. Without a description it appears with
+    the first stage, since what comes before may print on its own, as a download does.
+    """
+    bar, current = progress_bar(console), description
+    task = bar.add_task(description, total=None)
+    if description:
+        bar.start()
+    try:
         def update(stage: str, done: int, total: int | None) -> None:
             nonlocal current
+            bar.start()
             if stage != current:  # the rate and the remaining time of a stage are not those of the next one
                 bar.reset(task, description=stage, completed=done, total=total)
                 current = stage
@@ -108,3 +112,5 @@ def stage_bar(console: Console, description: str) -> "Iterator[StageProgress]":
                 bar.update(task, completed=done, total=total)
 
         yield update
+    finally:
+        bar.stop()

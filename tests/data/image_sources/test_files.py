@@ -8,6 +8,7 @@ import zipfile
 import pytest
 
 from vit.data import DataError, Preprocessing, folder, pictures
+from vit.data.image_sources import files
 from vit.data.image_sources.files import image_files, summary
 from vit.data.quality.audit import audit
 from vit.inference import named_images
@@ -114,6 +115,18 @@ def test_splits_may_be_links_to_a_sibling_folder(class_folders):
 def test_files_come_before_subfolders(class_folders):
     root = class_folders({"b": 1, "a/z": 1, "a": 1})
     assert image_files(root).images == ["a/000.png", "a/z/000.png", "b/000.png"]
+
+
+def test_folders_are_sorted_rather_than_all_their_images(class_folders, monkeypatch):
+    """Splitting and sorting the names of 1.3 million images took a third of the time of the search."""
+    root = class_folders({"b": 5, "a/z": 5, "a": 5, "a b": 5, "a-": 5})
+    calls, order, seen = [], files._folder_order, []
+    monkeypatch.setattr(files, "_folder_order", lambda name: calls.append(name) or order(name))
+    found = image_files(root, progress=lambda *each: seen.append(each))
+    assert found.images == sorted(found.images, key=order) and len(found.images) == 25
+    assert sorted(calls) == sorted(found.folders)
+    assert seen[0] == ("folders", 1, None) and {each[::2] for each in seen} == {("folders", None)}
+    assert folder(root, progress=lambda *each: seen.append(each)).classes[0] == "a" and len(seen) > 1
 
 
 def zipped(root, path, extra=()):

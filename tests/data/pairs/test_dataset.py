@@ -242,15 +242,27 @@ def test_works_in_lightnings_fit_loop(tmp_path):
 
 
 def test_the_progress_of_line_images_reaches_their_number():
-    """Of their sizes, and of their pixels where they are held in memory; texts are not reported."""
+    """Of the tokenized targets, of their sizes, and of their pixels where they are held in memory."""
     split = digit_strips(digits=2, train=30, val=5, test=5).splits["train"]
     line = LinePreprocessing(height=8, patch_size=(8, 4), max_width=16, mode="L", mean=(0.5,), std=(0.5,))
-    for cache, stages in ((True, ["sizes", "images"]), (False, ["sizes"])):
+    for cache, stages in ((True, ["tokenization", "sizes", "images"]), (False, ["tokenization", "sizes"])):
         seen = {}
         dataset = PairDataset(split, line, BYTES, cache=cache,
                               progress=lambda stage, *counts, seen=seen: seen.update({stage: counts}))
         assert seen == dict.fromkeys(stages, (30, 30))
         assert same(dataset[3], PairDataset(split, line, BYTES, cache=cache)[3])
+
+
+def test_the_progress_of_texts_is_reported_for_each_part_that_is_tokenized(monkeypatch):
+    """Both sides of millions of sentence pairs took minutes without a sign of life."""
+    monkeypatch.setattr("vit.data.text.token_ids._CHUNK", 25)
+    seen = []
+    dataset = data(60, progress=lambda *each: seen.append(each))
+    parts = [("tokenization", done, 60) for done in (25, 50, 60)]
+    assert seen == 2 * parts and same(dataset[3], data(60)[3])
+    seen.clear()
+    data(60, max_source_len=4, on_long="cut", progress=lambda *each: seen.append(each))
+    assert seen == 3 * parts  # the sources again, to cut them
 
 
 def test_a_filler_has_no_token_to_predict_and_the_epoch_of_padding():

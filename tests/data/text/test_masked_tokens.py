@@ -51,7 +51,9 @@ def texts_of(ids):
 def test_unknown_and_special_tokens_are_not_selected():
     texts = ["abcde" * 8, "?" * 20, "??a??", "?" * 30, "abcab" * 8, "!!"]
     split = CorpusSplit(texts, [f"line {i}" for i in range(6)], np.repeat([0, 1, 2], 2))
-    dataset = MaskedDataset(split, CharTokenizer(list("abcde")), max_len=40)
+    seen = []
+    dataset = MaskedDataset(split, CharTokenizer(list("abcde")), max_len=40, progress=lambda *each: seen.append(each))
+    assert seen == [("tokenization", len(split), len(split))]
     for epoch in range(20):
         batch = epoch_of(dataset, epoch)
         assert not ((batch["masked"] >= 0) & (batch["masked"] < len(SPECIALS))).any()

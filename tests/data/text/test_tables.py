@@ -216,7 +216,9 @@ def toy(n=20, pairs=True):
 
 @pytest.mark.parametrize("pairs", [True, False])
 def test_batches(pairs):
-    dataset = TextDataset(toy(pairs=pairs), BYTES)
+    seen = []
+    dataset = TextDataset(toy(pairs=pairs), BYTES, progress=lambda *each: seen.append(each))
+    assert seen == [("tokenization", len(dataset), len(dataset))] * (1 + pairs)
     batch = dataset.__getitems__([(2, 6), (2, 1), (5, 19)])
     assert batch["label"].tolist() == [0, 1, 1] and batch["index"].tolist() == [6, 1, 19]
     assert batch["epoch"].tolist() == [2, 2, 5]

@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vit.cli.terminal import staged
 from vit.messages import agree, number_of
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def open_source(data: dict) -> "Source | PairSource":
     """
     from vit.run.parts.data_source import build_source
 
-    return build_source(data)
+    with staged() as progress:
+        return build_source(data, progress=progress)
 
 
 def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) -> "Source | PairSource":

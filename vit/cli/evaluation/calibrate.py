@@ -17,7 +17,7 @@ from vit.cli.shared_options import (
     Precision,
     check_split,
 )
-from vit.cli.terminal import check_classes, check_new_folder, print_without_effect, print_written
+from vit.cli.terminal import check_classes, check_new_folder, print_without_effect, print_written, staged
 from vit.messages import number_of
 
 if TYPE_CHECKING:
@@ -126,14 +126,18 @@ def fit(
     """The calibration of a predictor on one split of a source with its classes."""
     from vit.evaluation.calibration.outputs import label_outputs
     from vit.evaluation.classification import RunOptions
+    from vit.evaluation.progress import as_stage
     from vit.inference import MultiLabelPredictor, TextPredictor
     from vit.run.parts.calibration import calibrate_images, calibrate_labels, calibrate_texts
 
-    if isinstance(predictor, TextPredictor):
-        predictor.truncate = True
-        return calibrate_texts(predictor, source, choice, batch_size, split)
-    options = RunOptions(batch_size, predictor.precision, "error", predictor.device, None)
-    if isinstance(predictor, MultiLabelPredictor):
-        outputs = label_outputs(predictor.model, predictor.preprocessing, source.splits[split], source.classes, options)
-        return calibrate_labels(outputs, source.classes, choice)
-    return calibrate_images(predictor.model, predictor.preprocessing, source, choice, options, split)
+    with staged("calibration") as progress:
+        if isinstance(predictor, TextPredictor):
+            predictor.truncate = True
+            return calibrate_texts(predictor, source, choice, batch_size, split, progress)
+        samples = source.splits[split]
+        advance = as_stage(progress, "calibration", len(samples))
+        options = RunOptions(batch_size, predictor.precision, "error", predictor.device, advance)
+        if isinstance(predictor, MultiLabelPredictor):
+            outputs = label_outputs(predictor.model, predictor.preprocessing, samples, source.classes, options)
+            return calibrate_labels(outputs, source.classes, choice)
+        return calibrate_images(predictor.model, predictor.preprocessing, source, choice, options, split, progress)

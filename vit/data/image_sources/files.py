@@ -9,13 +9,14 @@ reason.
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vit.data.decoding.decode import EXTENSIONS
 from vit.data.errors import DataError
 from vit.data.formats.zip_archives import Archive, is_hidden, is_safe
+from vit.data.threads import StageProgress, reported
 
 DANGLING = "a link to a file or folder that does not exist"
 LeftOut = tuple[str, str]  # (name, reason)
@@ -46,23 +47,33 @@ class ImageFiles:
         return [name for name in self.images if name.startswith(os.path.join(folder, ""))]
 
 
-def image_files(root: str | Path | Archive, tops: Sequence[str] = (), unused: bool = False) -> ImageFiles:
+def image_files(
+    root: str | Path | Archive, tops: Sequence[str] = (), unused: bool = False, progress: StageProgress | None = None
+) -> ImageFiles:
     """The image files below `root`, or only those below its folders `tops`.
 
     Args:
         unused: whether the files are only counted, so that an unreadable folder is left out instead of an error.
+        progress: called with the number of folders that have been read.
 
     Raises:
         DataError: a folder cannot be read.
     """
     if isinstance(root, Archive):
         return _archived_files(root, tops)
-    found, read, links = ImageFiles(), set[str](), deque[_Folder]()
-    for top in tops or [""]:
-        _read_folder(os.fspath(root), (top, ()), found, read, links, unused)
-    while links:
-        _read_folder(os.fspath(root), links.popleft(), found, read, links, unused)
-    found.sort()
+    found, read, links = ImageFiles(), set[str](), deque[_Folder]((top, ()) for top in tops or [""])
+    images = {}  # folder -> its images: sorting folders alone takes a fraction of the time that all their files do
+
+    def folders() -> Iterator[tuple[str, list[str]]]:
+        while links:
+            yield from _read_folder(os.fspath(root), links.popleft(), found, read, links, unused)
+
+    for folder, names in reported(folders(), "folders", None, progress):
+        images[folder] = names
+    for folder in sorted(images, key=lambda folder: folder.split(os.sep) if folder else []):
+        found.images.extend(images[folder])
+    found.folders.extend(sorted(images, key=_folder_order))
+    found.left_out.sort()
     return found
 
 
@@ -103,8 +114,9 @@ def summary(left_out: Iterable[LeftOut], limit: int = 8) -> str:
 
 def _read_folder(
     root: str, start: _Folder, found: ImageFiles, read: set[str], links: deque[_Folder], unused: bool
-) -> None:
-    """Reads a folder and its subfolders; links to folders are queued in `links` until all real folders are read.
+) -> Iterator[tuple[str, list[str]]]:
+    """Reads a folder and its subfolders, each with its images by name; links to folders are queued in `links` until all
+    real folders are read, and other entries are added to `left_out` of `found`.
 
     Raises:
         DataError: as `image_files`.
@@ -126,15 +138,17 @@ def _read_folder(
                                 "its permissions, or move it elsewhere") from None
             found.left_out.append((folder, f"a folder that cannot be read ({error.strerror})"))
             continue
-        found.folders.append(folder)
+        images = []
         for entry in listed:
             path = os.path.join(folder, entry.name)
-            if reason := _reason(entry):
+            is_folder = _is(entry.is_dir)
+            if reason := _reason(entry, is_folder):
                 found.left_out.append((path, reason))
-            elif _is(entry.is_dir):
+            elif is_folder:
                 (links if entry.is_symlink() else waiting).append((path, (*above, real)))
             else:
-                found.images.append(path)
+                images.append(path)
+        yield folder, images
 
 
 def _reason_to_skip(real: str, above: tuple[str, ...], read: set[str]) -> str | None:
@@ -145,11 +159,11 @@ def _reason_to_skip(real: str, above: tuple[str, ...], read: set[str]) -> str | 
     return "a link to a folder that contains it" if inside else None
 
 
-def _reason(entry: os.DirEntry) -> str | None:
+def _reason(entry: os.DirEntry, is_folder: bool) -> str | None:
     """Why an entry is left out, or None. A dangling link with an image suffix is listed, as an unreadable image."""
     if is_hidden(entry.name):
         return "hidden"
-    if _is(entry.is_dir):
+    if is_folder:
         return None
     if not is_image_name(entry.name):
         return _not_an_image(entry.name) if os.path.exists(entry.path) else DANGLING

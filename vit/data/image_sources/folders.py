@@ -32,13 +32,15 @@ from vit.data.source import Source
 from vit.data.splits.names import is_split_name, match_splits, similar_splits, split_of
 from vit.data.splits.split import Split, file_split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
+from vit.data.threads import StageProgress
 from vit.messages import agree, number_of, override_for_shell
 
 log = logging.getLogger("vit")
 
 
 def folder(
-    root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0, class_depth: int = 1
+    root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0, class_depth: int = 1,
+    progress: StageProgress | None = None,
 ) -> Source:
     """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS; root may be a .zip archive.
 
@@ -49,7 +51,8 @@ def folder(
     is split off train. Classes of val and test are matched by name with those of train. The validation images of
     TinyImageNet and ImageNet, which are not in class folders, have the classes that a file states
     (vit.data.image_sources.stated_labels). `left_out` of the source lists the entries that `image_files` leaves out,
-    images outside any class folder, and what is beside the split folders.
+    images outside any class folder, and what is beside the split folders. `progress` is called with the number of
+    folders that have been read.
 
     Raises:
         DataError: there are no class folders, a split is empty, val or test has a class that train lacks, or folders
@@ -59,12 +62,13 @@ def folder(
     root = open_folder(root, "expected one folder of images per class")
     directories = {key: directory.name for key, directory in _split_folders(root).items()}
     if "train" not in directories:
-        classes, whole, left_out = _undivided(root, class_depth)
+        classes, whole, left_out = _undivided(root, class_depth, progress)
         return Source(root.resolve().name, classes, three_ways(whole, fractions, split_seed), left_out)
     stated = stated_labels(root, directories)
     if stated is not None:
         directories = {key: name for key, name in directories.items() if name not in (stated.val, stated.unlabelled)}
-    files = files_and_rest(root, [*directories.values(), *([stated.val] if stated is not None else [])])
+    read = [*directories.values(), *([stated.val] if stated is not None else [])]
+    files = files_and_rest(root, read, progress)
     classes, splits = _read_splits(root, directories, files, class_depth)
     present = {split_of(entry.name) for entry in root.iterdir() if entry.is_dir()}  # also without class folders
     for message in (other_splits(classes, files.left_out), archived_splits(present, files.left_out)):
@@ -78,9 +82,11 @@ def folder(
     return Source(root.resolve().name, classes, splits, files.left_out)
 
 
-def _undivided(root: Path | Archive, class_depth: int) -> tuple[list[str], Split, list[tuple[str, str]]]:
+def _undivided(
+    root: Path | Archive, class_depth: int, progress: StageProgress | None
+) -> tuple[list[str], Split, list[tuple[str, str]]]:
     """The classes, the samples and the left-out entries of a folder without folders for the splits."""
-    files = image_files(root)
+    files = image_files(root, progress=progress)
     classes = _class_names(root, "", files, class_depth)
     if class_depth == 1:
         _check_no_splits(root, classes, files)
@@ -243,7 +249,9 @@ def _check_no_splits(root: Path | Archive, classes: list[str], files: ImageFiles
                             f"splits, such as train/{name}")
 
 
-def files_and_rest(root: Path | Archive, directories: Sequence[str]) -> ImageFiles:
+def files_and_rest(
+    root: Path | Archive, directories: Sequence[str], progress: StageProgress | None = None
+) -> ImageFiles:
     """The image files of the split folders; everything beside these folders is left out.
 
     Raises:
@@ -251,7 +259,8 @@ def files_and_rest(root: Path | Archive, directories: Sequence[str]) -> ImageFil
     """
     beside = sorted((entry for entry in root.iterdir() if entry.name not in directories), key=lambda entry: entry.name)
     folders = [entry.name for entry in beside if entry.is_dir() and not is_hidden(entry.name)]
-    found, rest = image_files(root, directories), image_files(root, folders, unused=True) if folders else ImageFiles()
+    found = image_files(root, directories, progress=progress)
+    rest = image_files(root, folders, unused=True, progress=progress) if folders else ImageFiles()
     if flat := match_splits(root, folders).get("val"):
         count = len(rest.below(flat))
         if count:
@@ -285,13 +294,16 @@ def _read(root: Path, directory: str, classes: list[str], files: ImageFiles, cla
              for folder in _class_folders(directory, files, class_depth)}
     above = Path(directory).parts
     depth = len(above) + class_depth
-    names, labels = [], []
+    names, labels, of_folder = [], [], {}
     for name in files.images:
-        *folders, _ = name.split(os.sep)
-        label = index.get(to_nfc(os.sep.join(folders[:depth])))
+        folder = name.rpartition(os.sep)[0]
+        if folder not in of_folder:  # once per folder, not per image
+            parts = folder.split(os.sep) if folder else []
+            of_folder[folder] = index.get(to_nfc(os.sep.join(parts[:depth]))), tuple(parts[: len(above)]) == above
+        label, is_below = of_folder[folder]
         if label is not None:
             names.append(name)
             labels.append(label)
-        elif tuple(folders[: len(above)]) == above:
+        elif is_below:
             files.left_out.append((name, "outside any class folder"))
     return file_samples(root, names, np.array(labels, dtype=np.int64))

@@ -14,6 +14,7 @@ from vit.data.source import Source
 from vit.data.splits.names import match_splits
 from vit.data.splits.split import Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
+from vit.data.threads import StageProgress
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,23 @@ class UnlabelledImages(Source):
 
 
 def unlabelled_images(
-    root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), split_seed: int = 0
+    root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), split_seed: int = 0,
+    progress: StageProgress | None = None,
 ) -> UnlabelledImages:
     """All images below `root`, at any depth; the folders root/train, root/val and root/test are splits if they exist.
 
     Without them the images are split by `fractions` (train, val, test); with train but no val, val is split off train.
-    Files beside the split folders are listed in `left_out` of the source.
+    Files beside the split folders are listed in `left_out` of the source. `progress` is called with the number of
+    folders that have been read.
     """
     root = open_folder(root, "expected a folder of images")
     directories = match_splits(root, sorted(directory.name for directory in root.iterdir() if directory.is_dir()))
     undivided = "train" not in directories
-    files = image_files(root) if undivided else files_and_rest(root, list(directories.values()))
     if undivided:
+        files = image_files(root, progress=progress)
         splits = three_ways(_split(root, files.images), fractions, split_seed)
     else:
+        files = files_and_rest(root, list(directories.values()), progress)
         found = {key: _split(root, files.below(directory)) for key, directory in directories.items()}
         splits = with_validation(found, None, validation_fraction(fractions), split_seed)
     return UnlabelledImages(root.resolve().name, [], splits, files.left_out)

@@ -36,7 +36,7 @@ class PairDataset(Dataset):
         on_bad_sample: "error", or "skip" to leave out unreadable images.
         cache: whether decoded images are kept in memory; "auto" if they need at most `cache_bytes`.
         augment: applied to images, in training.
-        progress: called while headers are read and images are decoded.
+        progress: called while texts are tokenized, headers are read and images are decoded.
 
     Raises:
         DataError: `source` does not match the split, or a text is too long with `on_long="error"`.
@@ -63,14 +63,14 @@ class PairDataset(Dataset):
         if (split.read is not None) != isinstance(source, LinePreprocessing):
             raise DataError("the source of images must be a LinePreprocessing, that of texts a tokenizer")
         self.split, self.on_bad_sample = split, on_bad_sample
-        self.targets = target_tokens(target, split.targets)
+        self.targets = target_tokens(target, split.targets, progress=progress)
         long = find_too_long(self.targets.lengths - 1, max_target_len, split.names, on_long, "max_target_len")
         if long and on_long == "cut":
-            self.targets = target_tokens(target, split.targets, max_target_len)
+            self.targets = target_tokens(target, split.targets, max_target_len, progress)
         if isinstance(source, LinePreprocessing):
             self.sources = _Images(split, source, on_bad_sample, cache, augment, cache_bytes, progress)
         else:
-            self.sources = _Texts(split, source, max_source_len, on_long)
+            self.sources = _Texts(split, source, max_source_len, on_long, progress)
         self._count(self.sources.long | long, on_long)
         # (N,2): tokens or patches of the source, tokens to predict
         self.lengths = np.stack([self.sources.lengths, self.targets.lengths - 1], axis=1)
@@ -124,11 +124,13 @@ class _Texts:
     bad: dict[int, str] = {}
     squeezed: list[tuple[str, str]] = []
 
-    def __init__(self, split: PairSplit, tokenizer: Tokenizer, max_len: int | None, on_long: str):
-        self.tokens = source_tokens(tokenizer, split.sources)
+    def __init__(
+        self, split: PairSplit, tokenizer: Tokenizer, max_len: int | None, on_long: str, progress: StageProgress | None
+    ):
+        self.tokens = source_tokens(tokenizer, split.sources, progress=progress)
         self.long = find_too_long(self.tokens.lengths, max_len, split.names, on_long, "max_source_len")
         if self.long and on_long == "cut":
-            self.tokens = source_tokens(tokenizer, split.sources, max_len)
+            self.tokens = source_tokens(tokenizer, split.sources, max_len, progress)
         self.lengths = self.tokens.lengths
 
     def batch(self, index: np.ndarray, epoch: np.ndarray, blank: np.ndarray) -> Sources:

@@ -72,10 +72,13 @@ class TextInputs:
         ValueError: there are not one or two columns of the same length, or `max_len` is too small.
     """
 
-    def __init__(self, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], max_len: int | None = None):
+    def __init__(
+        self, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], max_len: int | None = None,
+        progress: StageProgress | None = None,
+    ):
         if len(columns) not in (1, 2) or len({len(column) for column in columns}) != 1:
             raise ValueError(f"expected one or two columns of texts of equal length, got {[len(c) for c in columns]}")
-        plain = [tokenize(tokenizer, column, suffix=()) for column in columns]
+        plain = [tokenize(tokenizer, column, suffix=(), progress=progress) for column in columns]
         lengths = np.stack([tokens.lengths for tokens in plain])  # (columns,N)
         specials = 1 + len(columns)
         self.whole = lengths.sum(0) + specials
@@ -99,6 +102,7 @@ class TextDataset(Dataset):
         on_long: longer samples are an "error", are left out ("skip") or truncated ("cut"). Those left out are listed in
             `left_out`, and the `index` of a batch refers to the remaining samples, `split`; truncated ones are listed
             in `cut`.
+        progress: called while the texts are tokenized.
 
     Raises:
         DataError: a sample is too long, with `on_long="error"`.
@@ -107,14 +111,17 @@ class TextDataset(Dataset):
 
     unit, on_bad_sample, cached = "texts", "error", True
 
-    def __init__(self, split: TextSplit, tokenizer: Tokenizer, max_len: int | None = None, on_long: str = "error"):
-        inputs = TextInputs(tokenizer, split.texts)
+    def __init__(
+        self, split: TextSplit, tokenizer: Tokenizer, max_len: int | None = None, on_long: str = "error",
+        progress: StageProgress | None = None,
+    ):
+        inputs = TextInputs(tokenizer, split.texts, progress=progress)
         long = find_too_long(inputs.whole, max_len, split.names, on_long, "max_len")
         listed = [(split.names[i], reason) for i, reason in long.items()]
         self.left_out, self.cut = (listed, []) if on_long == "skip" else ([], listed)
         if long and on_long == "skip":
             split = split.take(np.setdiff1d(np.arange(len(split)), list(long)))
-        self.inputs = TextInputs(tokenizer, split.texts, max_len) if long else inputs
+        self.inputs = TextInputs(tokenizer, split.texts, max_len, progress) if long else inputs
         self.split, self.labels = split, torch.from_numpy(np.ascontiguousarray(split.labels))
 
     def __len__(self) -> int:

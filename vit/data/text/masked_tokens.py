@@ -15,6 +15,7 @@ from vit.data.text.corpus import CorpusSplit
 from vit.data.text.dataset import truncated_lengths
 from vit.data.text.token_ids import Tokens, tokenize
 from vit.data.text.tokenizers import BOS, EOS, MASK, PAD, SPECIALS, Tokenizer
+from vit.data.threads import StageProgress
 
 IGNORE_INDEX = -100  # the target of tokens without a loss, torch's default ignore_index
 _CHOICE, _REPLACEMENT, _RANDOM_TOKEN = (n << 20 for n in (1, 2, 3))  # first slots of three random numbers per token
@@ -39,7 +40,8 @@ class MaskedDataset(Dataset):
     unit, on_bad_sample, cached = "sentence pairs", "error", True
 
     def __init__(
-        self, split: CorpusSplit, tokenizer: Tokenizer, max_len: int = 128, share: float = 0.15, seed: int = 0
+        self, split: CorpusSplit, tokenizer: Tokenizer, max_len: int = 128, share: float = 0.15, seed: int = 0,
+        progress: StageProgress | None = None,
     ):
         if not 0 < share < 1:
             raise ValueError(f"share={share} must be above 0 and below 1")
@@ -47,7 +49,7 @@ class MaskedDataset(Dataset):
             raise ValueError(f"max_len={max_len} must be at least 5: three special tokens and two of text")
         self.split, self.max_len, self.share, self.seed = split, max_len, share, seed
         self.vocab_size = tokenizer.vocab_size
-        self.tokens: Tokens = tokenize(tokenizer, split.texts, suffix=())
+        self.tokens: Tokens = tokenize(tokenizer, split.texts, suffix=(), progress=progress)
         self._known = np.concatenate([[0], np.cumsum(self.tokens.ids >= len(SPECIALS))])  # before each id; not unknown
         self.first_sentences = split.followed_sentences()
         self.cut = int((self.tokens.lengths > max_len - 3).sum())

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from vit.data.errors import DataError
 from vit.data.text.tokenizers import BOS, EOS, PAD, Tokenizer
+from vit.data.threads import StageProgress
 from vit.messages import check_choice, check_several, number_of
 
 ON_LONG = ("error", "skip", "cut")
 _CHUNK = 10_000  # texts that are tokenized at once
+_STAGE = "tokenization"
 
 
 @dataclass(frozen=True)
@@ -53,27 +55,35 @@ def tokenize(
     prefix: Sequence[int] = (),
     suffix: Sequence[int] = (EOS,),
     max_len: int | None = None,
+    progress: StageProgress | None = None,
 ) -> Tokens:
     """The ids of all texts between `prefix` and `suffix`; texts are cut so that each row has at most `max_len` ids."""
     check_several("texts", texts)
     parts, lengths = [np.zeros(0, np.int32)], [0]
     for start in range(0, len(texts), _CHUNK):
-        encoded = tokenizer.encode_batch([texts[i] for i in range(start, min(start + _CHUNK, len(texts)))])
+        end = min(start + _CHUNK, len(texts))
+        encoded = tokenizer.encode_batch([texts[i] for i in range(start, end)])
         if max_len is not None:
             encoded = [ids[: max(0, max_len - len(prefix) - len(suffix))] for ids in encoded]
         parts.append(np.fromiter(chain.from_iterable(chain(prefix, ids, suffix) for ids in encoded), np.int32))
         lengths += [len(prefix) + len(ids) + len(suffix) for ids in encoded]
+        if progress:
+            progress(_STAGE, end, len(texts))
     return Tokens(np.concatenate(parts), np.cumsum(lengths, dtype=np.int64))
 
 
-def source_tokens(tokenizer: Tokenizer, texts: Sequence[str], max_len: int | None = None) -> Tokens:
+def source_tokens(
+    tokenizer: Tokenizer, texts: Sequence[str], max_len: int | None = None, progress: StageProgress | None = None
+) -> Tokens:
     """Encoder inputs: the text and eos, so that empty texts have a token; `max_len` includes eos."""
-    return tokenize(tokenizer, texts, max_len=max_len)
+    return tokenize(tokenizer, texts, max_len=max_len, progress=progress)
 
 
-def target_tokens(tokenizer: Tokenizer, texts: Sequence[str], max_len: int | None = None) -> Tokens:
+def target_tokens(
+    tokenizer: Tokenizer, texts: Sequence[str], max_len: int | None = None, progress: StageProgress | None = None
+) -> Tokens:
     """Decoder targets: bos, the text and eos; `max_len` counts the tokens to predict, the text and eos."""
-    return tokenize(tokenizer, texts, prefix=(BOS,), max_len=None if max_len is None else max_len + 1)
+    return tokenize(tokenizer, texts, (BOS,), max_len=None if max_len is None else max_len + 1, progress=progress)
 
 
 def find_too_long(

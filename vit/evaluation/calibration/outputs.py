@@ -12,6 +12,7 @@ from vit.evaluation.calibration.fitting import Outputs
 from vit.evaluation.classification import RunOptions, check_labels, run_over_split
 from vit.evaluation.columns import Columns
 from vit.evaluation.multi_label import check_multi_label
+from vit.evaluation.progress import Progress
 from vit.evaluation.sample_scores import Contents
 from vit.evaluation.text_classification import run_over_texts, texts_of
 from vit.inference import TextPredictor
@@ -68,7 +69,8 @@ def label_outputs(
 
 
 def text_outputs(
-    predictor: TextPredictor, split: TextSplit, batch_size: int = 64, with_logits: bool = True
+    predictor: TextPredictor, split: TextSplit, batch_size: int = 64, with_logits: bool = True,
+    progress: Progress | None = None,
 ) -> Outputs:
     """The outputs for all texts of a split, in order.
 
@@ -82,6 +84,8 @@ def text_outputs(
             draws = content_draws(text_contents(texts_of(split, rows), range(len(rows))))
             features = [captured.pop()] if captured else []
             columns.append((logits if with_logits else logits[:, :0], labels, draws, *features))
+            if progress:
+                progress(len(rows))
     return Outputs(*columns.filled())
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from vit.data.augment.corruptions import CORRUPTIONS, corrupt
+from vit.evaluation.progress import as_stage
 from vit.evaluation.robustness import SEED, accuracy_under_corruptions, levels
 from vit.report.pages.embedded import thumbnail_url
 from vit.report.pages.html_parts import card, cards, facts, paragraph, table
@@ -33,16 +34,10 @@ def robustness(subject: Subject) -> Section:
 
 def accuracies(subject: Subject) -> dict[str, list[float]]:
     """Kind of corruption -> accuracy in each severity, without the unreadable images, as in the evaluation."""
-    predictor, report, done = subject.predictor, subject.progress, 0
+    predictor = subject.predictor
     split = subject.samples.take(subject.evaluation.rows)
     total = len(split) * len(levels(subject.severities))
-
-    def progress(images: int) -> None:
-        nonlocal done
-        done += images
-        if report:
-            report("images under corruptions", done, total)
-
+    progress = as_stage(subject.progress, "images under corruptions", total)
     return accuracy_under_corruptions(
         predictor.model, predictor.preprocessing, split, subject.severities, subject.batch_size, predictor.precision,
         predictor.device, progress)

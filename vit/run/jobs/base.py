@@ -170,8 +170,8 @@ class Job(ABC):
         """The tokenized splits of texts."""
 
     def progress_bar(self) -> AbstractContextManager[StageProgress | None]:
-        """A progress bar of the first process while images are read."""
-        return nullcontext() if self.devices.rank else stage_bar(console, "images")
+        """A progress bar of the first process while samples are read."""
+        return nullcontext() if self.devices.rank else stage_bar(console, self.unit)
 
     def complete_recipe(self) -> None:
         """Replace `auto` in the recipe, in place, and check that the samples fill a batch.

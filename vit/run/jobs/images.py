@@ -157,9 +157,9 @@ class ImageJob(Job):
         return build_batches(self.config, self.datasets)
 
     def cached(self) -> Source:
-        """The source with cached images in place of files, and the validation samples that are evaluated."""
-        splits = {key: each.cached_split() for key, each in self.datasets.items()}
-        return replace(self.source, splits={**self.source.splits, **splits, "val": self.limit(splits["val"])})
+        """The source with cached images in place of files; with `debug` a few of them."""
+        splits = {key: self.limit(each.cached_split()) for key, each in self.datasets.items()}
+        return replace(self.source, splits={**self.source.splits, **splits})
 
     def record_data(self, folder: RunFolder) -> None:
         self.record_samples(folder)
@@ -283,11 +283,14 @@ class ImageClassificationJob(ImageJob):
     def calibrate(self, weights: dict[str, Tensor], settings: dict) -> Calibration | None:
         """The calibration of the weights on the validation images."""
         model, options = trained_copy(self.model, weights), self.run_options(settings)
-        return calibrate_images(model, self.preprocessing, self.cached(), calibration_choice(self.config), options)
+        with self.progress_bar() as progress:
+            return calibrate_images(model, self.preprocessing, self.cached(), calibration_choice(self.config), options,
+                                    progress=progress)
 
-    def run_options(self, settings: dict) -> RunOptions:
-        """How the images of a split are evaluated on the device of the model, without a progress bar."""
-        return RunOptions(**settings, on_bad_sample=self.config["data"]["on_bad_sample"], device=None, progress=None)
+    def run_options(self, settings: dict, progress: Progress | None = None) -> RunOptions:
+        """How the images of a split are evaluated on the device of the model."""
+        return RunOptions(**settings, on_bad_sample=self.config["data"]["on_bad_sample"], device=None,
+                          progress=progress)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         from vit.report.evaluation import write_evaluation

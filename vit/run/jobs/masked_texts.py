@@ -57,7 +57,8 @@ class MaskedTextJob(TextJob):
 
     def build_inputs(self, initial: Initial | None) -> None:
         texts = self.source.splits["train"].texts
-        self.tokenizers = build_tokenizers(self.config, {"source": texts}, initial, self.checkpoint)
+        with self.progress_bar() as progress:
+            self.tokenizers = build_tokenizers(self.config, {"source": texts}, initial, self.checkpoint, progress)
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         required = {"vocab_size": self.tokenizer.vocab_size, "max_len": self.config["data"]["max_len"]}
@@ -68,10 +69,11 @@ class MaskedTextJob(TextJob):
 
     def build_datasets(self) -> None:
         data, seed = self.config["data"], self.config["seed"]
-        self.datasets = {
-            key: MaskedDataset(split, self.tokenizer, data["max_len"], data["mask_ratio"], seed)
-            for key, split in self.source.splits.items()
-        }
+        with self.progress_bar() as progress:
+            self.datasets = {
+                key: MaskedDataset(split, self.tokenizer, data["max_len"], data["mask_ratio"], seed, progress)
+                for key, split in self.source.splits.items()
+            }
         for key, dataset in self.datasets.items():
             if dataset.cut:
                 log.warning("%s of %s %s longer than data.max_len=%d allows, and their ends are not used; raise it, or "

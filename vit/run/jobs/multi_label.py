@@ -12,7 +12,7 @@ from vit.bundle.label_calibration import calibrated_thresholds
 from vit.data import DataError
 from vit.evaluation import best_thresholds, evaluate_multi_label
 from vit.evaluation.calibration.outputs import LabelOutputs, label_outputs
-from vit.evaluation.progress import Progress
+from vit.evaluation.progress import Progress, as_stage
 from vit.inference import MultiLabelPredictor
 from vit.messages import first_of, number_of
 from vit.run.config.composing import ConfigError, stated
@@ -68,9 +68,10 @@ class MultiLabelJob(ImageClassificationJob):
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         """Save the bundle, with a calibration and a threshold per class from one pass over the validation images."""
-        model, options = trained_copy(self.model, weights), self.run_options(extra["evaluation"])
-        classes = self.source.classes
-        outputs = label_outputs(model, self.preprocessing, self.cached().splits["val"], classes, options)
+        model, classes, val = trained_copy(self.model, weights), self.source.classes, self.cached().splits["val"]
+        with self.progress_bar() as progress:
+            options = self.run_options(extra["evaluation"], as_stage(progress, "calibration", len(val)))
+            outputs = label_outputs(model, self.preprocessing, val, classes, options)
         calibration = calibrate_labels(outputs, classes, calibration_choice(self.config))
         thresholds = calibrated_thresholds(self.thresholds(outputs), calibration)
         save_bundle(path, model, classes, self.preprocessing, metrics, extra, thresholds=thresholds,

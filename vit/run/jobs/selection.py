@@ -1,5 +1,6 @@
 """The job of a config; options that its task does not support are errors."""
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from vit.data import CorpusSplit, PairSplit, Split, TextSplit
 from vit.messages import did_you_mean, nearest_names
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
+from vit.run.console import console, stage_bar
 from vit.run.jobs.base import Job
 from vit.run.parts.batches import check_no_augment
 from vit.run.parts.data_source import build_source
@@ -58,7 +60,8 @@ def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, re
     """
     config = with_defaults(config)
     job = check_job(config, devices)
-    source = build_source(config["data"], record, config.get("overrides"))
+    with nullcontext() if devices.rank else stage_bar(console) as progress:
+        source = build_source(config["data"], record, config.get("overrides"), progress)
     check_split_class(job, type(next(iter(source.splits.values()))), config)
     if config["task"]["name"] == "classification" and source.multi_label:
         job = get_class(f"{__package__}.{MULTI_LABEL_JOB}")

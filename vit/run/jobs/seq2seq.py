@@ -2,7 +2,7 @@
 
 import logging
 import re
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -85,7 +85,8 @@ class Seq2SeqJob(Job):
             check_no_augment(config["recipe"])
         train = source.splits["train"]
         texts = {"target": train.targets} if source.images else {"source": train.sources, "target": train.targets}
-        self.tokenizers = build_tokenizers(config, texts, initial, self.checkpoint)
+        with self.progress_bar() as progress:
+            self.tokenizers = build_tokenizers(config, texts, initial, self.checkpoint, progress)
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         return networks.seq2seq_model(self.config, self.preprocessing, self.tokenizers, initial)
@@ -102,7 +103,7 @@ class Seq2SeqJob(Job):
     def build_datasets(self) -> None:
         config = self.config
         augment = build_augment(config["recipe"]["augment"], config["seed"])
-        with self.progress_bar() if self.source.images else nullcontext() as progress:
+        with self.progress_bar() as progress:
             self.datasets = build_pair_datasets(config["data"], self.source, self.preprocessing, self.tokenizers,
                                                 self.model.config.max_len, augment, progress)
 

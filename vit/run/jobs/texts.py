@@ -75,7 +75,8 @@ class TextClassificationJob(TextJob):
 
     def build_inputs(self, initial: Initial | None) -> None:
         texts = [text for column in self.source.splits["train"].texts for text in column]
-        self.tokenizers = build_tokenizers(self.config, {"source": texts}, initial, self.checkpoint)
+        with self.progress_bar() as progress:
+            self.tokenizers = build_tokenizers(self.config, {"source": texts}, initial, self.checkpoint, progress)
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         """The network of `model`, with the sizes of a pretrained one if there is one, for these tokens and classes. The
@@ -96,10 +97,11 @@ class TextClassificationJob(TextJob):
         """
         on_long, max_len = self.config["data"]["on_long"], self.model.config.max_len
         evaluated = "cut" if on_long == "skip" else on_long
-        self.datasets = {
-            key: TextDataset(split, self.tokenizer, max_len, on_long if key == "train" else evaluated)
-            for key, split in self.source.splits.items()
-        }
+        with self.progress_bar() as progress:
+            self.datasets = {
+                key: TextDataset(split, self.tokenizer, max_len, on_long if key == "train" else evaluated, progress)
+                for key, split in self.source.splits.items()
+            }
         for key, dataset in self.datasets.items():
             warn_about_cut_texts(dataset.cut, key)
 
@@ -176,8 +178,10 @@ class TextClassificationJob(TextJob):
         """The calibration of a saved model on the validation texts; those longer than its limit are cut."""
         predictor = TextPredictor(load_bundle(path), precision=settings["precision"])
         predictor.truncate = True
-        source = replace(self.source, splits={**self.source.splits, "val": self.evaluated("val")})
-        return calibrate_texts(predictor, source, calibration_choice(self.config), settings["batch_size"])
+        source = replace(self.source, splits={key: self.evaluated(key) for key in ("train", "val")})
+        with self.progress_bar() as progress:
+            return calibrate_texts(predictor, source, calibration_choice(self.config), settings["batch_size"],
+                                   progress=progress)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         from vit.report.evaluation import write_text_evaluation

@@ -108,7 +108,7 @@ def build_pair_datasets(
 
     Args:
         max_len: the model's limit of tokens, which is used if the config has none.
-        progress: called while images are read.
+        progress: called while texts are tokenized and images are read.
     """
     limits = {
         "max_source_len": data["max_source_len"] or max_len,

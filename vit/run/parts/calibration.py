@@ -1,12 +1,12 @@
 """The calibration of a trained model on the validation samples, as `calibrate` selects."""
 
 from collections.abc import Callable
-from functools import partial
 
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, LabelCalibration
-from vit.data import Preprocessing, Source, Split
+from vit.data import Preprocessing, Source, Split, TextSplit
+from vit.data.threads import StageProgress
 from vit.evaluation.calibration.fitting import FULL, NONE, Outputs, fit_calibration, has_class_means
 from vit.evaluation.calibration.labels import fit_label_calibration
 from vit.evaluation.calibration.outputs import (
@@ -17,6 +17,7 @@ from vit.evaluation.calibration.outputs import (
     text_outputs,
 )
 from vit.evaluation.classification import RunOptions
+from vit.evaluation.progress import Progress, as_stage
 from vit.inference import TextPredictor
 from vit.models import model_from_config
 
@@ -34,18 +35,21 @@ def trained_copy(model: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
 
 
 def calibrate_images(
-    model: nn.Module, preprocessing: Preprocessing, source: Source, choice: str, options: RunOptions, val: str = "val"
+    model: nn.Module, preprocessing: Preprocessing, source: Source, choice: str, options: RunOptions, val: str = "val",
+    progress: StageProgress | None = None,
 ) -> Calibration | None:
-    """The calibration of an image classifier with the classes of `source`, on its split `val`.
+    """The calibration of an image classifier with the classes of `source`, on its split `val`; `progress` replaces
+    that of the options.
 
     Raises:
         BadImage: an image cannot be read, and the options do not skip it.
         DataError: the split is empty or has other labels.
     """
-    def outputs(split: Split, with_logits: bool) -> Outputs:
-        return image_outputs(model, preprocessing, split, source.classes, options, with_logits)
+    def outputs(split: Split, with_logits: bool, advance: Progress | None) -> Outputs:
+        each = options._replace(progress=advance)
+        return image_outputs(model, preprocessing, split, source.classes, each, with_logits)
 
-    return calibrate(source, choice, outputs, val)
+    return calibrate(source, choice, outputs, val, progress)
 
 
 def calibrate_labels(outputs: LabelOutputs, classes: list[str], choice: str) -> LabelCalibration | None:
@@ -54,29 +58,34 @@ def calibrate_labels(outputs: LabelOutputs, classes: list[str], choice: str) -> 
 
 
 def calibrate_texts(
-    predictor: TextPredictor, source: Source, choice: str, batch_size: int, val: str = "val"
+    predictor: TextPredictor, source: Source, choice: str, batch_size: int, val: str = "val",
+    progress: StageProgress | None = None,
 ) -> Calibration | None:
     """The calibration of a text classifier, as `calibrate_images`.
 
     Raises:
         BadText, DataError: a text is too long, the split is empty or has other labels.
     """
-    return calibrate(source, choice, partial(text_outputs, predictor, batch_size=batch_size), val)
+    def outputs(split: TextSplit, with_logits: bool, advance: Progress | None) -> Outputs:
+        return text_outputs(predictor, split, batch_size, with_logits, advance)
+
+    return calibrate(source, choice, outputs, val, progress)
 
 
 def calibrate(
-    source: Source, choice: str, outputs: Callable[..., Outputs], val: str
+    source: Source, choice: str, outputs: Callable[..., Outputs], val: str, progress: StageProgress | None = None
 ) -> Calibration | None:
     """The calibration by the outputs for the split `val`; `full` also uses those for training samples, for the means
     of the features.
 
     Args:
-        outputs: `outputs(split, with_logits=...)` computes the outputs for a split.
+        outputs: `outputs(split, with_logits, progress)` computes the outputs for a split.
     """
     if choice == NONE:
         return None
     samples, train = sample_for_logits(source.splits[val], source.num_classes), None
-    found = outputs(samples, with_logits=True)
+    found = outputs(samples, True, as_stage(progress, "calibration", len(samples)))
     if choice == FULL and "train" in source.splits and has_class_means(source.num_classes, found.features):
-        train = outputs(sample_for_means(source.splits["train"], source.num_classes), with_logits=False)
+        of_means = sample_for_means(source.splits["train"], source.num_classes)
+        train = outputs(of_means, False, as_stage(progress, "class means", len(of_means)))
     return fit_calibration(source.classes, found, train, choice)

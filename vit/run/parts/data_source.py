@@ -13,6 +13,7 @@ from vit.data.quality.corrections import apply_corrections, leave_out
 from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import POOL, Partition, repartition
 from vit.data.splits.splitting import watched_splitting
+from vit.data.threads import StageProgress
 from vit.files.credentials import masked
 from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError, stated
@@ -34,16 +35,21 @@ EDITS = ("corrections", "leave_out")  # files such as those of vit audit --label
 # keys of all data sets, with defaults that are accepted where the function has no such parameter
 OPTIONAL = {"split_seed": 0, "fold": None, "group": None, "corrections": None, "leave_out": None,
             "on_unknown_split": "error"}
+PROGRESS = "progress"  # a parameter that is no key of the config
 FRACTIONS = (0.8, 0.1, 0.1)
 UNDIVIDED = (1.0, 0.0, 0.0)
 
 
-def build_source(data: dict, record: DataRecord | None = None, overrides: list[str] | None = None) -> Source:
+def build_source(
+    data: dict, record: DataRecord | None = None, overrides: list[str] | None = None,
+    progress: StageProgress | None = None,
+) -> Source:
     """The data set: calls the function that `data._target_` names with the keys of `data` that are its parameters.
 
     Args:
         record: the recorded splits of a resumed run, which are used again.
         overrides: overrides of a new run; those that have no effect on this data are reported.
+        progress: passed to the function, if it has such a parameter.
 
     Raises:
         ConfigError: there is no such function, a key is not a parameter of it, or a credential is missing.
@@ -52,9 +58,10 @@ def build_source(data: dict, record: DataRecord | None = None, overrides: list[s
     check_credentials({"data": data}, "the config")
     module, _, name = data["_target_"].rpartition(".")
     try:
-        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        parameters = dict(inspect.signature(getattr(importlib.import_module(module), name)).parameters)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})") from None
+    shown = {PROGRESS: progress} if parameters.pop(PROGRESS, None) is not None else {}
     for key, value in data.items():
         known = (*parameters, *SPLITTING, *EDITS, *LOADING)
         if key not in known and value != OPTIONAL.get(key, ...):
@@ -67,7 +74,7 @@ def build_source(data: dict, record: DataRecord | None = None, overrides: list[s
     if new_splits and "fractions" in parameters:
         node["fractions"] = list(UNDIVIDED)
     with watched_splitting() as assigned:
-        source = checked("data", partial(instantiate, _convert_="all"), node)
+        source = checked("data", partial(instantiate, _convert_="all", **shown), node)
     if not (assigned or new_splits) and record is None and "fractions" in parameters:
         warn_about_own_splits(source, data, overrides or [])
     if new_splits:

@@ -1,7 +1,7 @@
 """Tokenizers of a run: trained on its training texts, or those of the model or checkpoint it starts from."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from os.path import commonprefix
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 from vit.data import train_tokenizer
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
+from vit.data.threads import StageProgress, reported
 from vit.files.checkpoints import without_weights
 from vit.messages import agree, number_of, quoted
 from vit.run.config.composing import ConfigError, stated
@@ -23,7 +24,8 @@ CHECKED = 1000  # validation texts that are tokenized and decoded before trainin
 
 
 def build_tokenizers(
-    config: dict, texts: Mapping[str, Iterable[str]], initial: Initial | None, checkpoint: Path | None
+    config: dict, texts: Mapping[str, Sequence[str]], initial: Initial | None, checkpoint: Path | None,
+    progress: StageProgress | None = None,
 ) -> dict[str, Tokenizer]:
     """A tokenizer per side (`source`, `target`): the one of the resumed checkpoint or of `init_from`; otherwise one is
     trained on the texts as `data.tokenizer` describes, with `shared` one for both sides.
@@ -41,8 +43,8 @@ def build_tokenizers(
     if found and checkpoint is None:
         check_training_options(config, found, len(texts))
     if len(texts) == 2 and node["shared"] and len(found) < 2:
-        found = dict.fromkeys(texts, next(iter(found.values()), None) or train(node, chain(*texts.values())))
-    return {side: found[side] if side in found else train(node, texts[side]) for side in texts}
+        found = dict.fromkeys(texts, next(iter(found.values()), None) or train(node, [*texts.values()], progress))
+    return {side: found[side] if side in found else train(node, [texts[side]], progress) for side in texts}
 
 
 def load_tokenizers(checkpoint: Path) -> dict[str, Tokenizer]:
@@ -53,9 +55,16 @@ def load_tokenizers(checkpoint: Path) -> dict[str, Tokenizer]:
     return {side: tokenizer_from_dict(values) for side, values in stored.items()}
 
 
-def train(node: dict, texts: Iterable[str]) -> Tokenizer:
+def train(node: dict, columns: Sequence[Sequence[str]], progress: StageProgress | None) -> Tokenizer:
+    """A tokenizer that is trained on the texts of all columns."""
     options = {key: value for key, value in node.items() if key != "shared"}
-    return checked("data.tokenizer", train_tokenizer, {**options, "lines": texts}, unpack=True)
+
+    def lines() -> Iterator[str]:
+        yield from reported(chain(*columns), "words of the texts", sum(map(len, columns)), progress)
+        if progress and node["kind"] == "bpe":  # nothing reports how many are found
+            progress("merges of the tokenizer", 0, None)
+
+    return checked("data.tokenizer", train_tokenizer, {**options, "lines": lines()}, unpack=True)
 
 
 def check_stated(config: dict, found: Mapping[str, Tokenizer], origin: str) -> None:
