@@ -20,12 +20,15 @@ def candidates(log_probs: Tensor, scores: Tensor, count: int) -> tuple[list[list
     Returns:
         For each row the values, sums of `log_probs` and `scores`, and their indices beam * V + id.
     """
-    if log_probs.shape[1] * (log_probs.shape[2] // GROUP) > 4 * count:
-        values, indices = (each.tolist() for each in grouped_topk(log_probs, scores, count + 1))
-        if all(len(set(row)) > count for row in values):  # there are no ties to break
-            return [row[:count] for row in values], [row[:count] for row in indices]
-    values, indices = best((log_probs + scores[..., None]).flatten(1), count)
-    return values.tolist(), indices.tolist()
+    if log_probs.shape[1] * (log_probs.shape[2] // GROUP) <= 4 * count:
+        values, indices = best((log_probs + scores[..., None]).flatten(1), count)
+        return values.tolist(), indices.tolist()
+    values, indices = (each.tolist() for each in grouped_topk(log_probs, scores, count + 1))
+    if tied := [i for i, row in enumerate(values) if len(set(row)) <= count]:  # only these rows have ties to break
+        exact = best((log_probs[tied] + scores[tied][..., None]).flatten(1), count)
+        for i, row, found in zip(tied, *(each.tolist() for each in exact), strict=True):
+            values[i], indices[i] = row, found
+    return [row[:count] for row in values], [row[:count] for row in indices]
 
 
 def grouped_topk(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
