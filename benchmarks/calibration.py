@@ -25,7 +25,7 @@ from vit.evaluation.calibration.outputs import image_outputs, text_outputs
 from vit.evaluation.calibration.reliability import calibration_error, certainty
 from vit.evaluation.calibration.temperature import fit_temperature
 from vit.evaluation.classification import RunOptions
-from vit.inference.conformal import set_sizes, true_scores
+from vit.inference.conformal import prediction_sets, true_scores
 
 RESPLITS = 100
 
@@ -58,7 +58,7 @@ def resplits(
         val, test = order[:count], order[count:]
         probabilities = (logits / fit_temperature(logits[val], labels[val])).softmax(-1)
         limit = Quantiles.of(true_scores(probabilities[val], draws[val], labels[val], method).numpy()).at(level)
-        size = set_sizes(probabilities[test], draws[test], limit, method)
+        size, _ = prediction_sets(probabilities[test], draws[test], limit, method)
         covered = true_scores(probabilities[test], draws[test], labels[test], method) <= limit
         coverage.append(float(covered.double().mean()))
         sizes.append(float(size.double().mean()))

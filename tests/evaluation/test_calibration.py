@@ -17,7 +17,7 @@ from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.evaluation.calibration.reliability import calibration_error, certainty, reliability, risks
 from vit.evaluation.calibration.temperature import fit_temperature
 from vit.inference.abstention import fewest_samples, may_exceed, probability_threshold, selective_risks
-from vit.inference.conformal import content_draws, label_scores, set_sizes, true_scores
+from vit.inference.conformal import content_draws, label_scores, prediction_sets, true_scores
 from vit.inference.unknown import unknown_scores
 
 CLASSES = ["a", "b", "c", "d", "e"]
@@ -108,7 +108,7 @@ def test_sets_are_those_of_the_definition(method, penalty, free):
     logits, labels = simulated(200)
     probabilities, draws = logits.softmax(-1).double(), draws_of(200)
     for limit in (0.2, 0.7, 0.95):
-        sizes = set_sizes(probabilities, draws, limit, method)
+        sizes, _ = prediction_sets(probabilities, draws, limit, method)
         for row, draw, size in zip(probabilities.tolist(), draws.tolist(), sizes.tolist(), strict=True):
             chosen = brute_force_set(row, draw, limit, penalty, free)
             assert set(sorted(range(5), key=lambda i: -row[i])[:size]) == chosen

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vit.bundle import Calibration
 from vit.bundle.calibration import calibrated_probabilities, required_samples
 from vit.inference.calibrated import SET_METHOD
-from vit.inference.conformal import content_draws, set_sizes
+from vit.inference.conformal import content_draws, prediction_sets
 
 SET_LEVEL = 0.9  # level of the prediction sets in the metrics
 Contents = Callable[[], Iterator[bytes]]  # the bytes of each input of a batch, which determine its prediction set
@@ -65,7 +65,7 @@ def sets_at_level(
     if SET_METHOD not in sets or sets[SET_METHOD].count < required_samples(SET_LEVEL):
         return torch.full_like(labels, -1), torch.zeros_like(labels, dtype=torch.bool)
     probabilities = probabilities.cpu()
-    sizes = set_sizes(probabilities, content_draws(contents()), sets[SET_METHOD].at(SET_LEVEL), SET_METHOD)
-    order = probabilities.double().argsort(dim=-1, descending=True, stable=True)
-    ranks = (order == labels[:, None]).double().argmax(-1)  # 0 for the most probable class
+    limit = sets[SET_METHOD].at(SET_LEVEL)
+    sizes, order = prediction_sets(probabilities, content_draws(contents()), limit, SET_METHOD)
+    ranks = (order == labels[:, None]).to(torch.uint8).argmax(-1)  # 0 for the most probable class
     return sizes, ranks < sizes

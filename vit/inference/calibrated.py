@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vit.bundle import Bundle, Calibration
 from vit.bundle.calibration import calibrated_probabilities
 from vit.inference.abstention import probability_threshold
-from vit.inference.conformal import content_draws, set_sizes
+from vit.inference.conformal import content_draws, prediction_sets
 from vit.inference.unknown import unknown_scores
 from vit.models import Classifier
 
@@ -99,8 +99,7 @@ class Calibrator:
                 for names, score, p, top in rows]
 
     def _sets(self, probabilities: Tensor, draws: Tensor) -> list[tuple[str, ...]]:
-        order = probabilities.double().argsort(dim=-1, descending=True, stable=True)
-        sizes = set_sizes(probabilities, draws, self.limit, SET_METHOD)
+        sizes, order = prediction_sets(probabilities, draws, self.limit, SET_METHOD)
         return [tuple(self.classes[i] for i in row[:size].tolist()) for row, size in zip(order, sizes, strict=True)]
 
     def _reason(self, probability: float, p_value: float) -> str:

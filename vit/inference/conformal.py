@@ -37,12 +37,14 @@ def true_scores(probabilities: Tensor, draws: Tensor, labels: Tensor, method: st
     return scores[classes == labels[:, None]]
 
 
-def set_sizes(probabilities: Tensor, draws: Tensor, limit: float, method: str) -> Tensor:
-    """The number of most probable labels in each set, (B,): those whose score is at most `limit`.
+def prediction_sets(probabilities: Tensor, draws: Tensor, limit: float, method: str) -> tuple[Tensor, Tensor]:
+    """The number of labels in each set, (B,): the most probable ones, whose score is at most `limit`; and all classes
+    (B,classes) in descending order of probability. The sort is most of the time with thousands of classes.
 
     A set may be empty: empty sets make the coverage exact if a model is right more often than the level requires.
     """
-    return (label_scores(probabilities, draws, method)[0] <= limit).sum(-1)
+    scores, classes = label_scores(probabilities, draws, method)
+    return (scores <= limit).sum(-1), classes
 
 
 def content_draws(contents: Iterable[bytes | memoryview]) -> Tensor:

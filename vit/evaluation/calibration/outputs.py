@@ -89,9 +89,10 @@ def text_outputs(
     return Outputs(*columns.filled())
 
 
-def sample_for_means(split: Split | TextSplit, classes: int) -> Split | TextSplit:
-    """The training samples from which class means are computed."""
-    return hashed_subset(split, max(SAMPLES, SAMPLES_PER_CLASS * classes))
+def sample_for_means(split: Split | TextSplit, classes: int, most: int | None = None) -> Split | TextSplit:
+    """The training samples from which class means are computed; at most `most` of them."""
+    count = max(SAMPLES, SAMPLES_PER_CLASS * classes)
+    return hashed_subset(split, count if most is None else min(count, most))
 
 
 def sample_for_logits(split: Split | TextSplit, classes: int) -> Split | TextSplit:

@@ -157,9 +157,9 @@ class ImageJob(Job):
         return build_batches(self.config, self.datasets)
 
     def cached(self) -> Source:
-        """The source with cached images in place of files; with `debug` a few of them."""
-        splits = {key: self.limit(each.cached_split()) for key, each in self.datasets.items()}
-        return replace(self.source, splits={**self.source.splits, **splits})
+        """The source with cached images in place of files, and the validation samples that are evaluated."""
+        splits = {key: each.cached_split() for key, each in self.datasets.items()}
+        return replace(self.source, splits={**self.source.splits, **splits, "val": self.limit(splits["val"])})
 
     def record_data(self, folder: RunFolder) -> None:
         self.record_samples(folder)
@@ -285,7 +285,7 @@ class ImageClassificationJob(ImageJob):
         model, options = trained_copy(self.model, weights), self.run_options(settings)
         with self.progress_bar() as progress:
             return calibrate_images(model, self.preprocessing, self.cached(), calibration_choice(self.config), options,
-                                    progress=progress)
+                                    progress=progress, most=self.limited(len(self.source.splits["train"])))
 
     def run_options(self, settings: dict, progress: Progress | None = None) -> RunOptions:
         """How the images of a split are evaluated on the device of the model."""

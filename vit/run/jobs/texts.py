@@ -178,10 +178,10 @@ class TextClassificationJob(TextJob):
         """The calibration of a saved model on the validation texts; those longer than its limit are cut."""
         predictor = TextPredictor(load_bundle(path), precision=settings["precision"])
         predictor.truncate = True
-        source = replace(self.source, splits={key: self.evaluated(key) for key in ("train", "val")})
+        source = replace(self.source, splits={**self.source.splits, "val": self.evaluated("val")})
         with self.progress_bar() as progress:
             return calibrate_texts(predictor, source, calibration_choice(self.config), settings["batch_size"],
-                                   progress=progress)
+                                   progress=progress, most=self.limited(len(source.splits["train"])))
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         from vit.report.evaluation import write_text_evaluation

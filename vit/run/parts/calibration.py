@@ -36,10 +36,10 @@ def trained_copy(model: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
 
 def calibrate_images(
     model: nn.Module, preprocessing: Preprocessing, source: Source, choice: str, options: RunOptions, val: str = "val",
-    progress: StageProgress | None = None,
+    progress: StageProgress | None = None, most: int | None = None,
 ) -> Calibration | None:
     """The calibration of an image classifier with the classes of `source`, on its split `val`; `progress` replaces
-    that of the options.
+    that of the options, `most` as in `calibrate`.
 
     Raises:
         BadImage: an image cannot be read, and the options do not skip it.
@@ -49,7 +49,7 @@ def calibrate_images(
         each = options._replace(progress=advance)
         return image_outputs(model, preprocessing, split, source.classes, each, with_logits)
 
-    return calibrate(source, choice, outputs, val, progress)
+    return calibrate(source, choice, outputs, val, progress, most)
 
 
 def calibrate_labels(outputs: LabelOutputs, classes: list[str], choice: str) -> LabelCalibration | None:
@@ -59,7 +59,7 @@ def calibrate_labels(outputs: LabelOutputs, classes: list[str], choice: str) -> 
 
 def calibrate_texts(
     predictor: TextPredictor, source: Source, choice: str, batch_size: int, val: str = "val",
-    progress: StageProgress | None = None,
+    progress: StageProgress | None = None, most: int | None = None,
 ) -> Calibration | None:
     """The calibration of a text classifier, as `calibrate_images`.
 
@@ -69,23 +69,25 @@ def calibrate_texts(
     def outputs(split: TextSplit, with_logits: bool, advance: Progress | None) -> Outputs:
         return text_outputs(predictor, split, batch_size, with_logits, advance)
 
-    return calibrate(source, choice, outputs, val, progress)
+    return calibrate(source, choice, outputs, val, progress, most)
 
 
 def calibrate(
-    source: Source, choice: str, outputs: Callable[..., Outputs], val: str, progress: StageProgress | None = None
+    source: Source, choice: str, outputs: Callable[..., Outputs], val: str, progress: StageProgress | None = None,
+    most: int | None = None,
 ) -> Calibration | None:
     """The calibration by the outputs for the split `val`; `full` also uses those for training samples, for the means
     of the features.
 
     Args:
         outputs: `outputs(split, with_logits, progress)` computes the outputs for a split.
+        most: the most training samples that are used, if fewer than usual.
     """
     if choice == NONE:
         return None
     samples, train = sample_for_logits(source.splits[val], source.num_classes), None
     found = outputs(samples, True, as_stage(progress, "calibration", len(samples)))
     if choice == FULL and "train" in source.splits and has_class_means(source.num_classes, found.features):
-        of_means = sample_for_means(source.splits["train"], source.num_classes)
+        of_means = sample_for_means(source.splits["train"], source.num_classes, most)
         train = outputs(of_means, False, as_stage(progress, "class means", len(of_means)))
     return fit_calibration(source.classes, found, train, choice)
