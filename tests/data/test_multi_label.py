@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vit.data import DataError, ImageDataset, Mixup, Preprocessing, Source, TrainBatches, table
-from vit.data.splits.split import array_split
+from vit.data.splits.split import array_split, file_split
 
 SETS = [["cat", "dog"], [], ["dog"], ["emu", "cat"], ["dog"], ["cat"], ["emu"], ["dog", "emu"], [], ["cat"]]
 
@@ -142,6 +142,13 @@ def test_mixup_mixes_multi_label_targets():
     mixed, targets = Mixup(4, mixup=0.8, cutmix=0.0)(images, many, 0, 1)
     share = ((mixed - images.roll(1, 0)) / (images - images.roll(1, 0)))[:, 0, 0, 0, None]
     assert torch.allclose(targets, share * many.float() + (1 - share) * many.roll(1, 0).float(), atol=1e-5)
+
+
+def test_labels_of_the_right_type_are_not_copied(tmp_path):
+    """Those of 200,000 images with 5,000 labels are 1 GB."""
+    labels = np.zeros((2, 3), bool)
+    assert file_split(tmp_path, ["a.png", "b.png"], labels).labels is labels
+    assert file_split(tmp_path, ["a.png", "b.png"], labels.astype(np.uint8)).labels.dtype == bool
 
 
 def test_a_batch_contains_all_labels(class_folders):

@@ -155,7 +155,7 @@ def file_split(root: Path, names: Sequence[str], labels: np.ndarray) -> Split:
 
 def typed_labels(labels: np.ndarray) -> np.ndarray:
     """labels (N,) as int64, or multi-label (N,classes) as bool"""
-    return labels.astype(bool if labels.ndim == 2 else np.int64)
+    return labels.astype(bool if labels.ndim == 2 else np.int64, copy=False)
 
 
 def read_sample(split: Split, i: int) -> Raw:

@@ -59,7 +59,7 @@ class MultiLabelJob(ImageClassificationJob):
         callbacks = self.config["callbacks"]
         if callbacks["monitor"] == "val/accuracy" and "monitor" not in stated(overrides, "callbacks"):
             callbacks["monitor"] = "val/map"
-        labels = np.concatenate([split.labels for split in source.splits.values()]).sum(axis=1)
+        labels = np.concatenate([split.labels.sum(axis=1) for split in source.splits.values()])
         log.info("labels: %.2f per image, %s images without any; binary cross entropy per class, monitored: %s",
                  labels.mean(), f"{int((labels == 0).sum()):,}", callbacks["monitor"])
 
