@@ -5,6 +5,7 @@ import pyarrow.parquet
 import pytest
 
 from vit.data import DataError, table
+from vit.data.image_sources import file_names
 
 ROWS = [b"path,label", *(b"x/%03d.png,%c" % (i, b"ab"[i % 2]) for i in range(6))]
 
@@ -90,3 +91,16 @@ def test_an_invalid_line_of_jsonl_is_named(tmp_path):
     (tmp_path / "t.jsonl").write_text('{"path": "a.png", "label": "a"}\n\n{"path": \n')
     with pytest.raises(DataError, match="t.jsonl line 3: is not valid JSON"):
         table(tmp_path / "t.jsonl")
+
+
+def test_a_file_with_the_name_in_the_table_is_looked_up_once(class_folders, monkeypatch):
+    """The addresses of Label Studio were parsed for each of a million names, silently."""
+    root, seen, served = class_folders({"photos": 6}), [], []
+    names = [f"photos/{i:03}.png" for i in range(5)] + ["photos\\005.png"]
+    rows = "".join(f"{name},{'ab'[i % 2]}\n" for i, name in enumerate(names))
+    (root / "t.csv").write_text(f"image,label\n{rows}")
+    whole = file_names.served_files
+    monkeypatch.setattr(file_names, "served_files", lambda name: served.append(name) or whole(name))
+    source = table(root / "t.csv", fractions=(1, 0, 0), progress=lambda *each: seen.append(each))
+    assert list(source.splits["train"].names) == [f"photos/{i:03}.png" for i in range(6)]
+    assert served == names[5:] and seen[-1] == ("files", 6, 6)

@@ -14,6 +14,7 @@ from vit.data.errors import printable
 from vit.data.formats.zip_archives import is_hidden
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import is_image_name
+from vit.data.threads import StageProgress, reported
 from vit.messages import agree, number_of, quoted
 
 log = logging.getLogger("vit")
@@ -24,7 +25,9 @@ SERVED = "/data/local-files/?d="
 UPLOADED = re.compile(r"/data/upload/\d+/(?P<stored>[0-9a-f]{8}-(?P<name>[^/]+))")
 
 
-def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
+def resolve_files(
+    table: Path, root: Path, names: Sequence[str], progress: StageProgress | None = None
+) -> tuple[list[str], list[int]]:
     """The files that the names of a table denote, as paths below `root`, and the rows of missing files.
 
     - A name denotes the file with exactly this name; otherwise the file of the name with slashes instead of
@@ -38,12 +41,12 @@ def resolve_files(table: Path, root: Path, names: Sequence[str]) -> tuple[list[s
       exactly one file there, or exactly one folder must contain files of all names.
     """
     search = _SimilarNames(root)
-    found, missing, similar = _resolve(root, names, search)
+    found, missing, similar = _resolve(root, names, search, progress)
     if len(missing) == len(names) and (stale := _stale_folders(root, names, search)):
         log.warning("%s: the names begin with %s, which is not there; the files are read from %s without it",
                     printable(str(table)), quoted("/".join(stale) + "/"), printable(str(root)))
         names = ["/".join(_parts(name)[len(stale):]) for name in names]
-        found, missing, similar = _resolve(root, names, search)
+        found, missing, similar = _resolve(root, names, search, progress)
     if len(missing) == len(names) and names and (deeper := _in_folders(root, names)):
         found, missing, similar = deeper, [], []
         log.warning("%s: the files are in folders below %s, such as %s", printable(str(table)), printable(str(root)),
@@ -67,19 +70,28 @@ def spread(names: Any) -> Any:
     return names[:: len(names) // TRIED + 1]
 
 
-def _resolve(root: Path, names: Sequence[str], search: "_SimilarNames") -> tuple[list[str], list[int], list[int]]:
+def _resolve(
+    root: Path, names: Sequence[str], search: "_SimilarNames", progress: StageProgress | None = None
+) -> tuple[list[str], list[int], list[int]]:
     """The files, the rows of missing files, and the rows whose file has only a similar name."""
-    found, missing, similar = [], [], []
-    for row, name in enumerate(names):
+    found, missing, similar, folder = [], [], [], os.fspath(root)
+    for row, name in enumerate(reported(names, "files", len(names), progress)):
         slashes = name.replace("\\", "/")
-        names_of_file = dict.fromkeys((name, slashes, *served_files(name)))
-        file = next((each for each in names_of_file if os.path.isfile(root / each)), None)
+        file = _denoted(folder, name)
         if file is None and (file := search.find(slashes)) is not None:
             similar.append(row)
         if file is None:
             missing.append(row)
         found.append(slashes if file is None else file)
     return found, missing, similar
+
+
+def _denoted(root: str, name: str) -> str | None:
+    """The file that a name denotes without a search, as a path below the root; most names are that of their file."""
+    if os.path.isfile(os.path.join(root, name)):
+        return name
+    others = dict.fromkeys((name.replace("\\", "/"), *served_files(name)))
+    return next((each for each in others if os.path.isfile(os.path.join(root, each))), None)
 
 
 def _stale_folders(root: Path, names: Sequence[str], search: "_SimilarNames") -> list[str]:

@@ -15,6 +15,7 @@ from vit.data.image_sources.file_names import resolve_files
 from vit.data.image_sources.table_columns import ARRAYS, to_list
 from vit.data.sample_names import RowNames
 from vit.data.splits.split import Raw, ReadLocation, Split, file_split
+from vit.data.threads import StageProgress
 from vit.messages import agree, number_of, quoted
 
 log = logging.getLogger("vit")
@@ -41,7 +42,8 @@ class ReadCell(ReadLocation):
 
 
 def table_samples(
-    path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error", top: Path | None = None
+    path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error", top: Path | None = None,
+    progress: StageProgress | None = None,
 ) -> tuple[Split, list[int]]:
     """All samples, and the rows whose file does not exist.
 
@@ -50,6 +52,7 @@ def table_samples(
         labels: (N,), or (N,classes) bool.
         on_bad_sample: a missing file is an "error", or its row is returned ("skip").
         top: the folder that the names of the samples are relative to, by default `root`.
+        progress: called with the number of files that have been looked up.
 
     Raises:
         DataError: there are no rows, or the column has neither paths nor encoded images.
@@ -62,19 +65,21 @@ def table_samples(
         _check_encoded(path, column.type)
         name = path.name if above in ("", ".") else os.path.join(os.path.relpath(path.parent, top), path.name)
         return Split(labels, RowNames(name, np.arange(len(labels))), ReadCell(column, root)), []
-    names, missing = _existing_files(path, root, to_list(column), on_bad_sample)
+    names, missing = _existing_files(path, root, to_list(column), on_bad_sample, progress)
     _warn_about_repeated_files(path, names, labels)
     if above not in ("", "."):
         root, names = top, [os.path.join(above, name) for name in names]
     return file_split(root, names, labels), missing
 
 
-def _existing_files(path: Path, root: Path, names: list[Any], on_bad_sample: str) -> tuple[list[str], list[int]]:
+def _existing_files(
+    path: Path, root: Path, names: list[Any], on_bad_sample: str, progress: StageProgress | None
+) -> tuple[list[str], list[int]]:
     """The files in `root` that the cells name, and the rows whose file does not exist."""
     wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
     if wrong is not None:
         raise DataError(f"{path} row {wrong}: the image is {names[wrong]!r}, expected a path; remove the row")
-    names, missing = resolve_files(path, root, names)
+    names, missing = resolve_files(path, root, names, progress)
     if missing and VALUES.match(names[missing[0]]):
         raise DataError(f"{path}: the image is {quoted(names[missing[0]])}; {ARRAYS}")
     if missing and (on_bad_sample != "skip" or len(missing) == len(names)):

@@ -35,6 +35,7 @@ from vit.data.splits.groups import group_column
 from vit.data.splits.names import MOST, SPLIT_NAMES, UnusedSplits, similar_splits, split_of
 from vit.data.splits.split import Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
+from vit.data.threads import StageProgress
 from vit.messages import override_for_shell
 
 log = logging.getLogger("vit")
@@ -57,6 +58,7 @@ class _Options:
     on_bad_sample: str
     group: Column | None
     one_hot: bool
+    progress: StageProgress | None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def table(
     train: str | None = None,
     val: str | None = None,
     test: str | None = None,
+    progress: StageProgress | None = None,
 ) -> Source:
     """Labelled images from a CSV, TSV, Excel, Parquet, JSON or JSONL table, from the JSON of COCO or Label Studio, from
     the arrays of an .npz file, or from a folder with a table of each split.
@@ -109,6 +112,7 @@ def table(
         group: the column of the group that a sample belongs to; a regular expression, with parentheses, is not a column
             and is ignored here.
         train, val, test: the names of other tables in the folder.
+        progress: called with the number of image files that have been looked up.
 
     Raises:
         DataError: the table cannot be read, a column is missing, or a label or split is invalid.
@@ -119,7 +123,7 @@ def table(
     if tables is None and path.suffix.lower() == ".npz":
         return npz(path, classes, fractions, split_seed, one_hot)
     options = _Options(image, label, split, root, classes, fractions, split_seed, label_separator, on_bad_sample, group,
-                       one_hot)
+                       one_hot, progress)
     return _one_table(path, options) if tables is None else _several_tables(path, tables, options)
 
 
@@ -192,7 +196,8 @@ def _read_table(
     image = select_column(path, columns, options.image, IMAGE_COLUMNS, "image")
     label = next(iter(train.columns), None) if options.label is None and train is not None else options.label
     labels = table_labels(path, columns, label, names, options.classes, options.label_separator, options.one_hot, train)
-    whole, missing = table_samples(path, root, columns[image], labels.values, options.on_bad_sample, top or root)
+    whole, missing = table_samples(path, root, columns[image], labels.values, options.on_bad_sample, top or root,
+                                   options.progress)
     whole = _with_groups(path, columns, whole, options.group)
     left_out = [(whole.names[i], "the file does not exist") for i in missing]
     present = np.delete(np.arange(len(whole)), missing)
