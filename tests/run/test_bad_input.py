@@ -213,6 +213,8 @@ def test_no_permission(refused, tmp_path):
         (["~recipe.mixup"], 2, ["recipe.mixup=null"]),
         (["++trainer.prescision=1"], 2, ["unknown key trainer.prescision"]),
         (["+data.rot=x"], 2, ["data.rot: vit.data.digits has no parameter 'rot'"]),
+        (["data=folder", "data.root=.", "+data.progress=x"], 2, [
+            "data.progress: vit.data.folder has no parameter 'progress'"]),
         (["model.dpth=3"], 2, ["the model has no option 'dpth'", "depth"]),
         (["data=folder", "data.root=.", "model.num_head=3"], 2, ["no option 'num_head'", "num_heads"]),
         (["experiment=spelled_numbers", "model.decoder_dept=3"], 2, ["no option 'decoder_dept'", "decoder_depth"]),

@@ -2,9 +2,12 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
+from tests.run.conftest import write_photos
 from vit.run.console import progress_bar, stage_bar
+from vit.run.parts.data_source import build_source
 from vit.training.monitoring.progress import lines_of
 
 
@@ -68,3 +71,13 @@ def test_the_line_of_an_epoch_is_broken_between_its_numbers():
     assert lines_of(parts, None) == lines_of(parts, 200) == "  ".join(parts)
     lines = lines_of(parts, 60).splitlines()
     assert lines == ["epoch 1/3  2,698 images/s  loss 1.8247  val/loss 1.0962", "  val/accuracy 0.7056  0:01 left"]
+
+
+@pytest.mark.parametrize("name", ["folder", "unlabelled_images"])
+def test_a_data_set_reports_its_progress_if_its_function_does(name, tmp_path):
+    root, seen = write_photos(tmp_path / "photos", {"a": 8, "b": 8}), []
+    node = {"_target_": f"vit.data.{name}", "root": str(root), "fractions": [0.5, 0.5, 0.0]}
+    source = build_source(node, progress=lambda *each: seen.append(each))
+    assert seen[0] == ("folders", 1, None) and sum(map(len, source.splits.values())) == 16
+    digits = build_source({"_target_": "vit.data.digits"}, progress=lambda *each: seen.clear())
+    assert seen and len(digits.splits["train"]) > 1000
