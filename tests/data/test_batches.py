@@ -8,14 +8,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from timm.data.distributed_sampler import RepeatAugSampler
 
 from vit.counters import permutation
 from vit.data import (
+    Augment,
     BadImage,
     DataError,
     EvalBatches,
     ImageDataset,
     Preprocessing,
+    RandAugment,
     RandomCrop,
     RandomResizedCrop,
     TrainBatches,
@@ -86,12 +89,12 @@ def test_the_incomplete_batch_is_dropped_and_differs_between_epochs():
     assert len(batches) == 4 and len(first) == len(second) == 2 and first != second
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("workers", "repeats"), [(0, 1), (2, 1), (2, 3)])
 @pytest.mark.parametrize("sizing", [None, RandomResizedCrop(seed=1)], ids=["plain", "crop"])
-def test_resume_at_every_batch_equals_no_interruption(files, sizing, workers):
+def test_resume_at_every_batch_equals_no_interruption(files, sizing, workers, repeats):
     dataset = ImageDataset(files, P8, sizing, cache=False)
-    expected = passes(TrainBatches(dataset, 10, seed=1, workers=0), 2)  # 2 epochs of 4
-    resumed = TrainBatches(dataset, 10, seed=1, workers=workers)
+    expected = passes(TrainBatches(dataset, 10, seed=1, workers=0, repeats=repeats), 2)  # 2 epochs of 4
+    resumed = TrainBatches(dataset, 10, seed=1, workers=workers, repeats=repeats)
     for done in range(8):
         resumed.epoch, resumed.start = divmod(done, 4)
         rest = passes(resumed, 2)[: 8 - done]
@@ -118,12 +121,13 @@ def test_iter_alone_has_no_effect():
     assert batches.state_dict() == {} and batches.load_state_dict({}) is None
 
 
+@pytest.mark.parametrize("repeats", [1, 3])
 @pytest.mark.parametrize("balance", ["none", "sampler"])
-def test_ranks_share_the_same_global_batches(balance):
-    dataset = ImageDataset(toy(50), P8)
-    whole = passes(TrainBatches(dataset, 12, seed=2, balance=balance), 2)
+def test_ranks_share_the_same_global_batches(balance, repeats):
+    dataset, options = ImageDataset(toy(50), P8), {"balance": balance, "repeats": repeats}
+    whole = passes(TrainBatches(dataset, 12, seed=2, **options), 2)
     for world in (2, 4):
-        ranks = [passes(TrainBatches(dataset, 12, 2, rank, world, balance=balance), 2) for rank in range(world)]
+        ranks = [passes(TrainBatches(dataset, 12, 2, rank, world, **options), 2) for rank in range(world)]
         for b, batch in enumerate(whole):
             joined = {k: torch.cat([r[b][k] for r in ranks]) for k in batch if k != "samples"}
             assert same(joined | {"samples": ranks[0][b]["samples"]}, batch)
@@ -173,6 +177,65 @@ def test_balanced_sampling_of_many_classes_has_each_sample_once():
     labels = np.arange(300_000) % 20_000
     keys = balance_classes(labels, 0, 0)
     assert sorted(keys[:, 1]) == list(range(300_000))
+
+
+def by_first_use(steps):
+    """The samples of each step, numbered in the order of their first use and sorted."""
+    numbers = {}
+    return [sorted(numbers.setdefault(index, len(numbers)) for index in step) for step in steps]
+
+
+@pytest.mark.parametrize(("n", "batch", "world", "repeats"), [
+    (48, 12, 1, 3), (50, 12, 4, 3), (50, 16, 4, 3), (301, 32, 8, 3), (50, 10, 1, 2), (23, 10, 2, 5), (50, 12, 4, 1),
+])
+def test_repeats_are_those_of_timm(n, batch, world, repeats):
+    """Each step has the same samples equally often, up to the permutation."""
+    samplers = [RepeatAugSampler(range(n), world, rank, num_repeats=repeats, selected_round=0) for rank in range(world)]
+    streams = [list(sampler) for sampler in samplers]
+    share = batch // world
+    theirs = [[index for row in zip(*(stream[step * share:(step + 1) * share] for stream in streams), strict=True)
+               for index in row] for step in range(len(streams[0]) // share)]
+    batches = TrainBatches(ImageDataset(toy(n), P8), batch, seed=1, repeats=repeats)
+    ours = [keys[:, 1].tolist() for keys in batches.keys(3)]
+    assert len(ours) == len(batches) == n // batch
+    assert by_first_use(ours) == by_first_use(theirs[:len(ours)])
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_repeats_have_different_counters_and_are_apart_from_each_other(drop_last):
+    batches = TrainBatches(ImageDataset(toy(50), P8), 12, seed=3, repeats=3, drop_last=drop_last)
+    keys = batches.keys(7)
+    assert len({tuple(key) for key in np.concatenate(keys)}) == sum(map(len, keys)) == (48 if drop_last else 50)
+    drawn = np.concatenate(keys)
+    assert sorted(np.unique(drawn[:, 0]).tolist()) == [7, 7 + (1 << 32), 7 + (2 << 32)]
+    first = drawn[drawn[:, 0] == 7, 1].tolist()  # an epoch of other images, as without repeats
+    assert first == permutation(3, 7, 50).tolist()[:len(first)] and first != batches.order(8)[:len(first), 1].tolist()
+    for step in keys:
+        assert (step[1:, 1] != step[:-1, 1]).all()
+        assert not drop_last or len(np.unique(step[:4, 1])) == 4  # four images, each three times
+
+
+def test_repeats_are_augmented_differently(files):
+    dataset = ImageDataset(files, P8, RandomResizedCrop(seed=1), cache=False)
+    batch = next(iter(TrainBatches(dataset, 12, repeats=3, workers=0)))
+    augmented = Augment([RandAugment()], seed=0)(batch["image"][:1].expand(12, -1, -1, -1), batch["index"],
+                                                 batch["epoch"])
+    for index in batch["index"].unique():
+        rows = (batch["index"] == index).nonzero().flatten().tolist()
+        assert len(rows) == 3 and len({int(batch["label"][row]) for row in rows}) == 1
+        for images in (batch["image"], augmented):
+            assert len({images[row].numpy().tobytes() for row in rows}) == 3
+
+
+def test_repeats_of_balanced_sampling_draw_classes_equally():
+    labels = np.repeat([0, 1, 2], [60, 12, 3])
+    batches = TrainBatches(ImageDataset(toy(75, labels=labels), P8), 15, balance="sampler", repeats=2)
+    order = batches.order(0)
+    assert len(order) == 75 and len({tuple(key) for key in order}) == 75
+    assert sorted(np.bincount(labels[order[:, 1]]).tolist()) in ([24, 25, 26], [25, 25, 25], [24, 24, 27])
+    several = toy(75, labels=np.stack([labels != 2, labels != 0], axis=1).astype(np.float32))
+    order = TrainBatches(ImageDataset(several, P8), 15, balance="sampler", repeats=5).order(0)
+    assert len(order) == 75 and len({tuple(key) for key in order}) == 75
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
@@ -322,6 +385,8 @@ def test_loading_does_not_change_the_global_random_state(files):
         ({"batch_size": 8, "world": 2, "rank": 2}, "rank 2 must be 0..1"),
         ({"batch_size": 8, "workers": "many"}, "workers='many'"),
         ({"batch_size": 8, "balance": "classes"}, "balance='classes' is not one of none, sampler, loss"),
+        ({"batch_size": 8, "repeats": 0}, r"repeats=0 must be in 1\.\.8, the batch_size"),
+        ({"batch_size": 8, "repeats": 9}, r"repeats=9 must be in 1\.\.8, the batch_size"),
     ],
 )
 def test_wrong_options(options, text):

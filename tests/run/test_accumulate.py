@@ -28,6 +28,8 @@ TASKS = {
                  "recipe.batch_size=8", "recipe.drop_last=false"],  # steps of 6 or 7: some of 8 parts are empty
     "skipping": ["data=folder", "data.root={spoilt}", *PHOTOS, "data.on_bad_sample=skip", "recipe.batch_size=16",
                  "recipe.crop={{scale: null, ratio: null}}"],
+    "repeats": ["data=folder", "data.root={photos}", *PHOTOS[:-2], "recipe.crop.scale=[0.2,1.0]",
+                "data.audit_seconds=0", "recipe.repeats=3", "recipe.batch_size=8", "recipe.drop_last=false"],
     "bce": [*IMAGES, "recipe.batch_size=16", "recipe.loss.name=bce"],
     "distillation": [*IMAGES, "recipe.batch_size=16"],
     "multi-label": ["data=table", "data.path={shapes}", "data.label_separator='|'", *PHOTOS, "data.balance=loss",

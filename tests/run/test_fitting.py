@@ -15,6 +15,7 @@ from tests.run.conftest import write_photos
 from vit.bundle import save_bundle
 from vit.data import Preprocessing, folder
 from vit.evaluation.features.probe import Labelled, choose_c, fit_linear
+from vit.run import main
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.jobs import build_job
 from vit.run.parts import head_fit
@@ -108,6 +109,45 @@ def test_images_left_out_of_an_epoch_are_logged(caplog):
     assert "each epoch leaves 58 of 122 training images out" in caplog.text
     assert recipe_of(80, "recipe.batch_size=76")["drop_last"] is False  # 5 %
     assert recipe_of(81, "recipe.batch_size=77")["drop_last"] is True
+
+
+@pytest.mark.parametrize(("overrides", "line"), [
+    (["recipe.drop_last=false"], "leaves 81 of 122 training images out, different ones each time (recipe.repeats=3 "
+                                 "shows each of the others 3 times)"),
+    (["recipe.drop_last=true"], "leaves 100 of 122 training images out"),
+    (["recipe.drop_last=false", "data.balance=sampler"], "leaves at least 81 of 122 training images out"),
+])
+def test_repeats_leave_images_out(caplog, overrides, line):
+    """41 images three times, the last of them two times; or the images of one batch of 64."""
+    with caplog.at_level(logging.INFO, "vit"):
+        recipe_of(122, "recipe.batch_size=64", "recipe.repeats=3", *overrides)
+    assert f"each epoch {line}" in caplog.text
+
+
+def test_more_repeats_than_an_automatic_batch_has_images_are_an_error():
+    with pytest.raises(ConfigError, match="recipe.repeats=9 is larger than recipe.batch_size=8, but all copies"):
+        check_batch(recipe_of(40, "recipe.repeats=9"), 40, "images")
+
+
+def test_repeats_of_texts_are_an_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.csv").write_text("text,label\n" + "a,yes\nb,no\n" * 9)
+    numbers = ["recipe.batch_size=4", "recipe.epochs=1", "recipe.ema=null", "recipe.repeats=3"]
+    assert main(["data=text_table", "data.path=texts.csv", "recipe=scratch", "augment=none", *numbers]) == 2
+    assert capsys.readouterr().err == ("error: recipe.repeats=3 is for image classification and masked pre-training of "
+                                       "images, but this is task=text_classification; set it to 1\n")
+
+
+def test_repeats_without_augmentation_are_reported(tmp_path, caplog):
+    root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 17})
+    none = ["augment=none", "recipe.crop=null", "recipe.mixup=null"]
+    for unset in ([], none[:2], none[1:], [none[0], none[2]], none):
+        overrides = ["data=folder", f"data.root={root}", *FAST, "model=micro", "recipe.repeats=3", *unset]
+        caplog.clear()
+        with caplog.at_level("WARNING", "vit"):
+            config = resolve(compose(overrides)) | {"overrides": overrides}
+            build_job(config, find_devices(config["trainer"]))
+        assert ("recipe.repeats=3: the 3 copies of an image in a batch are equal" in caplog.text) is (unset == none)
 
 
 def test_the_resolved_values_are_logged_and_recorded(tmp_path):

@@ -26,7 +26,7 @@ NEWER = {  # node -> keys that the runs of the first versions did not have
     "data": ("fold", "group", "corrections", "leave_out", "pack", "max_patches", "min_patches", "decoder", "resampling",
              "cache", "cache_side", "cache_limit", "cache_dir"),
     "finetune": ("head_init", "batch_norm"),
-    "recipe": ("drop_last", "progressive"),
+    "recipe": ("drop_last", "progressive", "repeats"),
     "trainer": ("timeout", "deterministic"),
 }
 FORMER = [(group, former, name) for group, names in FORMER_OPTIONS.items() for former, name in names.items()]

@@ -156,6 +156,13 @@ def test_stopped_within_an_epoch_at_its_end_and_after(tmp_path, whole, monkeypat
     assert_same(tmp_path, whole)
 
 
+def test_repeats(tmp_path, monkeypatch):
+    overrides = [*DIGITS[1:], "recipe.epochs=2", "recipe.repeats=3"]
+    whole = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"]).path
+    stopped_and_resumed(overrides, tmp_path / "run", monkeypatch, STEPS + 5)
+    assert_same(tmp_path / "run", whole)
+
+
 def test_accumulation_and_mixup(tmp_path, monkeypatch):
     overrides = [
         *DIGITS[1:],

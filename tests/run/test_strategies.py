@@ -83,6 +83,15 @@ def test_a_static_graph_averages_the_gradients_of_every_step(tmp_path, single):
     assert_like_one_process(the_run(tmp_path), single)
 
 
+def test_replicas_share_the_copies_of_images(tmp_path):
+    overrides = [*STEPS, "recipe.repeats=3", "recipe.batch_size=400", "recipe.epochs=2"]
+    alone = losses(vit.train([*overrides[:-4], *overrides[-3:], f"run_dir={tmp_path / 'alone'}"]).path)
+    code, _, err = run([*overrides, *TWO, "strategy=ddp"], tmp_path)
+    assert code == 0, err
+    for got, expected in zip(losses(the_run(tmp_path)), alone, strict=True):
+        assert len(got) == 2 and got == pytest.approx(expected, rel=1e-4)
+
+
 @pytest.mark.parametrize("options", [["strategy=ddp", "+strategy.options.broadcast_buffers=false"], ["strategy=fsdp"]])
 def test_the_validation_is_of_the_saved_model_with_batch_norms_too(tmp_path, options):
     """Whose running averages differ between the processes after a training step."""

@@ -83,6 +83,8 @@ def test_the_options_of_the_groups_are_within_the_ranges(group, names):
     ("data.image_size=[8,null]", "a whole number, 1 or more, or a list of 2 of them or null"),
     ("recipe.epochs=[1,2]", "a whole number, 1 or more, or auto"),
     ("recipe.accumulate=[]", "a whole number, 1 or more"),
+    ("recipe.repeats=0", "a whole number, 1 or more"),
+    ("recipe.repeats=1.5", "a whole number, 1 or more"),
     ("trainer.timeout=0", "a number, above 0, or null"),
     ("trainer.num_nodes={}", "a whole number, 1 or more"),
     ("precision={}", "one of auto, 32-true"),
@@ -211,6 +213,7 @@ def test_every_option_of_a_model_that_is_true_or_false_is_checked_early():
     (["strategy=ddp", "+strategy.options.static_graph=true", "recipe.accumulate=2"],
      "strategy.options.static_graph=true with recipe.accumulate=2: DDP cannot record"),
     (["+strategy.find_unused=true"], "strategy.find_unused=true: the strategy has no such key; write strategy.options"),
+    (["recipe.repeats=9", "recipe.batch_size=8"], "recipe.repeats=9 is larger than recipe.batch_size=8, but"),
     (["finetune.name=head"], "finetune.name=head only names the method; write finetune=head"),
     (["callbacks.mode=min"], r"callbacks.mode=min: val/accuracy is best where it is highest \(max\)"),
 ])

@@ -11,17 +11,18 @@ from vit.data.splits.splitting import draw_from_each, rows_by_class
 REPEAT = 1 << 32  # the k-th repetition of a sample has the counter epoch + k * REPEAT: another augmentation
 
 
-def balance_classes(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """labels (N,) → (N,2) of (counter, index), every class equally often. An image is repeated only after all images of
-    its class have been drawn.
+def balance_classes(labels: np.ndarray, seed: int, epoch: int, draws: int | None = None) -> np.ndarray:
+    """labels (N,) → (draws,2) of (counter, index), by default N, every class equally often. An image is repeated only
+    after all images of its class have been drawn.
 
     With several labels per image, labels (N,classes), every label is drawn equally often; images without labels count
     as one more class.
     """
     classes, members = _groups(labels)
     sizes = np.array([len(rows) for rows in members])
-    quotas = np.full(len(classes), len(labels) // len(classes))
-    enlarged = permutation(seed, epoch, len(classes)).numpy()[: len(labels) - quotas.sum()]
+    draws = len(labels) if draws is None else draws
+    quotas = np.full(len(classes), draws // len(classes))
+    enlarged = permutation(seed, epoch, len(classes)).numpy()[: draws - quotas.sum()]
     quotas[enlarged] += 1  # the remainder of the division, one sample per class
     rounds = -(-quotas // sizes)  # how often each class is used, the last time perhaps in part
     group = np.repeat(np.arange(len(classes)), rounds)  # index of the class in each round

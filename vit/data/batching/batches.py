@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from vit.counters import permutation
-from vit.data.batching.balancing import balance_classes
+from vit.data.batching.balancing import REPEAT, balance_classes
 from vit.data.batching.loading import BatchLoader, Samples
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
@@ -85,8 +85,14 @@ class TrainBatches(EndlessEpochs):
 
     `balance`: "sampler" draws every class equally often; "loss" leaves it to the task, with Source.class_weights().
 
+    `repeats`: repeated augmentation (arXiv 1901.09335, 1902.05509). An epoch has as many samples, those of 1/`repeats`
+    of the data set, each `repeats` times with different augmentation in the same step, as with timm's
+    `RepeatAugSampler`: if a step is not divisible by `repeats`, one sample has the rest of its copies in the next step.
+    The copies of a sample are far from each other within their step, so that mixup combines different samples and that
+    ranks share the copies.
+
     Raises:
-        ValueError: `balance` is unknown.
+        ValueError: `balance` is unknown, or `repeats` is below 1 or larger than `batch_size`.
         DataError: `batch_size` is larger than the data set or not divisible among the ranks and micro-batches.
     """
 
@@ -101,10 +107,14 @@ class TrainBatches(EndlessEpochs):
         balance: str = "none",
         accumulate: int = 1,
         drop_last: bool = True,
+        repeats: int = 1,
     ):
         super().__init__(dataset, seed, rank, world, workers, accumulate)
         check_choice("balance", balance, ("none", "sampler", "loss"))
         _check_batch_size(batch_size, world, accumulate)
+        if not 1 <= repeats <= batch_size:
+            raise ValueError(f"repeats={repeats} must be in 1..{batch_size}, the batch_size, because all copies of a "
+                             "sample are in one batch")
         if len(dataset) < batch_size:
             raise DataError(
                 f"batch_size={batch_size} is larger than the training set of "
@@ -112,6 +122,7 @@ class TrainBatches(EndlessEpochs):
                 f"batch_size={max(1, len(dataset) // 2 // world // accumulate) * world * accumulate}"
             )
         self.batch_size, self.balanced, self.drop_last = batch_size, balance == "sampler", drop_last
+        self.repeats = repeats
 
     def __len__(self) -> int:
         return self.steps * self.accumulate
@@ -145,12 +156,28 @@ class TrainBatches(EndlessEpochs):
             yield batch | {"samples": torch.tensor(int(sizes[b]))} | empty
 
     def order(self, epoch: int) -> np.ndarray:
-        """(N,2) of (counter, index): all samples once in random order, or every class equally often if balanced."""
+        """(N,2) of (counter, index): all samples once in random order, or every class equally often if balanced; with
+        `repeats` the first of them so often.
+        """
         n = len(self.dataset)
-        shuffled = permutation(self.seed, epoch, n).numpy()
-        if not self.balanced:
-            return np.stack([np.full(n, epoch), shuffled], axis=1)
-        return balance_classes(self.dataset.labels.numpy(), self.seed, epoch)[shuffled]
+        draws = -(-n // self.repeats)
+        if self.balanced:
+            balanced = balance_classes(self.dataset.labels.numpy(), self.seed, epoch, draws)
+            keys = balanced[permutation(self.seed, epoch, draws).numpy()]
+        else:
+            keys = np.stack([np.full(n, epoch), permutation(self.seed, epoch, n).numpy()], axis=1)[:draws]
+        return keys if self.repeats == 1 else self._repeated(keys, epoch)
+
+    def _repeated(self, keys: np.ndarray, epoch: int) -> np.ndarray:
+        """(draws,2) of (counter, index) → (N,2), each key `repeats` times with different counters; in each step first
+        all first copies, then all second ones.
+        """
+        row = np.arange(len(self.dataset))
+        drawn, copy = row // self.repeats, row % self.repeats
+        earlier = (keys[drawn, 0] - epoch) // REPEAT  # how often the sample was drawn before, which balancing counts
+        repeated = np.stack([epoch + REPEAT * (earlier * self.repeats + copy), keys[drawn, 1]], axis=1)
+        step = np.searchsorted(self.ends(), row, side="right")
+        return repeated[np.lexsort((copy, step))]
 
 
 class EvalBatches(BatchLoader):

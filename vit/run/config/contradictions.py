@@ -30,10 +30,21 @@ def contradiction(config: dict) -> str | None:
         return (f"strategy.options.static_graph=true with recipe.accumulate={recipe['accumulate']}: DDP cannot record "
                 "the graph of a backward pass without averages over the devices; set recipe.accumulate=1, or leave "
                 "static_graph out")
+    if problem := too_many_repeats(recipe):
+        return problem
     teacher, kind = distill.get("teacher"), distill.get("kind", "none")
     if teacher is not None and kind == "none":
         return (f"distill.teacher={teacher} has no effect with distill.kind=none; add distill=soft, hard or token, or "
                 "distill.teacher=null")
     if not teacher and kind != "none" and task == "classification":  # others have no teacher
         return f"distill={kind} needs a teacher: distill.teacher=RUN, a saved model, or timm:NAME"
+    return None
+
+
+def too_many_repeats(recipe: dict) -> str | None:
+    """A sentence about more copies of an image than a batch has images; None where they fit, or the batch is `auto`."""
+    repeats, batch_size = recipe.get("repeats", 1), recipe.get("batch_size")
+    if isinstance(batch_size, int) and repeats > batch_size:
+        return (f"recipe.repeats={repeats} is larger than recipe.batch_size={batch_size}, but all copies of an image "
+                f"are in one batch; set recipe.repeats to {batch_size} or less, or choose a larger batch")
     return None

@@ -239,6 +239,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "recipe.progressive.patch_drop": only_list(or_null(FRACTION_BELOW_1), length=2),
     "recipe.progressive.stages": Number(2, 5, whole=True),  # each is one more compilation with compile=true
     "recipe.progressive.until": BETWEEN_0_AND_1,
+    "recipe.repeats": COUNT,
     "recipe.schedule": Node(),
     "recipe.schedule.cooldown": FRACTION,
     "recipe.schedule.final": FRACTION,

@@ -68,6 +68,7 @@ class Job(ABC):
     accepts_auto = False  # whether the recipe may have `auto` as batch size, epochs and average
     accepts_augment = False  # whether the recipe may have image augmentation
     accepts_progressive = False  # whether the recipe may scale images and drop patches by a schedule
+    accepts_repeats = False  # whether the recipe may have several copies of a sample in a batch
     finetunes = True  # whether `finetune=` may freeze weights
     recipe_keys: tuple[str, ...] = ()  # keys that this task needs and some recipes lack
     tokenizes = False  # whether the samples are texts, some of which may be left out of training for their length

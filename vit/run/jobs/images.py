@@ -36,7 +36,7 @@ from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model, check_patch_size, model_name, warn_of_other_values
 from vit.run.parts.packing import check_packing, drop_mixup, packed_preprocessing
 from vit.run.parts.preprocessing import build_preprocessing
-from vit.run.parts.recipe import build_loss, build_progressive, is_progressive
+from vit.run.parts.recipe import build_loss, build_progressive, is_progressive, warn_about_equal_copies
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, Classification
 from vit.training import Progressive
@@ -53,7 +53,7 @@ class ImageJob(Job):
 
     split_class = Split
     model_configs = (VisionTransformerConfig, TimmConfig)
-    accepts_auto = accepts_augment = True
+    accepts_auto = accepts_augment = accepts_repeats = True
     preprocessing: Preprocessing
     audit: AuditReport | None
     datasets: dict[str, ImageDataset]  # of training and validation; empty until they can be built
@@ -190,6 +190,11 @@ class ImageClassificationJob(ImageJob):
         """Raises ConfigError for images without labels."""
         if not self.source.classes:
             raise without_labels(self.config["data"])
+
+    def complete_recipe(self) -> None:
+        super().complete_recipe()
+        if self.config["data"].get("min_patches") is None:  # otherwise copies have different sizes
+            warn_about_equal_copies(self.config["recipe"])
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         patch_size, classes = self.config["data"]["patch_size"], self.source.classes

@@ -129,5 +129,8 @@ def check_task(job: type[Job], config: dict) -> None:
     if not job.accepts_progressive and is_progressive(recipe):
         raise ConfigError(f"recipe.progressive is for image classification, but this is task={task}; set its "
                           "image_size and patch_drop to null")
+    if not job.accepts_repeats and (repeats := recipe.get("repeats", 1)) != 1:
+        raise ConfigError(f"recipe.repeats={repeats} is for image classification and masked pre-training of images, "
+                          f"but this is task={task}; set it to 1")
     if not job.accepts_augment:
         check_no_augment(recipe)

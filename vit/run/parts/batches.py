@@ -34,6 +34,7 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.data.threads import StageProgress
 from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError
+from vit.run.config.contradictions import too_many_repeats
 from vit.run.config.overrides import check_kind, checked
 from vit.run.parts.recipe import AUTO
 from vit.tasks import Batches, DeviceBatches
@@ -44,8 +45,9 @@ log = logging.getLogger("vit")
 def build_batches(config: dict, datasets: Mapping[str, ImageDataset]) -> Batches:
     """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches."""
     data, recipe, seed = config["data"], config["recipe"], config["seed"]
+    repeats = recipe.get("repeats", 1)
     return (DeviceBatches if data.get("cache") == "device" else Batches)(
-        partial(train_loader, datasets["train"], recipe, seed, data["workers"], data["balance"]),
+        partial(train_loader, datasets["train"], recipe, seed, data["workers"], data["balance"], repeats=repeats),
         partial(val_loader, datasets["val"], micro_batch(recipe), data["workers"]),
     )
 
@@ -190,11 +192,12 @@ def check_no_augment(recipe: dict) -> None:
 
 
 def train_loader(
-    dataset: Dataset, recipe: dict, seed: int, workers: int | str, balance: str, rank: int, world: int
+    dataset: Dataset, recipe: dict, seed: int, workers: int | str, balance: str, rank: int, world: int,
+    repeats: int = 1,
 ) -> TrainBatches:
     drop_last = recipe.get("drop_last", True)
     return TrainBatches(
-        dataset, recipe["batch_size"], seed, rank, world, workers, balance, recipe["accumulate"], drop_last
+        dataset, recipe["batch_size"], seed, rank, world, workers, balance, recipe["accumulate"], drop_last, repeats
     )
 
 
@@ -208,11 +211,13 @@ def micro_batch(recipe: dict) -> int:
 
 
 def check_batch(recipe: dict, train: int, unit: str, devices: int = 1) -> None:
-    """Checks that `train` samples fill a batch.
+    """Checks that `train` samples fill a batch, and that it has room for all copies of an image.
 
     Raises:
         ConfigError: they do not; names a batch size that fits the samples, micro-batches and devices, if there is one.
     """
+    if problem := too_many_repeats(recipe):  # of an automatic batch size
+        raise ConfigError(problem)
     if train < recipe["batch_size"]:
         multiple = recipe["accumulate"] * devices
         valid = (train // 2 // multiple or train // multiple) * multiple

@@ -65,10 +65,31 @@ def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> 
         values = ", ".join(f"{key} {recipe[key]}" for key in filled)
         log.info("recipe for %s: %s; %s in all", number_of(samples, f"training {unit.removesuffix('s')}"), values,
                  number_of(steps, "step"))
-    unused = samples % recipe["batch_size"] if recipe.get("drop_last", True) else 0
-    if unused and steps:
-        log.info("each epoch leaves %d of %s out, different ones each time (an incomplete last batch; "
-                 "recipe.drop_last=false uses them)", unused, number_of(samples, f"training {unit.removesuffix('s')}"))
+    if steps:
+        log_unused(config, samples, unit)
+
+
+def log_unused(config: dict, samples: int, unit: str) -> None:
+    """Logs how many samples an epoch leaves out. Balanced sampling draws some of the others repeatedly instead."""
+    recipe = config["recipe"]
+    batch_size, repeats = recipe["batch_size"], recipe.get("repeats", 1)
+    used = samples // batch_size * batch_size if recipe.get("drop_last", True) else samples
+    if unused := samples - math.ceil(used / repeats):
+        reason = ("an incomplete last batch; recipe.drop_last=false uses them" if repeats == 1 else
+                  f"recipe.repeats={repeats} shows each of the others {repeats} times")
+        log.info("each epoch leaves %s%d of %s out, different ones each time (%s)",
+                 "at least " if config["data"].get("balance") == "sampler" else "", unused,
+                 number_of(samples, f"training {unit.removesuffix('s')}"), reason)
+
+
+def warn_about_equal_copies(recipe: dict) -> None:
+    """Warn if nothing makes the copies of an image differ that `recipe.repeats` draws."""
+    repeats = recipe.get("repeats", 1)
+    steps = any(step is not None for step in (recipe["augment"] or {}).values())
+    if repeats > 1 and not (recipe["crop"] or steps or recipe["mixup"]):
+        log.warning("recipe.repeats=%d: the %d copies of an image in a batch are equal, because recipe.crop, "
+                    "recipe.augment and recipe.mixup are all null; choose an augmentation, or set recipe.repeats=1",
+                    repeats, repeats)
 
 
 def batch_size(samples: int, multiple: int) -> int:
