@@ -70,6 +70,22 @@ def test_the_matrices_of_every_model_have_the_stated_deviation(kind: str) -> Non
     assert not any(layer.bias.any() for layer in linear.values() if layer.bias is not None)
 
 
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_tokens_and_learned_positions_of_every_model_have_the_stated_deviations(kind: str) -> None:
+    torch.manual_seed(0)
+    model = model_from_config({**MODELS[kind], "positions": "learned", "dim": 480, "token_std": 0.3, "position_std": 3})
+    found = {"tokens": 0, "positions": 0}
+    for name, parameter in model.named_parameters():
+        leaf = name.split(".", 1)[-1]
+        if leaf in ("cls_token", "dist_token", "reg_token", "token.weight", "segment.weight"):
+            found["tokens"] += 1
+            assert parameter.std().item() == pytest.approx(0.3, rel=0.15), name
+        elif leaf == "pos_embed":
+            found["positions"] += 1
+            assert parameter.std().item() == pytest.approx(3, rel=0.1), name
+    assert all(found.values())
+
+
 def test_the_mlp_of_attention_pooling_may_have_its_own_width() -> None:
     values = {**MODELS["images"], "pool": "attention", "class_token": False}
     assert model_from_config(values).pool.mlp.fc1.weight.shape == (24, 12)

@@ -48,6 +48,8 @@ def test_class_token_and_mask_token_have_the_deviation_of_the_papers_code() -> N
     for token in (model.embed.cls_token, model.decoder.mask_token):
         assert abs(token.std().item() / 0.02 - 1) < 0.15
     assert small(class_token=False).embed.cls_token is None
+    other = create_model("mae_tiny", image_size=32, dim=768, depth=1, num_heads=12, decoder_depth=1, token_std=0.1)
+    assert abs(other.embed.cls_token.std().item() / 0.1 - 1) < 0.15
 
 
 def test_the_patches_with_the_smallest_noise_are_visible() -> None:

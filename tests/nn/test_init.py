@@ -56,6 +56,17 @@ def test_initial_weights_have_the_stated_deviations(std: float | None) -> None:
             assert module.bias.eq(0).all()
 
 
+def test_tokens_and_positions_may_have_deviations_of_their_own() -> None:
+    made = Parts()
+    init_weights(made, token_std=0.03, position_std=0.07)
+    text, image = made.text, made.image
+    for token in (image.cls_token, image.dist_token, image.reg_token, text.token.weight, text.segment.weight):
+        assert is_normal(token, 0.03)
+    for table in (text.pos_embed, image.pos_embed):
+        assert is_normal(table, 0.07)
+    assert is_normal(made.pool.latent, D**-0.5) and is_normal(made.head.weight, 0.02)
+
+
 def frozen_part() -> nn.Sequential:
     """A module in training mode with a part in evaluation mode."""
     model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.BatchNorm1d(2), nn.Dropout()))

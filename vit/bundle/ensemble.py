@@ -15,10 +15,10 @@ from vit.bundle.saving import save_bundle
 from vit.data import PackedPreprocessing, Preprocessing
 from vit.messages import check_several, different_names
 from vit.models import ClassifierEnsemble, EnsembleConfig
-from vit.models.checks import DROPPING
+from vit.models.checks import DROPPING, INITIAL_STD
 
 MEMBERS = ("vit", "timm")  # kinds of models
-TRAINING_ONLY = {*DROPPING, "init_std"}  # fields of model configs
+TRAINING_ONLY = {*DROPPING, *INITIAL_STD}  # fields of model configs
 MEMBER_PATHS = "members"  # key of `extra`: the paths of the members, whose runs record their samples
 
 

@@ -37,7 +37,8 @@ FORMER_VALUES = {
 }
 WHOLE = ("in_chans", "vocab_size", "source_vocab", "max_len", "dim", "depth", "num_heads", "decoder_dim",
          "decoder_depth", "decoder_num_heads", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel")
-POSITIVE = ("mlp_ratio", "decoder_mlp_ratio", "norm_eps", "rotary_theta", "init_std", "layer_scale")
+INITIAL_STD = ("init_std", "token_std", "position_std")  # keys that only initialize weights
+POSITIVE = ("mlp_ratio", "decoder_mlp_ratio", "norm_eps", "rotary_theta", *INITIAL_STD, "layer_scale")
 NOT_NEGATIVE = ("num_classes", "registers", "segments", "window", "global_tokens")
 # keys that require mixer=attention, and keys that require attention=local; for `attention_dropout` and `window`, which
 # saved models may have without effect, a run only warns (vit.run.config.without_effect)

@@ -112,7 +112,7 @@ class VisionTransformer(Classifier):
         self.pooled_tokens = 2 if config.dist_token else 1
         self.distilled_training = False
         self.config = config
-        init_weights(self, config.init_std)
+        init_weights(self, config.init_std, config.token_std, config.position_std)
 
     def forward(
         self, source: Tensor | PackedImages, mask: Tensor | None = None, segment: Tensor | None = None

@@ -77,6 +77,9 @@ class StackConfig(ModelConfig):
             1706.03762), or "halves", all sines before all cosines.
         rotary_pairs: channel pairs of rotary positions, "rotate_half" for (i, i + K/2) or "interleaved" for (2i, 2i+1).
         init_std: standard deviation of the initial matrices, such as 0.02 in BERT and timm; None for Xavier.
+        token_std: that of class token, distillation token and registers, None for 1e-6 (MoCo v3; the class token of a
+            masked autoencoder has 0.02), and of the tables of tokens and segments, None for D^-1/2.
+        position_std: that of learned position tables; None for D^-1/2.
         layer_scale: initial value of LayerScale (arXiv 2103.17239); None for none.
         drop_path: stochastic depth rate (arXiv 1603.09382) of the last block.
         drop_path_schedule: "linear", rates that grow with the block from 0 at the first, as in timm; the paper's are
@@ -116,6 +119,8 @@ class StackConfig(ModelConfig):
     sincos_channels: str = "halves"  # the order in models that were saved before this key existed
     rotary_pairs: str = "rotate_half"
     init_std: float | None = None
+    token_std: float | None = None
+    position_std: float | None = None
     layer_scale: float | None = None
     dropout: float = 0.0
     attention_dropout: float = 0.0

@@ -16,7 +16,7 @@ from vit.nn.init import init_weights
 from vit.nn.position import sincos_2d
 from vit.nn.transformer import Stack
 
-TOKEN_STD = 0.02  # initial deviation of class token and mask token, as in the paper's code
+TOKEN_STD = 0.02  # initial deviation of mask token and, without `token_std`, class token, as in the paper's code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +123,9 @@ class MaskedAutoencoder(nn.Module):
         inner, pixels = config.decoder, math.prod(config.patch_size) * config.in_chans
         self.decoder = PixelDecoder(build_blocks(inner), build_norm(inner)(inner.dim), config.grid, config.dim,
                                     inner.dim, pixels, config.prefix)
-        init_weights(self, config.init_std)
+        init_weights(self, config.init_std, config.token_std, config.position_std)
         if self.embed.cls_token is not None:
-            nn.init.normal_(self.embed.cls_token, std=TOKEN_STD)
+            nn.init.normal_(self.embed.cls_token, std=TOKEN_STD if config.token_std is None else config.token_std)
 
     def forward(self, images: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """images (B,C,H,W), noise (B,N) -> pixels (B,N,ph*pw*C), masked (B,N) bool

@@ -16,7 +16,7 @@ from vit.nn.init import init_weights
 @dataclass(frozen=True, kw_only=True)
 class MaskedTextConfig(TextConfig):
     """Configuration of a `Bert`: JSON-serializable and validated; the defaults are BERT-base, but for the initial
-    weights: `init_std=0.02` gives BERT's matrices.
+    weights: BERT has 0.02 as `init_std`, `token_std` and `position_std`.
 
     A `TextClassifierConfig` with the same values and pool "pooler" describes the classifier to fine-tune.
     """
@@ -96,4 +96,4 @@ class Bert(MaskedText):
             nn.Linear(config.dim, 2),
         )
         self.config = config
-        init_weights(self, config.init_std)
+        init_weights(self, config.init_std, config.token_std, config.position_std)

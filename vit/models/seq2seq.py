@@ -281,7 +281,7 @@ class Transformer(EncoderDecoder):
         if config.tied == "all":
             self.target_embed.token = self.embed.token
         self.config = config
-        init_weights(self, config.init_std)
+        init_weights(self, config.init_std, config.token_std, config.position_std)
 
 
 def build_source_embed(config: EncoderDecoderConfig) -> TokenEmbed | PatchEmbed:

@@ -45,7 +45,7 @@ class TextClassifier(Classifier):
     def __init__(self, config: TextClassifierConfig) -> None:
         super().__init__(build_text_embed(config), build_text_encoder(config), build_pool(config), build_head(config))
         self.config = config
-        init_weights(self, config.init_std)
+        init_weights(self, config.init_std, config.token_std, config.position_std)
 
 
 def build_pool(config: TextClassifierConfig) -> nn.Module:

@@ -14,7 +14,9 @@ from vit.nn.pool import AttentionPool
 from vit.nn.stem import LinearPatches
 
 
-def init_weights(model: nn.Module, std: float | None = None) -> None:
+def init_weights(
+    model: nn.Module, std: float | None = None, token_std: float | None = None, position_std: float | None = None
+) -> None:
     """Initialize the weights of a model in place, as the original ViT and big_vision do: Xavier matrices, zero biases.
 
     Queries, keys and values are one matrix each. The patch projection is initialized as a matrix (MoCo v3, arXiv
@@ -23,8 +25,10 @@ def init_weights(model: nn.Module, std: float | None = None) -> None:
     Norms, LayerScale and the convolutions of a stem keep their own initialization.
 
     Args:
-        std: deviation of the matrices, from a normal distribution, instead of Xavier: 0.02 as in BERT, DeiT and timm,
-            which have it for tables as well.
+        std: deviation of the matrices, from a normal distribution, instead of Xavier: 0.02 in BERT, DeiT and timm.
+        token_std: deviation of class token, distillation token and registers, and of the tables of tokens and
+            segments: 0.02 in BERT and DeiT.
+        position_std: deviation of learned position tables: 0.02 in BERT, DeiT and timm.
     """
     for name, module in model.named_modules():
         leaf = name.rpartition(".")[2]
@@ -43,17 +47,18 @@ def init_weights(model: nn.Module, std: float | None = None) -> None:
         elif isinstance(module, PatchEmbed):
             for token in (module.cls_token, module.dist_token, module.reg_token):
                 if token is not None:
-                    nn.init.normal_(token, std=1e-6)
+                    nn.init.normal_(token, std=1e-6 if token_std is None else token_std)
         elif isinstance(module, TokenEmbed):
             for table in (module.token, module.segment):
                 if table is not None:
-                    nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
+                    nn.init.normal_(table.weight, std=table.embedding_dim**-0.5 if token_std is None else token_std)
         elif isinstance(module, AttentionPool):
             nn.init.normal_(module.latent, std=module.latent.shape[-1] ** -0.5)
         if isinstance(module, (nn.Linear, LinearPatches)) and module.bias is not None:
             nn.init.zeros_(module.bias)
         if isinstance(getattr(module, "pos_embed", None), nn.Parameter):
-            nn.init.normal_(module.pos_embed, std=module.pos_embed.shape[-1] ** -0.5)
+            deviation = module.pos_embed.shape[-1] ** -0.5 if position_std is None else position_std
+            nn.init.normal_(module.pos_embed, std=deviation)
 
 
 RANDOM = (torch.Tensor.normal_, torch.Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.trunc_normal_,

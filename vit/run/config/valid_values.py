@@ -159,6 +159,8 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "model.heads": Choice(("split", "full"), null=True),
     "model.image_size": SIZE,
     "model.init_std": or_null(POSITIVE),
+    "model.position_std": or_null(POSITIVE),
+    "model.token_std": or_null(POSITIVE),
     "model.kernel": or_null(COUNT),
     "model.layer_scale": or_null(POSITIVE),
     "model.mask_ratio": BETWEEN_0_AND_1,

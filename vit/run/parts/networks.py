@@ -12,7 +12,7 @@ from vit.data import LinePreprocessing, Preprocessing, read_vectors
 from vit.data.images.preprocessing_values import as_size
 from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
-from vit.models.checks import CHOICES, DROPPING, check_names, current_names
+from vit.models.checks import CHOICES, DROPPING, INITIAL_STD, check_names, current_names
 from vit.models.classifier import Classifier
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
@@ -27,7 +27,7 @@ NAMING = ("name", "fallback", "library")  # keys of a model node that select the
 INITIAL = ("vectors",)  # keys that select initial weights
 BLOCK_KEYS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
               if field.name not in ("depth", "layer_scale", "norm_eps", *DROPPING)]
-NOT_COMPARED = ("image_size", "patch_size", "in_chans", "num_classes", "dim", "depth", "mlp_ratio", "init_std",
+NOT_COMPARED = ("image_size", "patch_size", "in_chans", "num_classes", "dim", "depth", "mlp_ratio", *INITIAL_STD,
                 "layer_scale", "dist_token")  # follow from the data or from tensors, or only initialize weights
 SET_BY = {  # key of the model that follows from the data -> what sets it
     "image_size": "it is set by data.image_size, for images of text by data.preprocessing.height and max_width",
