@@ -114,6 +114,8 @@ def test_options_of_generation_are_those_of_the_settings(models, typed, capfd):
     sampled = Generation(sample=True, temperature=0.7, seed=5, n_best=2, max_len=6)
     cases = {
         ("--sample", "--temperature", "0.7", "--seed", "5", "-k", "2"): translator.predict(lines, sampled),
+        ("--length-penalty-form", "gnmt", "--beam", "4", "-k", "2"): translator.predict(
+            lines, translator.changed_settings(length_penalty_form="gnmt", beam=4, n_best=2)),
         ("--prefix", "ab", "--length-penalty", "0.3", "-k", "2"): translator.predict(lines, replace(
             translator.settings, prefix=tuple(translator.tokenizer.encode("ab")), length_penalty=0.3, n_best=2)),
     }
@@ -122,6 +124,8 @@ def test_options_of_generation_are_those_of_the_settings(models, typed, capfd):
         assert main(["predict", str(models / "translator"), *options]) == 0
         rows = list(csv.DictReader(capfd.readouterr().out.splitlines()))
         assert [(row["text"], row["text_2"]) for row in rows] == [prediction.texts for prediction in predictions]
+        scores = [prediction.scores[0] for prediction in predictions]
+        assert [float(row["score"]) for row in rows] == pytest.approx(scores, abs=1e-5)
     assert all(row["text"].startswith("ab") for row in rows)
     for options in (["--temperature", "0.5"], ["--sample", "--beam", "3"], ["--length-penalty", "nan"]):
         assert main(["predict", str(models / "translator"), *options]) == 2

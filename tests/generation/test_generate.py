@@ -147,13 +147,20 @@ def test_greedy_equals_a_plain_loop_and_a_beam_of_one() -> None:
     same(generate(made, *sources(), Generation(max_len=10)), generate(made, *sources(), Generation(beam=1, max_len=10)))
 
 
-@pytest.mark.parametrize("penalty", quick_and_slow([-1.0, 0.0, 0.6, 1.0, 2.0], 0.0, 0.6))
-def test_a_beam_as_wide_as_the_tree_equals_brute_force(penalty: float) -> None:
+@pytest.mark.parametrize(("penalty", "form"), quick_and_slow(
+    [(-1.0, "power"), (0.0, "power"), (0.6, "power"), (1.0, "power"), (2.0, "power"), (-1.0, "gnmt"), (0.6, "gnmt")],
+    (0.0, "power"), (0.6, "power"), (0.6, "gnmt")))
+def test_a_beam_as_wide_as_the_tree_equals_brute_force(penalty: float, form: str) -> None:
     """Every text over a vocabulary of 5 of at most 5 tokens: padding, EOS, and three other ids."""
     made, length = model(vocab_size=5, sharp=0.5), 5
     source = torch.tensor([[3, 4, 4], [4, 3, 3]])
-    settings = Generation(bos=0, beam=3**length, n_best=20, max_len=length, length_penalty=penalty)
+    settings = Generation(bos=0, beam=3**length, n_best=20, max_len=length, length_penalty=penalty,
+                          length_penalty_form=form)
     found = generate(made, source, None, settings)
+
+    def divisor(tokens: int) -> float:
+        return tokens**penalty if form == "power" else (5 + tokens) ** penalty / (5 + 1) ** penalty
+
     for row in range(2):
         complete = []
         for size in range(length + 1):
@@ -161,22 +168,22 @@ def test_a_beam_as_wide_as_the_tree_equals_brute_force(penalty: float) -> None:
                 table = log_probabilities(made, row, ids, (source, torch.ones_like(source).bool()), bos=0)
                 total = sum(float(table[position, token]) for position, token in enumerate(ids))
                 if size < length:
-                    complete.append(((total + float(table[-1, EOS])) / (size + 1) ** penalty, ids, True))
+                    complete.append(((total + float(table[-1, EOS])) / divisor(size + 1), ids, True))
                 else:
-                    complete.append((total / size**penalty, ids, False))
+                    complete.append((total / divisor(size), ids, False))
         complete.sort(reverse=True)
         assert [(h.ids, h.ended) for h in found[row]] == [(ids, ended) for _, ids, ended in complete[:20]]
         torch.testing.assert_close(scores([found[row]]), torch.tensor([score for score, _, _ in complete[:20]]))
 
 
-@pytest.mark.parametrize("penalty", [-0.5, 0.0, 1.0, 1.5])
-def test_early_stopping_does_not_change_the_result(penalty: float) -> None:
+@pytest.mark.parametrize(("penalty", "form"), [(-0.5, "power"), (0.0, "power"), (1.0, "power"), (1.5, "power"),
+                                               (-0.5, "gnmt"), (0.6, "gnmt"), (1.5, "gnmt")])
+def test_early_stopping_does_not_change_the_result(penalty: float, form: str) -> None:
     """The best texts of a search for as many as its beam width begin with those of a search for fewer."""
-    made = model()
+    settings = Generation(beam=6, max_len=14, length_penalty=penalty, length_penalty_form=form)
     for sharp in range(3):
         made = model(sharp)
-        few = generate(made, *sources(), Generation(beam=6, n_best=1, max_len=14, length_penalty=penalty))
-        many = generate(made, *sources(), Generation(beam=6, n_best=6, max_len=14, length_penalty=penalty))
+        few, many = (generate(made, *sources(), replace(settings, n_best=n_best)) for n_best in (1, 6))
         same(few, [row[:1] for row in many])
 
 
@@ -648,6 +655,7 @@ def test_texts_equal_marians(size: int, beam: int, penalty: float) -> None:
         ({"n_best": True}, "n_best is True, but must be a whole number"),
         ({"length_penalty": math.nan}, "length_penalty is nan, but must be a finite number"),
         ({"length_penalty": "1"}, "length_penalty is '1', but must be a finite number"),
+        ({"length_penalty_form": "wu"}, "length_penalty_form is 'wu', but must be one of power, gnmt"),
         ({"sample": True, "temperature": math.inf}, "temperature is inf, but must be a finite number"),
         ({"length_penalty": True}, "length_penalty is True, but must be a finite number"),
         ({"sample": "false"}, "sample is 'false', but must be true or false"),

@@ -13,13 +13,16 @@ from vit.generation.ctc import ctc_greedy, is_allowed
 from vit.generation.length_penalty import highest_score, penalized
 
 
+@pytest.mark.parametrize("form", ["power", "gnmt"])
 @pytest.mark.parametrize("penalty", [-1.0, -0.3, 0.0, 0.6, 2.0])
 @pytest.mark.parametrize(("shortest", "longest"), [(0, 9), (6, 9), (9, 9)])
-def test_the_bound_is_the_best_score_of_any_length_that_a_text_can_still_have(penalty, shortest, longest) -> None:
+def test_the_bound_is_the_best_score_of_any_length_that_a_text_can_still_have(
+    penalty, shortest, longest, form
+) -> None:
     for length in range(1, longest):
         ends = [n for n in range(length + 1, longest + 1) if n > shortest or n == longest]  # eos counts
-        best = max(penalized(-3.0, n, penalty) for n in ends)
-        assert highest_score(-3.0, length, penalty, shortest, longest) == pytest.approx(best)
+        best = max(penalized(-3.0, n, penalty, form) for n in ends)
+        assert highest_score(-3.0, length, penalty, shortest, longest, form) == pytest.approx(best)
 
 
 def test_tokens_are_dropped_only_where_no_beam_of_the_row_attends_to_them() -> None:

@@ -231,9 +231,10 @@ def test_titles_are_predictions_with_their_probability(tmp_path, image):
     assert class_title("photo.png", MultiLabelPrediction("photo.png", (), ())) == "photo.png → no label"
 
 
-@pytest.mark.parametrize(("penalty", "prefix"), [(1.0, ()), (0.3, ()), (1.0, (102, 103))])
-def test_the_probability_of_a_generated_text_is_the_product_of_those_of_its_tokens(tmp_path, penalty, prefix):
-    settings = {"beam": 2, "max_len": 5, "length_penalty": penalty, "prefix": prefix}
+@pytest.mark.parametrize(("penalty", "prefix", "form"), [(1.0, (), "power"), (0.3, (), "power"), (0.6, (), "gnmt"),
+                                                         (1.0, (102, 103), "power")])
+def test_the_probability_of_a_generated_text_is_the_product_of_those_of_its_tokens(tmp_path, penalty, prefix, form):
+    settings = {"beam": 2, "max_len": 5, "length_penalty": penalty, "length_penalty_form": form, "prefix": prefix}
     predictor = vit.load(save_bundle(tmp_path / "model", seq2seq_model(), extra={"generation": settings}, tokenizers={
         "source": ByteTokenizer(), "target": ByteTokenizer()}))
     recorded = seq2seq_attention(predictor, "abc")

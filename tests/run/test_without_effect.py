@@ -127,6 +127,8 @@ TRAINED = [
     (NUMBERS, ["data.tokenizer.vocab_size=900", "data.tokenizer.min_frequency=5"], ["data.tokenizer.kind=bpe"]),
     (NUMBERS, ["calibrate=full", "report=true", "model.name=other"], None),
     (NUMBERS, ["recipe.batch_size=16"], ["recipe.batch_tokens=null"]),
+    ([*NUMBERS, "task.decode.length_penalty=0"], ["task.decode.length_penalty_form=gnmt"],
+     ["task.decode.length_penalty=0.6"]),
     (NUMBERS, ["task.examples=1"], ["task.decode_rows=10"]),
     (STRIPS, ["+data.cache=disk", "+data.cache_side=4", "+data.cache_limit=3", "+data.cache_dir=x",
               "+data.decoder=pillow", "+data.resampling=pillow", "+data.pack=true", "+data.max_patches=4",

@@ -128,7 +128,8 @@ def is_done(beam: Beam, step: int, longest: int, best: NBest, settings: Generati
     """Whether a row is finished: not even its best unfinished `beam` can still enter its best texts."""
     if step == longest or beam.score == -torch.inf:
         return True
-    return best.beats(highest_score(beam.score, step, settings.length_penalty, settings.min_len, longest))
+    return best.beats(highest_score(beam.score, step, settings.length_penalty, settings.min_len, longest,
+                                    settings.length_penalty_form))
 
 
 def gather_beams(x: Tensor, index: Tensor) -> Tensor:

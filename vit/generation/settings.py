@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass, fields, replace
 from numbers import Real
 from typing import Any
 
-from vit.generation.length_penalty import penalized
+from vit.generation.length_penalty import FORMS, penalized
 
 WHOLE = ("beam", "max_len", "min_len", "n_best", "tta", "no_repeat_ngram", "top_k", "seed", "bos", "eos", "pad")
 NUMBERS = ("length_penalty", "ctc", "temperature", "top_p")
@@ -19,9 +19,11 @@ class Generation:
     """Settings for `generate`.
 
     The score of a text is the sum of the log-probabilities of its generated tokens, divided by their number to the
-    power of `length_penalty`: 0 favours short texts, 1 is the mean, larger values favour long texts.
+    power of `length_penalty`: 0 favours short texts, 1 is the mean, larger values favour long texts. eos counts.
 
     Args:
+        length_penalty_form: "power" of the number of tokens n, or that of (5 + n) / 6, "gnmt", as in GNMT (arXiv
+            1609.08144, eq. 14), tensor2tensor and "Attention Is All You Need", which has beam=4 and length_penalty=0.6.
         beam: number of beams; 1 for greedy search.
         max_len: maximum number of tokens to generate, eos included; also limited by the positions of the model.
         min_len: minimum number of tokens before eos.
@@ -47,6 +49,7 @@ class Generation:
     max_len: int = 256
     min_len: int = 0
     length_penalty: float = 1.0
+    length_penalty_form: str = "power"
     n_best: int = 1
     ctc: float = 0.0
     tta: int = 1
@@ -72,6 +75,9 @@ class Generation:
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
                 raise ValueError(f"{key} is {value!r}, but must be a finite number")
+        if self.length_penalty_form not in FORMS:
+            raise ValueError(f"length_penalty_form is {self.length_penalty_form!r}, but must be one of "
+                             f"{', '.join(FORMS)}")
         if isinstance(self.sample, str) or self.sample not in (False, True):
             raise ValueError(f"sample is {self.sample!r}, but must be true or false")
         self.check_prefix()
@@ -140,7 +146,7 @@ class Generation:
 
     def score(self, total: float, length: int) -> float:
         """The score of `length` generated tokens whose log-probabilities sum to `total`."""
-        return penalized(total, length, self.length_penalty)
+        return penalized(total, length, self.length_penalty, self.length_penalty_form)
 
 
 def as_int(key: str, value: object) -> int:

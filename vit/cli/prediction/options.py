@@ -121,6 +121,11 @@ class Request:
         return 1 if self.is_stdin and sys.stdin.isatty() else self.batch_size
 
 
+class LengthPenaltyForm(StrEnum):
+    power = "power"
+    gnmt = "gnmt"
+
+
 @dataclass(frozen=True)
 class GenerationOptions:
     """Options of models that generate text."""
@@ -130,6 +135,10 @@ class GenerationOptions:
     length_penalty: Annotated[float | None, typer.Option(
         help="Text generation: divide scores by the length to this power; above 1 it favours longer texts. By default "
              "as saved.",
+        show_default=False)] = None
+    length_penalty_form: Annotated[LengthPenaltyForm | None, typer.Option(
+        help="Text generation: the power is that of the length, or, as in GNMT, of (5 + length) / 6. By default as "
+             "saved.",
         show_default=False)] = None
     prefix: Annotated[str | None, typer.Option(
         help="Text generation: start every text with this one.", show_default=False)] = None

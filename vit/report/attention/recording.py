@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vit.data.images.preprocessing import ImageLike, Preprocessing
 from vit.data.text.tokenizers import BOS, EOS, Tokenizer
+from vit.generation.length_penalty import length_divisor
 from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
 from vit.inference.images import accept_size, autocast
 from vit.nn import Attention, AttentionPool, ClassMean, Mean, PatchEmbed, ScorePool, attention_maps
@@ -193,7 +194,8 @@ def seq2seq_attention(predictor: Seq2SeqPredictor, source: str) -> Seq2SeqAttent
     inputs, mask = (x.to(predictor.device) for x in predictor.collate([encoded]))
     best, settings = predictor.generate(inputs, mask)[0][0], predictor.settings
     length = len(best.ids) - len(settings.prefix) + best.ended
-    probability = None if settings.ctc else math.exp(best.score * length**settings.length_penalty)
+    divisor = length_divisor(length, settings.length_penalty, settings.length_penalty_form)
+    probability = None if settings.ctc else math.exp(best.score * divisor)
     target = [BOS, *best.ids, *([EOS] if best.ended else [])]
     sources = None if predictor.is_image_to_text else predictor.bundle.tokenizers["source"]
     attention = pair_attention(predictor.model, inputs, mask, torch.tensor([target], device=predictor.device), encoded,

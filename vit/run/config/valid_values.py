@@ -255,6 +255,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "task.decode.beam": COUNT,
     "task.decode.ctc": or_null(FRACTION),
     "task.decode.length_penalty": ANY,
+    "task.decode.length_penalty_form": Choice(("power", "gnmt"), null=True),
     "task.decode.max_len": or_null(COUNT),
     "task.decode.no_repeat_ngram": COUNT_OR_0,
     "task.decode.tta": COUNT,

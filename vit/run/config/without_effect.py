@@ -192,6 +192,8 @@ RULES = (  # the first one that applies to a key is reported
     Rule(("model.drop_path_schedule",), "model.drop_path", (None, 0), "add model.drop_path=0.1"),
     # the task
     Rule(("task.monitor",), "callbacks.monitor", is_different),
+    Rule(("task.decode.length_penalty_form",), "task.decode.length_penalty", (0,),
+         "set task.decode.length_penalty=0.6"),
     Rule(("task.examples",), "task.decode_rows", (0,), "raise task.decode_rows", off=(0,)),
     Rule(("task.examples_every",), "task.examples", (0,), "raise task.examples"),
     # the recipe
