@@ -238,6 +238,16 @@ def test_mixup_smoothing_and_balanced_loss(shapes, tmp_path):
     assert 0 < done.metrics["test/loss"] < 5
 
 
+def test_a_threshold_of_mixed_targets_has_no_effect(shapes, tmp_path, caplog):
+    for recipe, reported in ((["recipe=deit3", "recipe.epochs=1"], True), (["recipe.loss.target_threshold=0.5"], True),
+                             ([], False)):
+        config = resolve(compose(given := [*overrides(shapes, *recipe), "recipe.repeats=1"])) | {"overrides": given}
+        caplog.clear()
+        job = build_job(config, find_devices(config["trainer"]))
+        assert ("has no effect on images with several labels" in caplog.text) is reported
+        assert job.config["recipe"]["loss"].get("target_threshold") is None
+
+
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [

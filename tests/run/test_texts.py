@@ -71,6 +71,7 @@ def test_the_bundle_holds_tokenizers_and_settings_and_a_tied_matrix_once(transla
     bundle = load_bundle(translation.path)
     assert bundle.tokenizers["target"].decode(bundle.tokenizers["source"].encode("12")) == "12"
     assert bundle.extra["generation"]["beam"] == 5
+    assert bundle.extra["generation"]["length_penalty_form"] == "power"
     assert "target_embed.token.weight" not in load_file(translation.path / "model" / "model.safetensors")
     assert bundle.model.target_embed.token.weight is bundle.model.embed.token.weight
 

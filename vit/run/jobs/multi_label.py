@@ -41,7 +41,8 @@ class MultiLabelJob(ImageClassificationJob):
         return MultiLabelFilm
 
     def complete_recipe(self) -> None:
-        """Complete the recipe as for one label per image, with the loss and the monitored metric of this task.
+        """Complete the recipe as for one label per image, with the loss and the monitored metric of this task, and
+        warn of a threshold of mixed targets, which this loss does not have.
 
         Raises:
             ConfigError: an override selects another loss.
@@ -56,6 +57,10 @@ class MultiLabelJob(ImageClassificationJob):
         if loss["name"] != "bce" and "name" in stated(overrides, "recipe.loss"):
             raise ConfigError(f"recipe.loss.name={loss['name']}: images with several labels each need bce")
         loss["name"] = "bce"
+        if (threshold := loss.get("target_threshold")) is not None:
+            log.warning("recipe.loss.target_threshold=%g has no effect on images with several labels each, whose mixed "
+                        "targets keep their ratios; set it to null", threshold)
+            loss["target_threshold"] = None
         callbacks = self.config["callbacks"]
         if callbacks["monitor"] == "val/accuracy" and "monitor" not in stated(overrides, "callbacks"):
             callbacks["monitor"] = "val/map"
