@@ -102,18 +102,23 @@ def check_values(config: Any) -> None:
             raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(filter(None, choices))}")
 
 
+def neighbours_reason(values: Mapping[str, Any]) -> str:
+    """Why the tokens of an image model with these values of its config depend on which patches are next to them in the
+    sequence; empty if they do not.
+    """
+    mixer = values.get("mixer") or "attention"
+    if mixer != "attention":
+        return f"mixer={mixer} depends on the order of the patches"
+    return "attention=local has a window along the rows of patches" if values.get("attention") == "local" else ""
+
+
 def fixed_size_reason(values: Mapping[str, Any]) -> str:
     """Why an image classifier with these values of its config has one image size; empty if any image size works."""
-    mixer = values.get("mixer") or "attention"
-    for unfit, reason in (
-        (values.get("positions") == "relative", "positions=relative has a bias for each pair of patches"),
-        (mixer != "attention", f"mixer={mixer} depends on the order of the patches"),
-        (values.get("attention") == "local", "attention=local has a window along the rows of patches"),
-        (values.get("pool") == "sum", "pool=sum depends on the number of patches"),
-    ):
-        if unfit:
-            return reason
-    return ""
+    if values.get("positions") == "relative":
+        return "positions=relative has a bias for each pair of patches"
+    if reason := neighbours_reason(values):
+        return reason
+    return "pool=sum depends on the number of patches" if values.get("pool") == "sum" else ""
 
 
 def packing_obstacle(values: Mapping[str, Any]) -> str:

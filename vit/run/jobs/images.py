@@ -1,10 +1,12 @@
 """Jobs on images: what they share, and image classification."""
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from pytorch_lightning import Callback
 from torch import Tensor, nn
@@ -24,7 +26,7 @@ from vit.messages import number_of
 from vit.models import TimmConfig, VisionTransformerConfig, flops
 from vit.report.summary import mega
 from vit.run.config.composing import ConfigError
-from vit.run.config.overrides import checked
+from vit.run.config.overrides import checked, yaml_text
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts.batches import build_augment, build_batches, image_datasets
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
@@ -33,10 +35,16 @@ from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_distillation_token
 from vit.run.parts.head_fit import start_head
 from vit.run.parts.init_from import Initial, load_initial_weights
-from vit.run.parts.networks import build_model, check_patch_size, model_name, warn_of_other_values
+from vit.run.parts.networks import (
+    build_model,
+    check_neighbours,
+    check_patch_size,
+    model_name,
+    warn_of_other_values,
+)
 from vit.run.parts.packing import check_packing, drop_mixup, packed_preprocessing
 from vit.run.parts.preprocessing import build_preprocessing
-from vit.run.parts.recipe import build_loss, build_progressive, is_progressive, warn_about_equal_copies
+from vit.run.parts.recipe import PROGRESSIVE, build_loss, build_progressive, is_progressive, warn_about_equal_copies
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, Classification
 from vit.training import Progressive
@@ -185,6 +193,19 @@ class ImageClassificationJob(ImageJob):
         super().check_config(config, devices)
         if config["data"]["_target_"] == "vit.data.unlabelled_images":
             raise without_labels(config["data"])
+        cls.check_patch_dropout(config, config["model"])
+
+    @staticmethod
+    def check_patch_dropout(config: dict, model: Mapping[str, Any]) -> None:
+        """Raises ConfigError if a new run would drop patches of a model whose layers depend on their neighbours."""
+        if config.get("resumed"):
+            return
+        drops = (config["recipe"].get("progressive") or {}).get("patch_drop")
+        if rate := model.get("patch_dropout"):
+            check_neighbours(model, f"model.patch_dropout={rate}", "model.patch_dropout=0")
+        if drops is not None:
+            key = f"{PROGRESSIVE}.patch_drop"
+            check_neighbours(model, f"{key}={yaml_text(drops)}", f"{key}=null")
 
     def check_source(self) -> None:
         """Raises ConfigError for images without labels."""
@@ -203,6 +224,7 @@ class ImageClassificationJob(ImageJob):
             node = with_distillation_token(node)
         model = build_model(node, patch_size, self.preprocessing, classes, initial)
         check_patch_size(self.config, model)
+        self.check_patch_dropout(self.config, model.config.to_dict())  # its values may be those of init_from
         if initial is not None:
             warn_of_other_values(self.config, model, initial)
         if self.config["data"].get("pack"):

@@ -18,8 +18,9 @@ from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageJob
 from vit.run.parts.batches import build_augment
 from vit.run.parts.data_source import data_overrides
+from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
-from vit.run.parts.networks import build_model, check_patch_size
+from vit.run.parts.networks import build_model, check_neighbours, check_patch_size
 from vit.run.reconstructions import Reconstructions, reconstruct, select_images
 from vit.run.records.folder import RunFolder
 from vit.tasks import MaskedImages
@@ -32,6 +33,13 @@ class MaskedImageJob(ImageJob):
     model_configs = (MaskedImageConfig,)
     finetunes = False
     recipe_keys = ("augment", "crop")
+
+    @classmethod
+    def check_config(cls, config: dict, devices: Devices) -> None:
+        """Raises ConfigError: as `ImageJob.check_config`, or the layers of the model depend on neighbours."""
+        super().check_config(config, devices)
+        if not config.get("resumed"):
+            check_neighbours(config["model"], f"task={config['task']['name']}")
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         """The masked autoencoder; raises ConfigError for another kind of model."""

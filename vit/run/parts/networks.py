@@ -4,6 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ from vit.data import LinePreprocessing, Preprocessing, read_vectors
 from vit.data.images.preprocessing_values import as_size
 from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
-from vit.models.checks import CHOICES, DROPPING, INITIAL_STD, check_names, current_names
+from vit.models.checks import CHOICES, DROPPING, INITIAL_STD, check_names, current_names, neighbours_reason
 from vit.models.classifier import Classifier
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
@@ -114,6 +115,24 @@ def check_patch_size(config: dict, model: nn.Module) -> None:
                           "leave it out, or start a new run with init_from=")
     raise ConfigError(f"data.patch_size={size} is for models without a patch size, but this one has patches of "
                       f"{found[0]}x{found[1]}; leave it out, or set model.patch_size={size}")
+
+
+def check_neighbours(model: Mapping[str, Any], setting: str, fix: str = "") -> None:
+    """Checks that no layer of a model depends on which patches are next to each other, for a run that trains on some of
+    the patches. Runs of earlier versions may have such a model, and are resumed.
+
+    Args:
+        model: values of the config of the model.
+        setting: what leaves patches out, `KEY=VALUE`.
+        fix: the `KEY=VALUE` that leaves none out, if there is one.
+
+    Raises:
+        ConfigError: a layer does.
+    """
+    if reason := neighbours_reason(model):
+        choice = "model.attention=scaled" if reason.startswith("attention") else "model.mixer=attention"
+        raise ConfigError(f"{setting} leaves patches out in training, so that other patches are neighbours than in "
+                          f"inference, but model.{reason}; set {fix and f'{fix}, or '}{choice}")
 
 
 def warn_of_other_values(config: dict, model: nn.Module, initial: Initial) -> None:
