@@ -14,7 +14,7 @@ import torch
 import vit
 from tests.run.conftest import QUICK, table, write_photos, write_questions, write_stories
 from tests.run.test_resume import StopAfter, assert_same, stopped_and_resumed
-from tests.simulated_gpu import simulated_apple_gpu, simulated_gpu
+from tests.simulated_gpu import OnGpu, simulated_apple_gpu, simulated_gpu
 from tests.slow_values import quick_and_slow
 from vit.benchmarking import hardware
 from vit.cli import main
@@ -106,6 +106,19 @@ def test_no_step_mixes_devices_or_waits_for_the_gpu(tmp_path, files, monkeypatch
     assert losses(run.path) == pytest.approx(expected, rel=1e-3)
     in_steps = waits[span["start"] : span["stop"]]
     assert [each for each in in_steps if "progress.py" not in each] == []  # the progress line reads a loss at intervals
+
+
+@pytest.mark.parametrize("name", quick_and_slow([each for each in RUNS if each != "cached images"], "images", "translation"))
+def test_a_run_on_the_cpu_does_not_use_the_gpu(tmp_path, files, monkeypatch, name):
+    """Which may be full, or reserved for another process; pinned memory needs a context on it as well."""
+    def used(*arguments):
+        raise AssertionError("the GPU is used")
+
+    overrides = [override.format(**files) for override in RUNS[name] if override != "calibrate=none"]
+    monkeypatch.setattr(torch.Tensor, "pin_memory", used)
+    monkeypatch.setattr(OnGpu, "__new__", used)
+    with simulated_gpu():
+        assert vit.train([*overrides, f"run_dir={tmp_path / 'run'}", "trainer.accelerator=cpu"]).metrics
 
 
 def test_validation_does_not_wait_and_evaluation_waits_once_per_batch(tmp_path, teacher, monkeypatch):

@@ -173,16 +173,19 @@ def _labels_of(path: Path, rows: Sequence[Sequence[str]], classes: list[str], pr
 
 def predict_held_out(
     bundle: Bundle, split: Split | TextSplit, fold: str, batch_size: int = 64, precision: str = "32-true",
-    on_bad_sample: str = "error",
+    on_bad_sample: str = "error", device: str | None = None,
 ) -> HeldOut:
     """The probabilities of a model, calibrated where it is, for every readable sample of a split.
+
+    Args:
+        device: device to compute on; by default the GPU if there is one.
 
     Raises:
         BadImage, BadText: a sample cannot be read.
         DataError: the split is empty, or a label has no class.
     """
     if isinstance(split, TextSplit):
-        return _predict_texts(bundle, split, fold, batch_size)
+        return _predict_texts(bundle, split, fold, batch_size, device)
     if split.labels.ndim == 1:
         check_labels(split, bundle.classes)
 
@@ -191,16 +194,16 @@ def predict_held_out(
     def score(logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents) -> tuple[Tensor, ...]:
         return rows, probabilities_of(logits, bundle.calibration)
 
-    options = RunOptions(batch_size, precision, on_bad_sample, None, None)
+    options = RunOptions(batch_size, precision, on_bad_sample, device, None)
     columns, _ = run_over_split(bundle.model, bundle.preprocessing, split, score, options)
     rows, probabilities = (column.numpy() for column in columns)
     return HeldOut([split.names[int(i)] for i in rows], [fold] * len(rows), split.labels[rows], probabilities,
                    bundle.classes)
 
 
-def _predict_texts(bundle: Bundle, split: TextSplit, fold: str, batch_size: int) -> HeldOut:
+def _predict_texts(bundle: Bundle, split: TextSplit, fold: str, batch_size: int, device: str | None) -> HeldOut:
     """The calibrated predictions of a text classifier for a split."""
-    predictor, columns = TextPredictor(bundle), Columns(len(split))
+    predictor, columns = TextPredictor(bundle, device), Columns(len(split))
     check_labels(split, bundle.classes)
     for logits, _, _ in run_over_texts(predictor, split, batch_size):
         columns.append([calibrated_probabilities(logits, bundle.calibration)])

@@ -32,6 +32,7 @@ class Batches(LightningDataModule):
 
     def _prepared(self, loader: Iterable) -> Iterable:
         loader.timeout = self.timeout or 0
+        loader.pin_memory = self.trainer.strategy.root_device.type == "cuda"
         self._loaders.append(loader)
         return loader
 

@@ -200,7 +200,7 @@ def shard(
 
     if isinstance(model, FSDPModule):
         return model
-    policy = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if cpu_offload else OffloadPolicy()
+    policy = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if cpu_offload else OffloadPolicy()
     for name, module in model.named_modules():
         if BLOCK.search(name):
             fully_shard(module, mesh=mesh, reshard_after_forward=reshard_after_forward, offload_policy=policy)

@@ -62,6 +62,7 @@ class BatchLoader:
     """
 
     timeout = 0.0  # seconds that a worker may take for a batch; 0 for no limit
+    pin_memory: bool | None = None  # of the batches, for copies to a GPU that do not wait; None: if there is a GPU
 
     def __init__(self, dataset: Samples, rank: int = 0, world: int = 1, workers: int | str = "auto"):
         if len(dataset) == 0:
@@ -76,7 +77,7 @@ class BatchLoader:
     def _fetch(self, keys: list[np.ndarray]) -> Iterator[Batch]:
         """The batches of these keys, in order, loaded in this process or in the workers."""
         if self.workers == 0:
-            pin = torch.cuda.is_available()
+            pin = self._pins
             for batch in map(self.dataset.__getitems__, keys):
                 yield self._checked(_pinned(batch) if pin else batch)
             return
@@ -92,6 +93,11 @@ class BatchLoader:
             if not explain_limit(error) and (reason := explain_lost_worker(error, self.timeout)):
                 raise SystemLimitError(reason) from error
             raise
+
+    @property
+    def _pins(self) -> bool:
+        """Whether batches are pinned, which needs a CUDA context."""
+        return torch.cuda.is_available() if self.pin_memory is None else self.pin_memory
 
     def close(self, by_force: bool = False) -> None:
         """Ends the worker processes, frozen ones only with `by_force`; the next pass starts new ones."""
@@ -114,7 +120,7 @@ class BatchLoader:
                 collate_fn=_identity,
                 timeout=self.timeout,
                 worker_init_fn=_ignore_stop_signals,
-                pin_memory=torch.cuda.is_available(),
+                pin_memory=self._pins,
                 multiprocessing_context=_start_method(),
                 generator=torch.Generator(),  # without it, DataLoader would advance the global random state
             )

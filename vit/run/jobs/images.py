@@ -315,9 +315,9 @@ class ImageClassificationJob(ImageJob):
                                     progress=progress, most=self.limited(len(self.source.splits["train"])))
 
     def run_options(self, settings: dict, progress: Progress | None = None) -> RunOptions:
-        """How the images of a split are evaluated on the device of the model."""
-        return RunOptions(**settings, on_bad_sample=self.config["data"]["on_bad_sample"], device=None,
-                          progress=progress)
+        """How the images of a split are evaluated."""
+        return RunOptions(**settings, on_bad_sample=self.config["data"]["on_bad_sample"],
+                          device=self.devices.evaluation, progress=progress)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         from vit.report.evaluation import write_evaluation
@@ -331,11 +331,12 @@ class ImageClassificationJob(ImageJob):
             bundle.classes,
             **settings,
             on_bad_sample=self.config["data"]["on_bad_sample"],
+            device=self.devices.evaluation,
             progress=progress,
             calibration=bundle.calibration,
         )
         write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, self.title)
-        predictor = Predictor(bundle, precision=settings["precision"])
+        predictor = Predictor(bundle, self.devices.evaluation, precision=settings["precision"])
         return Tested(evaluation.metrics, evaluation.unreadable, predictor, evaluation)
 
     def save_samples(self, folder: RunFolder) -> Path:

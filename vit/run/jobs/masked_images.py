@@ -107,7 +107,8 @@ class MaskedImageJob(ImageJob):
             pictures = reconstruct(bundle.model, bundle.preprocessing, images, index)
             heading = f"{self.title}: the best epoch"
             reconstructions_picture(folder.path / "reconstructions.png", *pictures, heading)
-        settings = settings | {"on_bad_sample": self.config["data"]["on_bad_sample"], "progress": progress}
+        settings = settings | {"on_bad_sample": self.config["data"]["on_bad_sample"], "progress": progress,
+                               "device": self.devices.evaluation}
         return Tested(*evaluate_reconstruction(bundle.model, bundle.preprocessing, samples, **settings))
 
     def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:

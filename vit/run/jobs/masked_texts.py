@@ -138,7 +138,7 @@ class MaskedTextJob(TextJob):
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         model, dataset = load_bundle(folder.model).model, self.datasets[self.split]
         return Tested(evaluate_masked_tokens(model, dataset, **settings, limit=self.count, progress=progress,
-                                             weights=loss_weights(self.config)))
+                                             device=self.devices.evaluation, weights=loss_weights(self.config)))
 
     def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:
         table = ["data.path=TABLE"] if self.config["data"].get("root") else []  # else the generated questions

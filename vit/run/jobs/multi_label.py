@@ -105,11 +105,12 @@ class MultiLabelJob(ImageClassificationJob):
             bundle.thresholds,
             **settings,
             on_bad_sample=self.config["data"]["on_bad_sample"],
+            device=self.devices.evaluation,
             progress=progress,
             calibration=bundle.calibration,
         )
         write_multi_label_evaluation(folder.path, evaluation, samples, bundle.preprocessing, self.title)
-        predictor = MultiLabelPredictor(bundle, precision=settings["precision"])
+        predictor = MultiLabelPredictor(bundle, self.devices.evaluation, precision=settings["precision"])
         return Tested(evaluation.metrics, evaluation.unreadable, predictor, evaluation)
 
     def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:

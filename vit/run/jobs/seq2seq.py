@@ -223,7 +223,8 @@ class Seq2SeqJob(Job):
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         from vit.report.seq2seq import write_seq2seq_evaluation
 
-        predictor = Seq2SeqPredictor(load_bundle(folder.model), precision=settings["precision"])
+        bundle = load_bundle(folder.model)
+        predictor = Seq2SeqPredictor(bundle, self.devices.evaluation, precision=settings["precision"])
         samples = self.evaluated(self.split)
         batch_size, on_bad_sample = settings["batch_size"] or 64, self.config["data"]["on_bad_sample"]
         evaluation = evaluate_seq2seq(predictor, samples, batch_size, on_bad_sample, progress)

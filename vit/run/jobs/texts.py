@@ -176,7 +176,7 @@ class TextClassificationJob(TextJob):
 
     def calibrate(self, path: Path, settings: dict) -> Calibration | None:
         """The calibration of a saved model on the validation texts; those longer than its limit are cut."""
-        predictor = TextPredictor(load_bundle(path), precision=settings["precision"])
+        predictor = TextPredictor(load_bundle(path), self.devices.evaluation, precision=settings["precision"])
         predictor.truncate = True
         source = replace(self.source, splits={**self.source.splits, "val": self.evaluated("val")})
         with self.progress_bar() as progress:
@@ -186,7 +186,7 @@ class TextClassificationJob(TextJob):
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         from vit.report.evaluation import write_text_evaluation
 
-        predictor = TextPredictor(load_bundle(folder.model), precision=settings["precision"])
+        predictor = TextPredictor(load_bundle(folder.model), self.devices.evaluation, precision=settings["precision"])
         samples = self.evaluated(self.split)
         evaluation = evaluate_texts(predictor, samples, settings["batch_size"], progress)
         write_text_evaluation(folder.path, evaluation, samples, self.title)

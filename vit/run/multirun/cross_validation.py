@@ -19,6 +19,7 @@ from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweep_results import SweptRun, summary
 from vit.run.parts.data_source import build_source, data_overrides
+from vit.run.parts.devices import evaluation_device
 from vit.run.records.folder import read_metrics
 from vit.run.records.members import CROSS_VALIDATION, HELD_OUT
 from vit.run.records.reading import read_config
@@ -166,6 +167,7 @@ def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], out_of_fold: 
     result: dict = {"path": str(path), "members": len(runs)}
     if unseen is not None:
         settings = extra["evaluation"] | {"on_bad_sample": config["data"].get("on_bad_sample", "error")}
+        settings |= {"device": evaluation_device(config["trainer"]["accelerator"])}
         split = unseen.splits["test"]
         each = [predict_held_out(load_bundle(model), split, "test", **settings) for model in (*runs, path)]
         *members, ensemble = (part.accuracy for part in each)

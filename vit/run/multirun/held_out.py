@@ -14,6 +14,7 @@ from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.overrides import parse
 from vit.run.config.targets import TARGET
 from vit.run.parts.data_source import build_source
+from vit.run.parts.devices import evaluation_device
 from vit.run.records.folder import RunFolder
 from vit.run.records.reading import read_config
 from vit.run.records.splits import read_record
@@ -67,9 +68,9 @@ def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), overrides: Se
         raise DataError(f"{run} has no split {' or '.join(splits)}; it has {', '.join(source.splits)}")
     settings = bundle.extra.get("evaluation", {})
     on_bad_sample = config["data"].get("on_bad_sample", "error")
-    fold = config["data"].get("fold") or "run"
+    fold, device = config["data"].get("fold") or "run", evaluation_device(config["trainer"]["accelerator"])
     return HeldOut.concat([
         predict_held_out(bundle, source.splits[key], fold, settings.get("batch_size", 64),
-                         settings.get("precision", "32-true"), on_bad_sample)
+                         settings.get("precision", "32-true"), on_bad_sample, device)
         for key in available
     ])

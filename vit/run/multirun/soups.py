@@ -8,6 +8,7 @@ from vit.bundle import MEMBER_PATHS, load_bundle, save_bundle
 from vit.bundle.label_calibration import raw_thresholds
 from vit.evaluation.out_of_fold import predict_held_out
 from vit.run.parts.data_source import build_source
+from vit.run.parts.devices import evaluation_device
 from vit.run.records.reading import read_config
 from vit.run.records.splits import read_record
 from vit.training.averaging.soup import State, greedy_soup
@@ -41,7 +42,8 @@ def _fold_soup(folder: pathlib.Path, fold: str, runs: list[pathlib.Path], config
     source = build_source(config["data"], read_record(runs[0]))
     bundles = [load_bundle(run) for run in runs]
     first = bundles[0]
-    settings = first.extra.get("evaluation", {}) | {"on_bad_sample": config["data"].get("on_bad_sample", "error")}
+    settings = first.extra.get("evaluation", {}) | {"on_bad_sample": config["data"].get("on_bad_sample", "error"),
+                                                    "device": evaluation_device(config["trainer"]["accelerator"])}
 
     def score(state: State, split: str = "val") -> float:
         first.model.load_state_dict(state)

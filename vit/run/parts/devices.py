@@ -51,6 +51,18 @@ class Devices:
         """The GPU of this process, which Lightning makes the current one only when training starts."""
         return torch.device("cuda", self.rank % self.number)
 
+    @property
+    def evaluation(self) -> str | None:
+        """The device of evaluations after training, as `evaluation_device` returns it."""
+        return evaluation_device(self.accelerator)
+
+
+def evaluation_device(accelerator: str) -> str | None:
+    """The device of evaluations of a run with this `trainer.accelerator`: None for the GPU if there is one, which a run
+    on the CPU does not use, because it may be full or reserved for another process.
+    """
+    return "cpu" if accelerator == "cpu" else None
+
 
 def find_devices(trainer: dict) -> Devices:
     """The devices that `accelerator` and `devices` select on this machine; `auto` is all GPUs, or one CPU process.
