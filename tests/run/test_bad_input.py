@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from pytorch_lightning import Callback
 from safetensors.torch import save_file
 
 import vit
@@ -311,6 +312,29 @@ def test_no_images_for_validation(refused, photos):
     )
     refused(folder_overrides(photos, "data.fractions=[0.5,0.1,0.1]"), 2,
             "data.fractions=[0.5, 0.1, 0.1] must be three numbers")
+
+
+class Raises(Callback):
+    """A callback of the user."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def on_train_start(self, *arguments: object) -> None:
+        raise RuntimeError(self.text)
+
+
+@pytest.mark.parametrize(("text", "kind", "message"), [
+    ("a tensor has another shape", RuntimeError, "a tensor has another shape"),
+    ("CUDA out of memory", MemoryError, "out of memory with recipe.batch_size=64"),
+])
+def test_an_error_of_a_run_with_a_target_of_the_user_is_its_own(tmp_path, text, kind, message):
+    """Not one about the recorded config, which is read for the batch size, and names a target that is not of the
+    project.
+    """
+    target = f"{Raises.__module__}.{Raises.__name__}"
+    with pytest.raises(kind, match=message):
+        vit.train([f"+callbacks.own={{_target_: {target}, text: {text}}}", "logger=csv", f"run_dir={tmp_path}"])
 
 
 def test_a_model_too_large_for_the_memory(refused):

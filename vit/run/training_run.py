@@ -205,10 +205,20 @@ def explain_errors(config: dict, folder: RunFolder, overrides: list[str]) -> Ite
         if is_launched() and LAUNCHER not in os.environ and lost_peer(error):
             raise RankError(f"the connection to another rank broke ({str(error).partition('. ')[0]}); its own output "
                             f"says why it ended. {how_to_resume(folder, overrides)}") from error
-        computed = batch_in_memory(read_config(folder.path) if folder.used else config)
+        computed = batch_in_memory(recorded(config, folder, overrides))
         if reason := explain_out_of_memory(error, *computed):
             raise MemoryError(reason) from error
         raise
+
+
+def recorded(config: dict, folder: RunFolder, overrides: Sequence[str]) -> dict:
+    """The config that a run has recorded, with the values that were `auto`; its `config` where there is none that can
+    be read, since the error of the run must not be replaced by one about the record.
+    """
+    try:
+        return read_config(folder.path, overrides) if folder.used else config
+    except Exception:  # noqa: BLE001
+        return config
 
 
 def how_to_resume(folder: RunFolder, overrides: Sequence[str] = ()) -> str:
