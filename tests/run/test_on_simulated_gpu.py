@@ -108,7 +108,8 @@ def test_no_step_mixes_devices_or_waits_for_the_gpu(tmp_path, files, monkeypatch
     assert [each for each in in_steps if "progress.py" not in each] == []  # the progress line reads a loss at intervals
 
 
-@pytest.mark.parametrize("name", quick_and_slow([each for each in RUNS if each != "cached images"], "images", "translation"))
+@pytest.mark.parametrize("name", quick_and_slow(
+    [each for each in RUNS if each != "cached images"], "images", "translation"))
 def test_a_run_on_the_cpu_does_not_use_the_gpu(tmp_path, files, monkeypatch, name):
     """Which may be full, or reserved for another process; pinned memory needs a context on it as well."""
     def used(*arguments):
