@@ -31,6 +31,15 @@ def finished(tmp_path_factory):
     return cross_validate([*SHORT, "folds=2", f"run_dir={folder}"])
 
 
+def test_a_target_of_the_user_is_trusted_in_the_runs_of_the_command(tmp_path):
+    """Their configs record it, and are read after all of them have been trained."""
+    target = "+callbacks.own._target_=pytorch_lightning.Callback"
+    run = cross_validate([*SHORT, "debug=true", target, "folds=2", f"run_dir={tmp_path}"])
+    assert run.metrics["ensemble"]["members"] == 2
+    with pytest.raises(ConfigError, match="callbacks.own._target_ names 'pytorch_lightning.Callback', which could be"):
+        held_out(tmp_path / "fold1")
+
+
 def test_each_sample_is_predicted_once_by_a_model_that_was_not_trained_on_it(finished):
     whole = read_held_out(finished.path / "out_of_fold.csv")
     assert len(whole) == len(set(whole.names)) == 1437 and whole.classes == [str(i) for i in range(10)]

@@ -26,6 +26,11 @@ def own_configs(overrides: Sequence[str], subcommand: str = "train") -> list[str
     return [*own_folders(overrides), *primary, *own_targets(overrides)]
 
 
+def trusted_overrides(overrides: Sequence[str]) -> list[str]:
+    """The overrides by which the stored config of a run of this command may name targets of the user."""
+    return [*(each for each in overrides if each.startswith(SEARCH_PATH)), *own_targets(overrides)]
+
+
 def own_folders(overrides: Sequence[str]) -> list[str]:
     """The arguments that add the folders of the user's own groups to another command; paths below the current folder
     are relative.

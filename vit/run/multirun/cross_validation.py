@@ -12,6 +12,7 @@ from vit.files.strict_json import json_text
 from vit.report.cross_validation import print_cross_validation
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.overrides import key_of
+from vit.run.config.own_configs import trusted_overrides
 from vit.run.console import console
 from vit.run.multirun.compare import conclude, raise_failed, resume_printed, train_all
 from vit.run.multirun.comparison_plan import find_stopped, read_plan
@@ -58,7 +59,7 @@ def cross_validate(arguments: list[str], predictions: pathlib.Path | None = None
     raise_failed(folder, failed)
     with resume_printed(folder, overrides, COMMAND):
         conclude(folder, plan, done)
-        return Run(folder, combine(folder, done, predictions))
+        return Run(folder, combine(folder, done, predictions, trusted_overrides(overrides)))
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -126,12 +127,18 @@ def fold_runs(own: dict[str, str]) -> dict[str, list[str]]:
     }
 
 
-def combine(folder: pathlib.Path, names: list[str], predictions: pathlib.Path | None) -> dict:
-    """The results of the finished runs, written to the folder and printed."""
+def combine(
+    folder: pathlib.Path, names: list[str], predictions: pathlib.Path | None, trusted: Sequence[str] = ()
+) -> dict:
+    """The results of the finished runs, written to the folder and printed.
+
+    Args:
+        trusted: overrides whose targets the configs of the runs may name.
+    """
     runs = [folder / name for name in names]
     metrics = {name: read_metrics(folder / name) for name in names}
     (row,) = summary([SweptRun(str(folder / name), {}, 0, each) for name, each in metrics.items()])
-    out_of_fold = HeldOut.concat([held_out(run) for run in runs])
+    out_of_fold = HeldOut.concat([held_out(run, overrides=trusted) for run in runs])
     target = predictions or folder / PREDICTIONS
     out_of_fold.save(target)
     result = {
@@ -139,14 +146,16 @@ def combine(folder: pathlib.Path, names: list[str], predictions: pathlib.Path | 
         "out_of_fold": {"samples": len(out_of_fold), "accuracy": out_of_fold.accuracy,
                         **({"labels": len(out_of_fold.classes)} if out_of_fold.multi_label else {})},
         "predictions": str(target),
-        "soups": fold_soups(folder, runs), "ensemble": build_ensemble(folder, runs, out_of_fold),
+        "soups": fold_soups(folder, runs, trusted), "ensemble": build_ensemble(folder, runs, out_of_fold, trusted),
     }
     write_atomically(folder / RESULT, f"{json_text(result)}\n".encode())
     print_cross_validation(result, console)
     return result
 
 
-def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], out_of_fold: HeldOut) -> dict | None:
+def build_ensemble(
+    folder: pathlib.Path, runs: list[pathlib.Path], out_of_fold: HeldOut, trusted: Sequence[str] = ()
+) -> dict | None:
     """Save the ensemble of all models, and test it on the predefined test split of the data, which took no part in the
     folds. None for models of texts, whose tokenizers differ between folds, and for images of different sizes.
     """
@@ -157,7 +166,7 @@ def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], out_of_fold: 
     if isinstance(first.preprocessing, PackedPreprocessing):
         log.info("no ensemble: with data.pack=true images have different sizes, and an ensemble is for images of one")
         return None
-    config = read_config(runs[0])
+    config = read_config(runs[0], trusted)
     overrides = [each for each in data_overrides(config) if not each.startswith("data.fold=")]
     unseen = unseen_test(config["data"], out_of_fold)
     extra = {"data": overrides, "evaluation": first.extra.get("evaluation", {}), "name": config["name"],

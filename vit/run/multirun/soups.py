@@ -3,6 +3,7 @@
 import logging
 import os
 import pathlib
+from collections.abc import Sequence
 
 from vit.bundle import MEMBER_PATHS, load_bundle, save_bundle
 from vit.bundle.label_calibration import raw_thresholds
@@ -18,14 +19,14 @@ log = logging.getLogger("vit")
 SOUPS = "soups"
 
 
-def fold_soups(folder: pathlib.Path, runs: list[pathlib.Path]) -> list[dict] | None:
+def fold_soups(folder: pathlib.Path, runs: list[pathlib.Path], trusted: Sequence[str] = ()) -> list[dict] | None:
     """A greedy soup of the models of each fold, chosen on the fold's validation split and measured on its test split.
 
     A soup of two or more models is saved as `soups/foldK`. Soups are made within a fold, because its models share a
     validation split that none of them was trained on. The result is None with a single seed, and without `init_from`,
     because only models from the same initial weights have a useful mean.
     """
-    configs = {run: read_config(run) for run in runs}
+    configs = {run: read_config(run, trusted) for run in runs}
     folds: dict[str, list[pathlib.Path]] = {}
     for run, config in configs.items():
         folds.setdefault(config["data"]["fold"], []).append(run)
