@@ -219,6 +219,11 @@ def did_you_mean(names: Iterable[str]) -> str:
     return f"; did you mean {text}?" if text else ""
 
 
+def mega(value: float) -> str:
+    """Millions: three digits below 1,000 million, whole ones above: `0.0123`, `3.5`, `17,582`"""
+    return f"{value / 1e6:,.3g}" if value < 999.5e6 else f"{value / 1e6:,.0f}"
+
+
 def duration(seconds: float) -> str:
     """`1.2 s`, `42 s`, `3 min 05 s`, `2 h 07 min`"""
     minutes, rest = divmod(round(seconds), 60)

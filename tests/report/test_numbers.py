@@ -13,9 +13,10 @@ from rich.console import Console
 from vit.evaluation import MultiLabelEvaluation
 from vit.evaluation.intervals.paired_labels import read_label_sets
 from vit.evaluation.multi_label import label_scores
+from vit.messages import mega
 from vit.report import evaluation, multi_label, seq2seq
 from vit.report.cross_validation import print_cross_validation, summary_lines
-from vit.report.summary import mega, number
+from vit.report.summary import number
 
 CLASSES = ["cat", "dog", "owl"]
 SPLIT = SimpleNamespace(names=["a", "b", "c", "d", "e"], read=lambda row: row, sources=None)

@@ -65,8 +65,3 @@ def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40) 
 def number(value: float | None, format: str = ".4f") -> str:
     """A number of a table; – if it is undefined (None or nan)."""
     return "–" if value is None or math.isnan(value) else f"{value:{format}}"
-
-
-def mega(value: float) -> str:
-    """Millions: three digits below 1,000 million, whole ones above: `0.0123`, `3.5`, `17,582`"""
-    return f"{value / 1e6:,.3g}" if value < 999.5e6 else f"{value / 1e6:,.0f}"

@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from vit.messages import duration
+from vit.messages import duration, mega
 from vit.report.figures.style import (
     BLUE,
     FONT,
@@ -31,7 +31,6 @@ from vit.report.figures.style import (
     text_width,
 )
 from vit.report.logged_values import Curve, epoch_text
-from vit.report.summary import mega
 
 COLOURS = (BLUE, ORANGE, "#3d8b5f", "#8a5fb0", "#b58a1b", "#5b6b7a")
 DASHES = ("-", "--", ":", "-.")  # of the curves of the first models, of the next ones with the same colours, ...

@@ -2,11 +2,10 @@
 
 from vit.data.quality.audit import audit
 from vit.exchange.run_records import best_epoch
-from vit.messages import duration, left_to_right, number_of, path_left_to_right
+from vit.messages import duration, left_to_right, mega, number_of, path_left_to_right
 from vit.report.figures.curves import curves_picture
 from vit.report.pages.html_parts import cut_note, drawing, facts, heading, paragraph, preformatted, table
 from vit.report.sections.subject import Section, Subject, missing
-from vit.report.summary import mega
 
 LISTED = 20  # files of each kind in the audit; the JSON file has all
 SHOWN = 1000  # classes in the tables of the page

@@ -22,9 +22,8 @@ from vit.evaluation import evaluate
 from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
 from vit.inference import Predictor
-from vit.messages import number_of
+from vit.messages import mega, number_of
 from vit.models import TimmConfig, VisionTransformerConfig, flops
-from vit.report.summary import mega
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked, yaml_text
 from vit.run.jobs.base import Job, Tested
