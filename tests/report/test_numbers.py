@@ -81,7 +81,8 @@ def test_predictions_have_a_row_per_sample(tmp_path, case):
 @pytest.mark.parametrize("limit", [2, 24])
 def test_the_surest_wrong_predictions_are_shown_in_the_order_of_the_split_on_a_tie(shown, limit):
     evaluation.write_misclassified("x", classified(), SPLIT, PREVIEW, limit)
-    images, truths, labels, probabilities, names = shown[0]
+    images, truths, labels, probabilities, names, classes = shown[0]
+    assert classes == ["cat", "dog", "owl"]
     assert names == ["c", "a", "b"][:limit] and images == [(2, "c"), (0, "a"), (1, "b")][:limit]
     assert truths == ["cat", "owl", "cat"][:limit] and labels == ["dog", "cat", "owl"][:limit]
     assert probabilities == [0.625, 0.5, 0.5][:limit]
