@@ -73,6 +73,17 @@ def test_a_key_of_another_option_of_the_group(override, choice, others):
     assert all(other in message for other in others)
 
 
+def test_existing_data_without_the_option_that_reads_it(tmp_path):
+    """`data.root=photos`, but not `data=folder`."""
+    fix = f"; for the data in {tmp_path} write data=folder data.root={tmp_path}"
+    assert hint(f"data.root={tmp_path}").endswith(fix)
+
+
+@pytest.mark.parametrize("node", ["callbacks.norm", "logger.lines", "recipe.augment.darken"])
+def test_a_new_target_needs_a_prefix(node):
+    assert hint(f"{node}._target_=mine.Part").startswith(f"{node} is a new key: write +{node}._target_=mine.Part")
+
+
 @pytest.mark.parametrize(("override", "start"), [
     ("root=photos", "unknown key root; did you mean data.root=photos, with one of data="),
     ("root='my photos'", "unknown key root; did you mean 'data.root=my photos', with one of "),

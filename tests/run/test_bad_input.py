@@ -54,6 +54,15 @@ def test_missing_folder_and_table(refused, tmp_path):
     refused(["data=folder"], 2, "data.root must be given: add data.root=VALUE")
 
 
+def test_a_path_that_the_shell_splits_at_its_spaces(refused, tmp_path):
+    (tmp_path / "my photos 2024").mkdir()
+    split = ["data=folder", "data.root=my", "photos", "2024"]
+    refused(split, 2, """quote a path that contains spaces: "data.root='my photos 2024'"\n""")
+    refused(["-m", *split, "seed=1,2"], 2, "quote a path that contains spaces")
+    (tmp_path / "photos").mkdir()
+    refused(["data=folder", "data.root=your", "photos"], 2, "'photos' is not of the form key=value")
+
+
 def test_empty_class(refused, photos):
     (photos / "yak").mkdir()
     refused(

@@ -77,9 +77,14 @@ def _why_unknown(
     if having := options_with(key, known, search)[1]:
         group, _, name = key.partition(".")
         listed = ", ".join(f"{group}={option}" for option in having)
-        return f"{group}={choices.get(group)} has no key {name}; add one that has it to the command: {listed}"
+        value = override.value()
+        fix = overrides_of_path(value) if group == "data" and isinstance(value, str) else None
+        return (f"{group}={choices.get(group)} has no key {name}; add one that has it to the command: {listed}"
+                f"{f'; for the data in {value} write {fix}' if fix else ''}")
     if "." not in key and (hint := _hint_of_data(override, known, search)):
         return f"unknown key {key}; {hint}"
+    if not added and name == "_target_" and node.rpartition(".")[0] in EXTENSIBLE:
+        return f"{node} is a new key: write +{override.input_line}, with a + also before its other keys"
     near = nearest(key, [*OPTIONAL_GROUPS, *known])
     if not near and valid_values(option := f"{node}.options.{name}"):
         near = f"; did you mean +{option}?"

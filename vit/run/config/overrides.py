@@ -55,16 +55,28 @@ def parse(overrides: list[str], multirun: bool = False) -> list[Override]:
     """The overrides as Hydra parses them, with literal paths.
 
     Raises:
-        ConfigError: an override without `=`, or with invalid syntax.
+        ConfigError: an override without `=`, also as part of a path that contains spaces, or with invalid syntax.
     """
     overrides = as_list(overrides)
     for key, value in itertools.pairwise(overrides):
         if value.startswith("=") and "=" not in key and not key.startswith("-"):
             raise ConfigError(f"{key} {value}: leave out the spaces around =, as in {key}=VALUE")
     return [_parse_override(override, multirun) for override in overrides]
+    for index, override in enumerate(overrides):
+        _check_spaces(override, overrides[index + 1:])
 
 
 def as_list(overrides: list[str] | None) -> list[str]:
+def _check_spaces(override: str, following: list[str]) -> None:
+    """Raises ConfigError for a path that the shell split at its spaces: `data.root=my photos` without quotes."""
+    key, _, start = override.partition("=")
+    rest = list(itertools.takewhile(lambda each: "=" not in each and not each.startswith("--"), following))
+    if rest and key_of(key) in PATH_KEYS:
+        path = " ".join([start, *rest])
+        if os.path.exists(os.path.expanduser(path)):
+            raise ConfigError(f"{key}={path}: quote a path that contains spaces: {override_for_shell(key, path)}")
+
+
     """The overrides as a list; raises ConfigError for one string, whose characters would become overrides."""
     if isinstance(overrides, str):
         raise ConfigError(f"the overrides must be a list of strings, not one string: [{overrides!r}]")
