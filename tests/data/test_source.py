@@ -16,6 +16,7 @@ from vit.data import (
     DataError,
     Preprocessing,
     Source,
+    Split,
     cifar10,
     cifar100,
     digits,
@@ -179,6 +180,16 @@ def test_labels_out_of_range_are_found():
         DataError, match=r"toy row 2: label 5 is out of range, toy has 2 classes \(0..1\); 2 of 4 train"
     ):
         Source("toy", ["a", "b"], {"train": array_split(pixels, labels, "toy")})
+
+
+@pytest.mark.parametrize(("labels", "names", "text"), [
+    ([0, 1], ["a", "b"], "the train labels are of the type list; they must be a numpy array"),
+    (np.array([0.0, 1.0]), ["a", "b"], "the train labels are of the type float64; they must be a numpy array"),
+    (np.array([0, 1]), ["a"], "the train split has 2 labels and 1 name; it needs one of each per image"),
+])
+def test_splits_of_a_function_of_the_user(labels, names, text):
+    with pytest.raises(DataError, match=text):
+        Source("toy", ["a", "b"], {"train": Split(labels, names, lambda i: b"")})
 
 
 def test_class_weights_and_leaving_out():

@@ -147,6 +147,37 @@ def test_a_data_set_of_the_user_resumes_when_the_command_names_it(flowers, tmp_p
 
 
 @pytest.mark.slow
+def test_a_module_of_the_user_that_is_not_found(tmp_path, monkeypatch, capsys):
+    """Only `python -m vit` searches the current folder, `vit` and `python train.py` that of their file."""
+    monkeypatch.chdir(tmp_path)
+    for override in ("data._target_=roses.roses", "+callbacks.mine={_target_: roses.Part}"):
+        (tmp_path / "roses.py").unlink(missing_ok=True)
+        assert train_command([override]) == 2
+        assert "(No module named 'roses'); save it in the current folder and start python -m vit" in (
+            capsys.readouterr().err)
+        (tmp_path / "roses.py").write_text("import no_such_package\n")
+        assert train_command([override]) == 2
+        assert "roses.py is in the current folder, which only python -m vit searches" in capsys.readouterr().err
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert train_command(["data._target_=roses.roses"]) == 2
+    assert capsys.readouterr().err.endswith("there is no such function (No module named 'no_such_package')\n")
+
+
+@pytest.mark.parametrize(("body", "text"), [
+    ("pass", "data: wrong_set.flowers returned None; it must return an instance of vit.data.Source"),
+    ("return {}['label']", "data: KeyError: 'label' (add --debug for the traceback)"),
+    ("raise ValueError('no labels')", "data: no labels"),
+])
+def test_a_function_of_the_user_that_fails(tmp_path, monkeypatch, body, text):
+    (tmp_path / "wrong_set.py").write_text(f"def flowers():\n    {body}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        vit.train([*TINY, "data._target_=wrong_set.flowers", f"run_dir={tmp_path / 'run'}"])
+    sys.modules.pop("wrong_set")
+    assert str(caught.value) == text
+    assert (caught.value.__cause__ is None) == (body == "pass")  # its traceback has the line of the function
+
+
 def test_a_data_set_of_the_conf_folder_resumes_as_it_is(flowers, tmp_path, monkeypatch):
     conf = tmp_path / "conf"
     shutil.copytree(config_folder(), conf)

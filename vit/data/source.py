@@ -39,6 +39,7 @@ class Source:
     corrected: list[tuple[str, str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        _check_arrays(self)
         _check_classes(self)
         for split_name, split in self.splits.items():
             _check_split(self, split_name, split)
@@ -124,6 +125,15 @@ def separator_of(classes: Sequence[str]) -> str:
     return next((sign for sign in SEPARATORS if not any(sign in name for name in classes)), "\t")
 
 
+def _check_arrays(source: Source) -> None:
+    """Raises DataError unless the labels are arrays of integers or of true and false."""
+    for key, split in source.splits.items():
+        kind = getattr(split.labels, "dtype", type(split.labels).__name__)
+        if getattr(kind, "kind", None) not in ("i", "u", "b"):
+            raise DataError(f"{source.name}: the {key} labels are of the type {kind}; they must be a numpy array, (N,) "
+                            "int64 of class numbers or (N,classes) bool")
+
+
 def _check_classes(source: Source) -> None:
     """Raises DataError unless there are two or more different class names, and training samples."""
     wrong = next((name for name in source.classes if not isinstance(name, str)), None)
@@ -144,7 +154,10 @@ def _check_classes(source: Source) -> None:
 
 
 def _check_split(source: Source, key: str, split: Split) -> None:
-    """Raises DataError unless a split has labels of the right shape and range."""
+    """Raises DataError unless a split has labels of the right shape and range, and a name for each."""
+    if len(split.names) != len(split):
+        raise DataError(f"{source.name}: the {key} split has {number_of(len(split), 'label')} and "
+                        f"{number_of(len(split.names), 'name')}; it needs one of each per {source.unit}")
     expected = (len(split), len(source.classes)) if source.multi_label else (len(split),)
     if split.labels.shape != expected:
         raise DataError(f"{source.name}: the {key} labels have shape {split.labels.shape}, expected {expected}")

@@ -14,6 +14,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import UnionType
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -21,7 +22,7 @@ from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
 from vit.exchange.private_paths import PATH_KEYS
-from vit.messages import did_you_mean, in_hydra_quotes, nearest_names, on_one_line, override_for_shell
+from vit.messages import did_you_mean, error_message, in_hydra_quotes, nearest_names, on_one_line, override_for_shell
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 _QUOTED = re.compile(r"""(^|,)\s*['"]""")  # one of several values in quotes
@@ -61,12 +62,11 @@ def parse(overrides: list[str], multirun: bool = False) -> list[Override]:
     for key, value in itertools.pairwise(overrides):
         if value.startswith("=") and "=" not in key and not key.startswith("-"):
             raise ConfigError(f"{key} {value}: leave out the spaces around =, as in {key}=VALUE")
-    return [_parse_override(override, multirun) for override in overrides]
     for index, override in enumerate(overrides):
         _check_spaces(override, overrides[index + 1:])
+    return [_parse_override(override, multirun) for override in overrides]
 
 
-def as_list(overrides: list[str] | None) -> list[str]:
 def _check_spaces(override: str, following: list[str]) -> None:
     """Raises ConfigError for a path that the shell split at its spaces: `data.root=my photos` without quotes."""
     key, _, start = override.partition("=")
@@ -77,6 +77,7 @@ def _check_spaces(override: str, following: list[str]) -> None:
             raise ConfigError(f"{key}={path}: quote a path that contains spaces: {override_for_shell(key, path)}")
 
 
+def as_list(overrides: list[str] | None) -> list[str]:
     """The overrides as a list; raises ConfigError for one string, whose characters would become overrides."""
     if isinstance(overrides, str):
         raise ConfigError(f"the overrides must be a list of strings, not one string: [{overrides!r}]")
@@ -257,16 +258,18 @@ def checked(key: str, build: Callable, values: Any, unpack: bool = False, names:
         cause = error.__cause__ or error  # Hydra's `instantiate` wraps what its target raises
         if isinstance(cause, DataError | OSError | MemoryError):
             raise cause from None
-        message = " ".join(str(cause).split())
+        message = on_one_line(cause)
+        if not isinstance(cause, TypeError | ValueError | HydraException):  # a fault in a function of the user
+            raise ConfigError(f"{key}: {error_message(cause)}") from cause
         if isinstance(cause, TypeError) and (found := UNEXPECTED.search(message)) and found[1] in values:
             known = list(inspect.signature(build).parameters) if unpack else []
             raise ConfigError(f"{key}.{found[1]}: there is no such key{did_you_mean(nearest_names(found[1], known))}"
                               ) from None
         whole = full_keys(message, key, {*names, *(values if isinstance(values, Mapping) else ())})
-        raise ConfigError(f"{key}: {message}" if whole == message else whole) from None
+        raise ConfigError(f"{key}: {message}" if whole == message else whole) from cause
 
 
-def check_kind(key: str, made: object, kind: type, name: str, node: Mapping) -> None:
+def check_kind(key: str, made: object, kind: type | UnionType, name: str, node: Mapping) -> None:
     """Raises ConfigError unless the `_target_` of a node has returned an instance of a class.
 
     Args:
@@ -274,7 +277,8 @@ def check_kind(key: str, made: object, kind: type, name: str, node: Mapping) -> 
     """
     if not isinstance(made, kind):
         fix = "leave out _partial_" if node.get("_partial_") else f"it must return an instance of {name}"
-        raise ConfigError(f"{key}: {node['_target_']} returned an object of the class {type(made).__name__}; {fix}")
+        returned = "None" if made is None else f"an object of the class {type(made).__name__}"
+        raise ConfigError(f"{key}: {node['_target_']} returned {returned}; {fix}")
 
 
 def full_keys(message: str, node: str, names: Iterable[str]) -> str:

@@ -19,7 +19,8 @@ from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.credential_checks import check_credentials
 from vit.run.config.name_hints import nearest
-from vit.run.config.overrides import checked, key_of, override_text
+from vit.run.config.overrides import check_kind, checked, key_of, override_text
+from vit.run.parts.named_targets import where_modules_are
 from vit.run.records.splits import DataRecord
 
 log = logging.getLogger("vit")
@@ -60,7 +61,8 @@ def build_source(
     try:
         parameters = dict(inspect.signature(getattr(importlib.import_module(module), name)).parameters)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})") from None
+        raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})"
+                          f"{where_modules_are(error, module)}") from None
     shown = {PROGRESS: progress} if parameters.pop(PROGRESS, None) is not None else {}
     for key, value in data.items():
         known = (*parameters, *SPLITTING, *EDITS, *LOADING)
@@ -75,6 +77,7 @@ def build_source(
         node["fractions"] = list(UNDIVIDED)
     with watched_splitting() as assigned:
         source = checked("data", partial(instantiate, _convert_="all", **shown), node)
+    check_kind("data", source, Source | PairSource | CorpusSource, "vit.data.Source", node)
     if not (assigned or new_splits) and record is None and "fractions" in parameters:
         warn_about_own_splits(source, data, overrides or [])
     if new_splits:

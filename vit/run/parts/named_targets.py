@@ -1,6 +1,7 @@
 """The classes and functions that `_target_` names in a config are checked before the data is read."""
 
 import inspect
+import os
 import sys
 from collections.abc import Mapping
 from pkgutil import resolve_name  # `hydra.utils.get_object` would also log an error
@@ -38,7 +39,7 @@ def check_target(key: str, node: Mapping[str, Any]) -> None:
         module, _, name = target.rpartition(".")
         near = nearest_names(name, [each for each in dir(sys.modules.get(module)) if each[:1] != "_"], cutoff=0.7)
         hint = did_you_mean([f"{module}.{each}" for each in near[:1]]) if module in sys.modules else ""
-        why = "" if module in sys.modules else f" ({one_line(error)})"
+        why = "" if module in sys.modules else f" ({one_line(error)}){where_modules_are(error, module)}"
         raise ConfigError(f"{key}._target_={target}: there is no such class or function{hint}{why}") from None
     if not callable(made):
         raise ConfigError(f"{key}._target_={target}: is neither a class nor a function")
@@ -52,3 +53,18 @@ def check_target(key: str, node: Mapping[str, Any]) -> None:
         if value is not None and name not in parameters and name[:1] != "_":
             near = did_you_mean(nearest_names(name, list(parameters)))
             raise ConfigError(f"{key}.{name}: {target} has no parameter {name!r}{near}")
+
+
+def where_modules_are(error: Exception, module: str) -> str:
+    """The end of a message about a module that cannot be found: the folders in which Python searches for it; empty for
+    another error, such as that of a module which the found one imports.
+
+    Only `python -m vit` searches the current folder; the command `vit` and `python train.py` search that of their file.
+    """
+    name = module.partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or error.name != name:
+        return ""
+    found = next((each for each in (f"{name}.py", name) if os.path.exists(each)), None)
+    if found is None:
+        return "; save it in the current folder and start python -m vit, or in a folder on PYTHONPATH"
+    return f"; {found} is in the current folder, which only python -m vit searches: start that, or set PYTHONPATH=."
