@@ -77,6 +77,9 @@ def test_existing_data_without_the_option_that_reads_it(tmp_path):
     """`data.root=photos`, but not `data=folder`."""
     fix = f"; for the data in {tmp_path} write data=folder data.root={tmp_path}"
     assert hint(f"data.root={tmp_path}").endswith(fix)
+    assert "write data=folder" not in hint("data=spelled_numbers", f"data.root={tmp_path}")
+    assert hint("data=text_table", "data.root=a b.csv") == (
+        "data=text_table has no key root; did you mean 'data.path=a b.csv'?")
 
 
 @pytest.mark.parametrize("node", ["callbacks.norm", "logger.lines", "recipe.augment.darken"])

@@ -76,10 +76,12 @@ def _why_unknown(
                 "train, val and test of data that is not split")
     if having := options_with(key, known, search)[1]:
         group, _, name = key.partition(".")
+        value, chosen = override.value(), f"{group}={choices.get(group)}"
+        if key == "data.root" and "data.path" in known:
+            return f"{chosen} has no key root; did you mean {override_for_shell('data.path', value)}?"
         listed = ", ".join(f"{group}={option}" for option in having)
-        value = override.value()
-        fix = overrides_of_path(value) if group == "data" and isinstance(value, str) else None
-        return (f"{group}={choices.get(group)} has no key {name}; add one that has it to the command: {listed}"
+        fix = overrides_of_path(value) if chosen == "data=digits" and isinstance(value, str) else None  # the default
+        return (f"{chosen} has no key {name}; add one that has it to the command: {listed}"
                 f"{f'; for the data in {value} write {fix}' if fix else ''}")
     if "." not in key and (hint := _hint_of_data(override, known, search)):
         return f"unknown key {key}; {hint}"
