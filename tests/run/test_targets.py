@@ -146,7 +146,6 @@ def test_a_data_set_of_the_user_resumes_when_the_command_names_it(flowers, tmp_p
     assert vit.train(["resume=run", flowers]).path == Path("run")
 
 
-@pytest.mark.slow
 def test_a_module_of_the_user_that_is_not_found(tmp_path, monkeypatch, capsys):
     """Only `python -m vit` searches the current folder, `vit` and `python train.py` that of their file."""
     monkeypatch.chdir(tmp_path)
@@ -178,6 +177,7 @@ def test_a_function_of_the_user_that_fails(tmp_path, monkeypatch, body, text):
     assert (caught.value.__cause__ is None) == (body == "pass")  # its traceback has the line of the function
 
 
+@pytest.mark.slow
 def test_a_data_set_of_the_conf_folder_resumes_as_it_is(flowers, tmp_path, monkeypatch):
     conf = tmp_path / "conf"
     shutil.copytree(config_folder(), conf)
