@@ -238,6 +238,9 @@ def test_predict_gives_at_most_as_many_predictions_as_there_are_classes(model, p
     (["predict", "{model}", ""], 2, "an argument is empty; pass a path"),
     (["predict", "", "{photos}"], 2, "an argument is empty; pass a path"),
     (["predict", "{model}", "{photos}", "-o", ""], 2, "--output: the path is empty"),
+    (["predict", "{photos}", "{model}"], 2, "photos holds no model, but {model} does; the model is the first argument"),
+    (["attention", "{photos}/0.png", "{model}"], 2, "0.png holds no model, but {model} does"),
+    (["next", "{photos}", "{model}"], 2, "photos holds no model, but {model} does"),
     (["predict", "{model}", "{photos}", "--device", "gpu"], 1, "--device gpu is no device of torch; use cuda"),
     (["attention", "{model}", "{photos}/0.png", "-o", "a.txt"], 2, "--output a.txt must end with .png"),
     (["attention", "{model}", "--positions", "--similarity"], 2, "--similarity shows the tokens of one input"),
@@ -264,7 +267,7 @@ def test_errors_are_one_line_and_a_code(model, photos, capsys, arguments, code, 
     arguments = [argument.format(model=model, photos=photos) for argument in arguments]
     assert main(arguments) == code
     printed = capsys.readouterr()
-    assert printed.err.startswith("error: ") and message.format(photos=photos) in printed.err
+    assert printed.err.startswith("error: ") and message.format(photos=photos, model=model) in printed.err
     assert printed.err.count("\n") == 1 and "Traceback" not in printed.err
     assert not printed.out
 

@@ -120,6 +120,7 @@ def test_what_was_measured_is_printed_before_an_error(tmp_path, capsys):
     (["--precision", ""], 2, "--precision '': must be one or more names"),
     (["generation", "--config-dir", "."], 2, "--config-dir: generation has models of its own"),
     (["--batch", "1,x"], 2, "--batch 1,x: must be numbers of images"),
+    (["--batch", "9" * 20], 2, f"--batch {'9' * 20}: must be numbers of images"),
     (["--precision", "int8"], 2, "precision is 'int8'"),
     (["--precision", "64-true"], 2, "--precision 64-true: must be of 32-true, bf16-mixed, 16-mixed"),
     (["--mode", "fast"], 2, "mode fast is not one of eager, compiled, reduce-overhead, max-autotune"),

@@ -218,6 +218,7 @@ def test_a_fast_predictor_rejects_the_same_batch_sizes(saved, batch_size):
 @pytest.mark.parametrize(("device", "message"), [
     ("tpu", "device=tpu cannot be used: Expected one of cpu, cuda.*; use cpu, or leave it out"),
     ("cuda:99", "device=cuda:99 cannot be used: .*; use cpu, or leave it out"),
+    ("xla", "device=xla cannot be used: [^.]*'aten::empty.memory_format'[^.]*; use cpu, or leave it out"),
 ])
 def test_a_device_that_cannot_be_used_is_named(saved, device, message):
     with pytest.raises(ValueError, match=message):

@@ -186,6 +186,23 @@ def files_of_model(model: Path) -> list[Path]:
     return [model, *(folder / name for folder in (model, model / "model") for name in (*MODEL_FILES, *RUN_FILES))]
 
 
+def check_order(model: Path, inputs: Iterable[str | Path]) -> None:
+    """Check that the model and an input are not in each other's place.
+
+    Raises:
+        BadParameter: an input is a saved model, and the model is not.
+    """
+    if holds_model(model):
+        return
+    if found := next((each for each in inputs if holds_model(each)), None):
+        raise typer.BadParameter(f"{model} holds no model, but {found} does; the model is the first argument")
+
+
+def holds_model(folder: str | Path) -> bool:
+    """Whether a folder is that of a saved model or of a run with one."""
+    return any((Path(folder).expanduser() / name / "model.safetensors").is_file() for name in ("", "model"))
+
+
 def write_json(values: dict, file: Path | None) -> None:
     """Write values to a JSON file, if there is one."""
     from vit.files.atomic import write_output

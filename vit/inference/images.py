@@ -321,7 +321,8 @@ def best_device(device: str | torch.device | None = None) -> torch.device:
         if str(device).partition(":")[0] in ("gpu", "nvidia"):
             raise ValueError(f"device={device} is no device of torch; use cuda for a GPU, cuda:1 for the second one, "
                              "or cpu") from None
-        raise ValueError(f"device={device} cannot be used: {first_line(error)}; use cpu, or leave it out") from None
+        reason = first_line(error).partition(". ")[0]  # not torch's advice
+        raise ValueError(f"device={device} cannot be used: {reason}; use cpu, or leave it out") from None
     return torch.device(device)
 
 

@@ -10,6 +10,7 @@ from vit.cli.shared_options import MOST, BatchSize, Device, ForwardPrecision, Mo
 from vit.cli.terminal import (
     check_classes,
     check_new_folder,
+    check_order,
     counted,
     print_left_out,
     print_table_as_lines,
@@ -44,6 +45,7 @@ def choose_next(
     labelling interface of Label Studio. Near copies of a chosen image are left out.
     """
     check_new_folder(output)
+    check_order(model, [inputs])
     known = {source for file in exclude or [] for source in earlier_choice(file)}
     from vit.evaluation.labelling.next_to_label import next_to_label, remaining
     from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Seq2SeqPredictor, TextPredictor, load

@@ -12,6 +12,7 @@ from vit.cli.shared_options import Device, Model
 from vit.cli.terminal import (
     TABLE_ENDINGS,
     check_not_an_input,
+    check_order,
     check_writable,
     files_of_model,
     print_without_effect,
@@ -30,8 +31,6 @@ Similar = Annotated[bool, typer.Option(
     "--similarity", help="Also show what each block changes: how similar the tokens are to each other after the block, "
                          "and how similar each token is to itself before the block.")]
 Dark = Annotated[bool, typer.Option("--dark", help="Draw the figure for dark slides.")]
-
-
 FIGURES = (".png", ".svg", ".pdf", ".html")
 
 
@@ -55,6 +54,7 @@ def attention(
         raise typer.BadParameter("--similarity shows the tokens of one input; pass an image or a text")
     check_writable(output)
     check_not_an_input(output, [*([] if source is None else [source]), *files_of_model(model)])
+    check_order(model, [] if source is None else [source])
     if output.suffix not in FIGURES:
         raise typer.BadParameter(f"--output {output} must end with {', '.join(FIGURES[:-1])} or {FIGURES[-1]}")
     if dark and output.suffix == ".html":

@@ -15,6 +15,7 @@ from vit.cli.shared_options import Model
 from vit.cli.terminal import (
     check_classes,
     check_not_an_input,
+    check_order,
     check_writable,
     counted,
     files_of_model,
@@ -52,6 +53,7 @@ def predict(
     request.check(is_table=not explanation.explain)
     explanation.check()
     check_writable(request.output)
+    check_order(model, request.inputs or [])
     predictor = loading.load(model)
     check_classes(predictor)
     check_calibrated_outputs(predictor, request)

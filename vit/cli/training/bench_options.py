@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.shared_options import Device
+from vit.cli.shared_options import MOST, Device
 from vit.messages import did_you_mean, nearest_names
 
 ROUNDS = {"step": 11, "inference": 11, "loader": 7, "predict": 5, "generation": 5, "train": 1}  # by default
@@ -50,9 +50,10 @@ class TimingOptions:
         """
         if self.batch is None:
             return None
-        if not all(each.isdecimal() and int(each) for each in split_names(self.batch)) or not split_names(self.batch):
+        names = split_names(self.batch)
+        if not names or not all(each.isdecimal() and 0 < int(each) <= MOST for each in names):
             raise typer.BadParameter(f"--batch {self.batch}: must be numbers of images with commas, such as 1,64")
-        return tuple(int(each) for each in split_names(self.batch))
+        return tuple(map(int, names))
 
 
 @dataclass(frozen=True)
