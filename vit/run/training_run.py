@@ -10,6 +10,8 @@ from vit.data import BadImage, DataError
 from vit.data.images.preprocessing_values import as_size
 from vit.data.system_limits import SystemLimitError, explain_limit
 from vit.files.checkpoints import without_weights
+from vit.files.machine import available_cores
+from vit.messages import number_of
 from vit.run.config.overrides import override_text
 from vit.run.config.own_configs import own_configs
 from vit.run.console import command, log_to_console, print_line
@@ -104,6 +106,9 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run | Non
             log.info(remark)
     for warning in plan.warnings:
         log.warning(warning)
+    if devices.accelerator == "cpu" and devices.number > (cores := available_cores()):
+        log.warning("trainer.devices=%d: the processes wait for each other, since this machine has %s and the run uses "
+                    "no GPU; set trainer.devices to %d or less", devices.number, number_of(cores, "core"), cores)
     with explain_errors(plan.config, folder, overrides):
         run_ranks(overrides_of_ranks(plan, overrides), devices, plan.path, timeout_of(plan.config["trainer"]))
     return Run(folder.path, read_metrics(folder.path)) if first_node(devices.nodes) else None
