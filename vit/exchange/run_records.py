@@ -69,9 +69,11 @@ def read_object(file: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        found = read_json(file)
-        check_result(file)
-        problem = "" if isinstance(found, dict) else f"it holds {type(found).__name__}, not an object"
+        found, problem = read_json(file), ""
+        if not isinstance(found, dict):
+            problem = f"it holds {type(found).__name__}, not an object"
+        else:
+            check_result(file)
     except (OSError, ValueError) as error:
         problem = first_line(error, 120)
     if problem:
