@@ -379,6 +379,16 @@ def test_a_sweep_over_a_glob(own, apart, capsys):
     assert "model=glob(x*) matches no option (model may be base, bert" in capsys.readouterr().err
 
 
+def test_a_shuffled_sweep_has_the_same_order_in_each_command(own, apart):
+    """A run then has the same folder in the command that continues the sweep."""
+    command = ["--config-dir", str(own), "-m", "seed=shuffle(range(12))"]
+    orders = []
+    for folder in ("one", "two"):
+        assert main([*command, f"hydra.sweep.dir={folder}"]) == 0
+        orders.append([settings["seed"] for settings, *_ in swept(Path(folder))])
+    assert orders[0] == orders[1] != sorted(orders[0], key=int)
+
+
 @pytest.mark.parametrize(("command", "chosen"), [
     (["init_from=timm:x,null", "data=folder", "data.root=photos"], [["model=pretrained", "recipe=finetune"], []]),
     (["init_from=null,timm:x", "data=folder", "data.root=photos"], [[], []]),

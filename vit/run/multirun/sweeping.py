@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import random
 from collections.abc import Callable, Collection, Iterator
 
 from hydra.core.override_parser.types import Override
@@ -77,8 +78,9 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     further = FAILURES if "max_failure_rate" in hydra.sweeper else ""
     earlier = earlier_records(shared.folder, jobs[0]) if shared.begin else []
     stop = shared.together.handled() if shared.together else contextlib.nullcontext()
+    order = contextlib.nullcontext() if shared.searching else repeatable_order()
     try:
-        with (gathered(shared.folder, improved, further, earlier, swept_keys(hydra, parsed)) as codes, stop,
+        with (gathered(shared.folder, improved, further, earlier, swept_keys(hydra, parsed)) as codes, stop, order,
               repeated_if_stopped(hydra.sweeper, shared.folder if shared.begin else None), saved_without_credentials()):
             lines = overrides_of_sweep(first.overrides, parsed, shared.forced)
             with_hydra(run_one, ["--multirun"], [*shared.defaults, *lines, *settings], first.name)
@@ -119,6 +121,19 @@ def plan_sweep(hydra: DictConfig, parsed: list[Override], first: Prepared, confi
         defaults=defaults_of_first(first.overrides, parsed),
         forced=keys_of_swept_groups(parsed, first.name),
     )
+
+
+@contextlib.contextmanager
+def repeatable_order() -> Iterator[None]:
+    """Context manager: Hydra's `shuffle(...)` has the same order in each command, so that one with `resume=auto` gives
+    each run the number, and thereby the folder, of the command that was stopped.
+    """
+    state = random.getstate()
+    random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 def swept_keys(hydra: DictConfig, parsed: list[Override]) -> set[str]:
