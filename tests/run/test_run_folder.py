@@ -3,6 +3,7 @@
 import datetime
 import json
 import logging
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -15,12 +16,14 @@ from filelock import FileLock
 
 from tests.faults.resume import DIGITS, run
 from tests.slow_values import quick_and_slow
+from vit.files.atomic import CheckpointError
 from vit.run import main
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder, new_path
 from vit.run.records.reading import read_config
 from vit.run.records.splits import read_record
 from vit.run.resume import find_resumable
+from vit.tasks.classification import Classification
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +38,6 @@ def stopped(tmp_path_factory):
 @pytest.fixture
 def folder(stopped, tmp_path):
     """A copy of it, with links kept apart."""
-    import shutil
-
     return shutil.copytree(stopped, tmp_path / "run")
 
 
@@ -152,6 +153,51 @@ def test_a_log_that_cannot_be_written_is_an_error_at_the_end(tmp_path, capsys, m
         logging.getLogger("vit").error("a line")
         logging.getLogger("vit").error("another")
     assert capsys.readouterr().err.count("No space left") == 1
+
+
+@pytest.mark.parametrize("there", ["nothing", "a new run"])
+def test_a_run_whose_folder_is_moved_ends_and_continues_at_the_new_path(tmp_path, monkeypatch, capsys, there):
+    monkeypatch.chdir(tmp_path)
+    step, moved = Classification.training_step, []
+
+    def training_step(self, *arguments):
+        if self.global_step == 6 and not moved:  # in the second epoch
+            moved.append(Path("run").rename("moved"))
+            if there == "a new run":
+                with RunFolder(Path("run")) as new:
+                    new.write("config.yaml", {"new": True})
+        return step(self, *arguments)
+
+    monkeypatch.setattr(Classification, "training_step", training_step)
+    assert main([*DIGITS, "trainer.accelerator=cpu", "run_dir=run"]) == 1
+    error = capsys.readouterr().err
+    assert "error: the run folder run was moved" in error and error.count("error: ") == 1
+    if Path("/proc/self/fd").is_dir():
+        assert f"resume={tmp_path / 'moved'} continues it from its last checkpoint" in error
+    if there == "nothing":
+        assert not Path("run").exists()
+    else:
+        assert not any(Path("run/checkpoints").iterdir()) and not Path("run/metrics.csv").exists()
+        assert Path("run/config.yaml").read_text() == "new: true\n"
+    assert main(["resume=moved"]) == 0
+    assert len(Path("moved/metrics.csv").read_text().splitlines()) == 4
+
+
+def test_a_start_that_fails_removes_no_folder_of_another_run(tmp_path):
+    with RunFolder(tmp_path / "run"):
+        (tmp_path / "run").rename(tmp_path / "moved")
+        other = tmp_path / "run" / "checkpoints"
+        other.mkdir(parents=True)
+    assert other.is_dir()
+
+
+def test_nothing_is_written_into_a_folder_that_was_removed(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(CheckpointError, match="run was moved or removed during the run; if it was moved, "), folder:
+        folder.write("config.yaml", {})
+        shutil.rmtree(tmp_path / "run")
+        folder.write("metrics.json", {})
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

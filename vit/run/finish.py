@@ -38,6 +38,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[st
     Args:
         overrides: overrides of the command, whose user configs the printed commands repeat.
     """
+    folder.check_in_place()
     numbers = speed(job, trainer)
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
     settings = {"batch_size": batch_of_test(job), "precision": trainer.precision}

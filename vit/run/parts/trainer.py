@@ -20,6 +20,7 @@ from vit.run.jobs import Job
 from vit.run.parts.devices import Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
 from vit.run.parts.loggers import build_loggers
+from vit.run.parts.same_folder import SameFolder
 from vit.run.parts.same_samples import SameSamples
 from vit.run.records.folder import RunFolder
 from vit.run.records.metrics_table import MetricsTable
@@ -148,6 +149,7 @@ def build_callbacks(
     meter = ThroughputMeter()
     return [
         GracefulStop(signals),
+        SameFolder(folder),
         *([SameSamples(job.source.split_lists(), config)] if devices.world > 1 else []),
         FollowEpoch(),
         FiniteLoss(),

@@ -57,13 +57,15 @@ class RunFolder:
 
     A run is finished when `metrics.json` exists; until then it can be resumed, and afterwards if `trainer.max_time`
     ended it. Within `with RunFolder(path, main)` the first process holds the folder's lock, which the operating system
-    releases however the process ends, and log records also go to `log.txt`. A run that fails before `config.yaml` is
-    written leaves no new folder.
+    releases however the process ends, and log records also go to `log.txt`. A run whose folder is moved or removed
+    ends with an error: it would leave half a run at the old path, or write into that of another run there. A run that
+    fails before `config.yaml` is written leaves no new folder.
     """
 
     def __init__(self, path: pathlib.Path, main: bool = True):
         self.path, self.main = pathlib.Path(path).expanduser(), main
         self._lock: FileLock | None = None
+        self._descriptor: int | None = None  # of the folder, wherever it is moved
         self._log: LogFile | None = None
         self._new = False
 
@@ -80,8 +82,11 @@ class RunFolder:
             if self._log is not None:
                 self._close_log(error)
         finally:
-            if self._new and not self.used:
+            if self._new and not self.used and self._is_in_place():
                 shutil.rmtree(self.path, ignore_errors=True)
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
             if self._lock is not None:
                 self._lock.release()
 
@@ -149,6 +154,8 @@ class RunFolder:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / LOCK)  # between threads too; forked workers do not inherit it
             self._lock.acquire(timeout=LOCK_SECONDS)
+            if os.name != "nt":  # where a folder with open files cannot be moved
+                self._descriptor = os.open(self.path, os.O_RDONLY)
         except Timeout:
             raise ConfigError(f"run_dir={self.path}: another run is writing there; wait until it has ended to resume "
                               "it, or choose another run_dir") from None
@@ -156,6 +163,31 @@ class RunFolder:
             raise ConfigError(
                 f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir"
             ) from None
+
+    def _is_in_place(self) -> bool:
+        """Whether the path still leads to the locked folder."""
+        try:
+            return self._descriptor is None or os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def check_in_place(self) -> None:
+        """Check that the path still leads to the locked folder, before something is written: a new run may be there.
+
+        Raises:
+            CheckpointError: the folder was moved, removed or replaced.
+        """
+        if self._is_in_place():
+            return
+        try:
+            now = pathlib.Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))  # of Linux
+        except OSError:
+            now = self.path
+        if (now / LOCK).exists() and now != self.path.absolute():
+            raise CheckpointError(f"the run folder {self.path} was moved to {now} during the run; "
+                                  f"{override_for_shell('resume', now)} continues it from its last checkpoint")
+        raise CheckpointError(f"the run folder {self.path} was moved or removed during the run; if it was moved, "
+                              "resume=ITS_NEW_PATH continues it from its last checkpoint")
 
     def begin(self, resuming: bool) -> None:
         """Start `log.txt`, if no other run uses the folder.
@@ -226,6 +258,7 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file atomically. The manifest records the SHA-256 of the files that a resumed run relies on."""
+        self.check_in_place()
         content = text.encode("utf-8", "surrogateescape")
         if name == CONFIG or name.startswith("splits/"):
             Manifest.read(self.path).announce(name, hashlib.sha256(content).hexdigest())
