@@ -125,6 +125,11 @@ def shared_memory() -> None:
     in_worker(full)
 
 
+def unsent_batch() -> None:
+    """The system refuses the shared memory of a batch only when the worker sends it."""
+    in_worker(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)))
+
+
 LIMITS = {
     "files": "too many open files",
     "memory": "out of memory with recipe.batch_size",
@@ -134,13 +139,14 @@ LIMITS = {
     "sleeping_worker": f"no loading process returned a batch for {TIMEOUT} s",
     "killed_worker": "a loading process was killed",
     "bus_error": "as the system does when memory or /dev/shm (",
+    "unsent_batch": "as the system does when memory or /dev/shm (",
     "shared_memory": "the loading processes need more shared memory",
 }
 
 
 def cases() -> Iterator[Case]:
     for fault, text in LIMITS.items():
-        quick = fault in ("frozen_worker", "frozen_before_fetch")
+        quick = fault in ("frozen_worker", "frozen_before_fetch", "unsent_batch")
         yield Case(fault, lambda folder, f=fault, t=text: limited(folder, f, t), quick)
 
 

@@ -1,5 +1,6 @@
 """Loading batches of a data set, in this process or in worker processes."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.queues import Queue
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +23,7 @@ from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
 from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
 from vit.files.machine import STOP_SIGNALS, available_cores, stop_signals_blocked, unblock_stop_signals
-from vit.messages import number_of
+from vit.messages import number_of, one_line
 from vit.packed_images import PackedImages
 
 
@@ -119,7 +121,7 @@ class BatchLoader:
                 persistent_workers=True,
                 collate_fn=_identity,
                 timeout=self.timeout,
-                worker_init_fn=_ignore_stop_signals,
+                worker_init_fn=_prepare_worker,
                 pin_memory=self._pins,
                 multiprocessing_context=_start_method(),
                 generator=torch.Generator(),  # without it, DataLoader would advance the global random state
@@ -234,7 +236,21 @@ def _start_method() -> str | None:
     return "fork" if sys.platform == "linux" and chosen in (None, default) else None
 
 
-def _ignore_stop_signals(worker: int) -> None:
+def _prepare_worker(worker: int) -> None:
+    _ignore_stop_signals()
+    Queue._on_queue_feeder_error = staticmethod(_end_with_unsent_batch)  # of this process
+
+
+def _end_with_unsent_batch(error: Exception, batch: Any) -> None:
+    """Ends a worker that cannot send a batch, as without shared memory for it: Python would drop the batch, and the
+    training process wait for it.
+    """
+    with contextlib.suppress(OSError):  # of a full disk
+        print(f"a loading process cannot send a batch ({one_line(error)})", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _ignore_stop_signals() -> None:
     """Ignores the stop signals that a process group receives, since the trainer still needs the workers for its step.
 
     Only the first SIGTERM is ignored: with the second, DataLoader ends its workers.
