@@ -38,6 +38,9 @@ IN_LOWER_PRECISION = {  # of the functions with autocast, those that this projec
     F.linear, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum, F.conv1d, F.conv2d,
     F.scaled_dot_product_attention, Tensor.matmul, Tensor.mm, Tensor.bmm, Tensor.__matmul__, Tensor.__rmatmul__,
 }
+CAPTURE_CHECK = next(  # of an optimizer, which reads a CUDA stream; the second name is of torch 2.10
+    name for name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check")
+    if hasattr(torch.optim.Optimizer, name))
 NO_SCALARS = {"cat", "stack", "gather", "index_select", "scatter", "scatter_add", "embedding", "mm", "bmm"}
 
 
@@ -233,7 +236,7 @@ def simulated_gpu(index: int = 0) -> Iterator[list[str]]:
         "torch.cuda.get_device_properties": lambda device=None: SimpleNamespace(
             name="simulated", total_memory=2**36, major=9, minor=0),
         "torch.Event": Event, "torch.Tensor.record_stream": lambda *args: None,
-        "torch.optim.Optimizer._accelerator_graph_capture_health_check": lambda optimizer: None,
+        f"torch.optim.Optimizer.{CAPTURE_CHECK}": lambda optimizer: None,
     }
     with patch.object(OnGpu, "device", torch.device("cuda", index)), simulated(changes) as waits:
         yield waits

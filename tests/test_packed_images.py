@@ -23,8 +23,8 @@ def test_unpacked_images_are_unchanged() -> None:
 
 
 def test_patches_are_in_the_order_of_a_convolution() -> None:
-    image = images()[0].float()
-    stem = LinearPatches(3, 5, PATCH)
+    image = images()[0].double()
+    stem = LinearPatches(3, 5, PATCH).double()
     convolved = torch.nn.functional.conv2d(image[None], stem.weight, stem.bias, stride=PATCH)[0]  # (D,rows,columns)
     torch.testing.assert_close(stem.project(to_patches(image, PATCH).flatten(1)), convolved.flatten(1).T)
 

@@ -10,8 +10,10 @@ import torch
 from safetensors.torch import load_file
 
 import vit
+from tests.forking import forks
 from tests.run.conftest import run, start, table
 from vit.cli import main
+from vit.run import command
 
 # one step per epoch: then every row of metrics.csv is the loss of a step, over both processes; nothing random but
 # augmentation
@@ -83,20 +85,19 @@ def test_a_static_graph_averages_the_gradients_of_every_step(tmp_path, single):
     assert_like_one_process(the_run(tmp_path), single)
 
 
-@pytest.fixture
-def one_core():
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
-    yield
-    os.sched_setaffinity(0, cores)
+def train_on_one_core(overrides):
+    """In a fork: a training run."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    return command.main(overrides)
 
 
-def test_replicas_share_the_copies_of_images(tmp_path, one_core):
+def test_replicas_share_the_copies_of_images(tmp_path):
     overrides = [*STEPS, "recipe.repeats=3", "recipe.batch_size=400", "recipe.epochs=2"]
     alone = losses(vit.train([*overrides[:-4], *overrides[-3:], f"run_dir={tmp_path / 'alone'}"]).path)
-    code, out, err = run([*overrides, *TWO, "strategy=ddp"], tmp_path)
-    assert code == 0, err
-    assert (out + err).count("trainer.devices=2: the processes wait for each other, since this machine has 1 core") == 1
+    function, overrides = "tests.run.test_strategies:train_on_one_core", [*overrides, *TWO, "strategy=ddp"]
+    done = forks().run(function, overrides, folder=tmp_path)
+    assert done.code == 0, done.output
+    assert done.output.count("trainer.devices=2: the processes wait for each other, since this machine has 1 core") == 1
     for got, expected in zip(losses(the_run(tmp_path)), alone, strict=True):
         assert len(got) == 2 and got == pytest.approx(expected, rel=1e-4)
 
