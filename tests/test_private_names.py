@@ -53,6 +53,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_iterator": (LOADER, WORKERS),
     "_linear_pointwise": ("torch.ops.mkldnn", ONEDNN),
     "_modules": (MODULE, COPY),
+    "_on_queue_feeder_error": ("multiprocessing.queues", "an object that a queue cannot send is dropped by default"),
     "_orig_mod": ("torch._dynamo.eval_frame", WRAPPER),
     "_original_handlers": (SIGNALS, SIGNAL),
     "_parameters": (MODULE, COPY),
