@@ -235,3 +235,14 @@ def test_a_start_waits_for_vit_runs_but_not_for_a_run(tmp_path):
         with pytest.raises(ConfigError, match="another run is writing there"), RunFolder(tmp_path / "run"):
             pass
         assert time.monotonic() - start < 30
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the path of an open folder is known on Linux only")
+def test_a_file_system_may_give_a_folder_other_numbers(tmp_path, monkeypatch):
+    with RunFolder(tmp_path / "run") as folder:
+        monkeypatch.setattr("os.path.samestat", lambda first, second: False)
+        folder.write("audit.json", {})
+        (tmp_path / "run").rename(tmp_path / "moved")
+        (tmp_path / "run").mkdir()
+        with pytest.raises(CheckpointError, match=f"was moved to {tmp_path / 'moved'} during the run"):
+            folder.write("audit.json", {})

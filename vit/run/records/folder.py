@@ -165,11 +165,23 @@ class RunFolder:
             ) from None
 
     def _is_in_place(self) -> bool:
-        """Whether the path still leads to the locked folder."""
+        """Whether the path still leads to the locked folder. Some network file systems change the numbers by which
+        folders are compared, so that a folder with other numbers but the same path of its descriptor is the same.
+        """
         try:
-            return self._descriptor is None or os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
+            same = self._descriptor is None or os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
+            return same or self._present_path() == pathlib.Path(os.path.realpath(self.path))
         except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:  # of a disk or network; a write reports it, if it lasts until then
+            return True
+
+    def _present_path(self) -> pathlib.Path | None:
+        """Where the locked folder is now, by Linux, with ` (deleted)` at its end if it was removed; None elsewhere."""
+        try:
+            return pathlib.Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
+        except OSError:
+            return None
 
     def check_in_place(self) -> None:
         """Check that the path still leads to the locked folder, before something is written: a new run may be there.
@@ -179,11 +191,8 @@ class RunFolder:
         """
         if self._is_in_place():
             return
-        try:
-            now = pathlib.Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))  # of Linux
-        except OSError:
-            now = self.path
-        if (now / LOCK).exists() and now != self.path.absolute():
+        now = self._present_path()
+        if now is not None and (now / LOCK).exists():
             raise CheckpointError(f"the run folder {self.path} was moved to {now} during the run; "
                                   f"{override_for_shell('resume', now)} continues it from its last checkpoint")
         raise CheckpointError(f"the run folder {self.path} was moved or removed during the run; if it was moved, "
