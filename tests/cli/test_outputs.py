@@ -17,7 +17,7 @@ import vit
 from tests.inference.tiny_models import save_masked
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.cli.terminal import check_not_an_input, files_of_model
+from vit.cli.file_checks import check_not_an_input, files_of_model
 from vit.data import Preprocessing
 from vit.files.atomic import write_output
 

@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import compose_data, open_source
+from vit.cli.file_checks import check_different, check_not_an_input, check_table, check_writable, files_of_model
 from vit.cli.option_groups import with_option_groups
 from vit.cli.shared_options import ConfigDir, Device, Overrides, check_model
-from vit.cli.terminal import (
-    check_different,
-    check_not_an_input,
-    check_table,
-    check_writable,
-    files_of_model,
-    print_without_effect,
-    print_written,
-    staged,
-    write_json,
-)
+from vit.cli.terminal import print_without_effect, print_written, staged, write_json
 from vit.messages import LEFT_TO_RIGHT, agree, number_of, override_for_shell
 
 if TYPE_CHECKING:

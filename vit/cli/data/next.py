@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vit.cli.file_checks import check_new_folder, check_order
 from vit.cli.shared_options import MOST, BatchSize, Device, ForwardPrecision, Model, Precision, check_inputs
 from vit.cli.terminal import (
     check_classes,
-    check_new_folder,
-    check_order,
     counted,
     print_left_out,
     print_table_as_lines,

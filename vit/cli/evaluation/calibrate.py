@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import ALL, compose_data, evaluation_source, open_source
+from vit.cli.file_checks import check_new_folder
 from vit.cli.shared_options import (
     BatchSize,
     ConfigDir,
@@ -17,7 +18,7 @@ from vit.cli.shared_options import (
     Precision,
     check_split,
 )
-from vit.cli.terminal import check_classes, check_new_folder, print_without_effect, print_written, staged
+from vit.cli.terminal import check_classes, print_without_effect, print_written, staged
 from vit.messages import number_of
 
 if TYPE_CHECKING:

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vit.cli.file_checks import check_not_an_input, check_table, check_writable, files_of_model
 from vit.cli.shared_options import check_inputs
-from vit.cli.terminal import (
-    check_not_an_input,
-    check_table,
-    check_writable,
-    files_of_model,
-    print_without_effect,
-    write_json,
-)
+from vit.cli.terminal import print_without_effect, write_json
 from vit.messages import number_of, visible
 
 if TYPE_CHECKING:

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import compose_data, evaluation_split
+from vit.cli.file_checks import (
+    check_folder,
+    check_not_an_input,
+    check_table,
+    check_writable,
+    files_of_model,
+    is_of_model_or_run,
+)
 from vit.cli.shared_options import (
     ConfigDir,
     Device,
@@ -17,16 +25,7 @@ from vit.cli.shared_options import (
     Model,
     Overrides,
 )
-from vit.cli.terminal import (
-    check_folder,
-    check_not_an_input,
-    check_table,
-    check_writable,
-    files_of_model,
-    is_of_model_or_run,
-    print_without_effect,
-    write_json,
-)
+from vit.cli.terminal import print_without_effect, write_json
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle

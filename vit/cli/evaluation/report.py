@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import ALL, compose_data, evaluation_split
+from vit.cli.file_checks import check_writable
 from vit.cli.option_groups import with_option_groups
 from vit.cli.shared_options import (
     ConfigDir,
@@ -17,7 +18,7 @@ from vit.cli.shared_options import (
     Model,
     Overrides,
 )
-from vit.cli.terminal import check_writable, print_written, staged
+from vit.cli.terminal import print_written, staged
 
 if TYPE_CHECKING:
     from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from vit.cli.file_checks import check_writable
 from vit.cli.shared_options import ModelFolder
-from vit.cli.terminal import check_writable, print_written, stderr
+from vit.cli.terminal import print_written, stderr
 
 Licence = Annotated[str | None, typer.Option(
     "--licence", "--license", help="Licence, as an identifier of the hub: apache-2.0, mit, ...", show_default=False)]

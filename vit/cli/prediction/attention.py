@@ -8,16 +8,9 @@ from typing import Annotated
 
 import typer
 
+from vit.cli.file_checks import TABLE_ENDINGS, check_not_an_input, check_order, check_writable, files_of_model
 from vit.cli.shared_options import Device, Model
-from vit.cli.terminal import (
-    TABLE_ENDINGS,
-    check_not_an_input,
-    check_order,
-    check_writable,
-    files_of_model,
-    print_without_effect,
-    print_written,
-)
+from vit.cli.terminal import print_without_effect, print_written
 
 Source = Annotated[str | None, typer.Argument(help="An image file, or for a model of texts a text or a file with one.",
                                               show_default=False)]

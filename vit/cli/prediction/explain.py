@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vit.cli.file_checks import check_writable
 from vit.cli.shared_options import check_model
-from vit.cli.terminal import check_writable, print_without_effect, print_written
+from vit.cli.terminal import print_without_effect, print_written
 from vit.messages import on_one_line
 
 if TYPE_CHECKING:

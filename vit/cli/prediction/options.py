@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vit.cli.file_checks import check_table
 from vit.cli.shared_options import (
     BatchSize,
     Device,
@@ -18,7 +19,6 @@ from vit.cli.shared_options import (
     current_value,
     former_option,
 )
-from vit.cli.terminal import check_table
 
 if TYPE_CHECKING:
     from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor

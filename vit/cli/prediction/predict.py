@@ -7,23 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vit.cli.file_checks import check_not_an_input, check_order, check_writable, files_of_model
 from vit.cli.option_groups import with_option_groups
 from vit.cli.prediction.options import ExplanationOptions, Format, GenerationOptions, LoadingOptions, Request
 from vit.cli.prediction.prediction_rows import Rows, generated_rows, image_rows, masked_rows, text_rows
 from vit.cli.prediction.search_trees import show_searches
 from vit.cli.shared_options import Model
-from vit.cli.terminal import (
-    check_classes,
-    check_not_an_input,
-    check_order,
-    check_writable,
-    counted,
-    files_of_model,
-    print_skipped,
-    print_without_effect,
-    print_written,
-    stderr,
-)
+from vit.cli.terminal import check_classes, counted, print_skipped, print_without_effect, print_written, stderr
 from vit.messages import number_of
 
 if TYPE_CHECKING:

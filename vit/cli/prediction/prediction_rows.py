@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+from vit.cli.file_checks import check_not_an_input
 from vit.cli.prediction.options import ONE_CELL, STDIN, Format, Request
-from vit.cli.terminal import check_not_an_input, print_table_as_lines, print_without_effect
+from vit.cli.terminal import print_table_as_lines, print_without_effect
 
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line

@@ -6,14 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import compose_data, evaluation_source
+from vit.cli.file_checks import check_different, check_not_an_input, check_table, check_writable, files_of_model
 from vit.cli.shared_options import BatchSize, ConfigDir, Device, ForwardPrecision, Model, Precision
 from vit.cli.terminal import (
-    check_different,
-    check_not_an_input,
-    check_table,
-    check_writable,
     counted,
-    files_of_model,
     print_skipped,
     print_unreadable,
     print_without_effect,

@@ -7,17 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vit.cli.file_checks import check_table, check_writable
 from vit.cli.option_groups import with_option_groups
 from vit.cli.shared_options import ConfigDir
-from vit.cli.terminal import (
-    check_table,
-    check_writable,
-    print_interrupt,
-    print_without_effect,
-    print_written,
-    stderr,
-    write_json,
-)
+from vit.cli.terminal import print_interrupt, print_without_effect, print_written, stderr, write_json
 from vit.cli.training.bench_options import (
     ROUNDS,
     Request,

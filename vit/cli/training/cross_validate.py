@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from vit.cli.file_checks import check_not_an_input, check_table, check_writable
 from vit.cli.shared_options import ConfigDir, Overrides
-from vit.cli.terminal import check_not_an_input, check_table, check_writable
 
 
 def cross_validate(

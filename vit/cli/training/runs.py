@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import check_different, check_table, check_writable, print_written
+from vit.cli.file_checks import check_different, check_table, check_writable
+from vit.cli.terminal import print_written
 from vit.messages import number_of
 
 
