@@ -28,7 +28,7 @@ MAY_IMPORT = {  # every package -> all it may import: what lies below, and its n
     package: {below for layer in LAYERS[:level] for below in layer} | set(neighbours)
     for level, packages in enumerate(LAYERS) for package, neighbours in packages.items()
 } | {"data": {"files", "counters", "messages", "moved_modules", "packed_images"}, "weights": {"nn"},
-     "generation": {"nn", "counters"}}
+     "generation": {"nn", "counters", "messages"}}
 LIGHT = {
     "pytorch_lightning",
     "lightning_fabric",

@@ -14,6 +14,14 @@ JOINERS = "\u200c\u200d"  # invisible parts of Persian and Indian words and of e
 NO_TEXTS = ("null", "true", "false", "inf", "nan", "yes", "no", "on", "off", "~")  # for Hydra or for YAML
 
 
+class ArgumentError(ValueError):
+    """An argument that is out of range, contradicts another one or does not apply to the model. The message begins with
+    its name, for which a command prints that of its option.
+    """
+
+    exit_code = 2  # exit code of a command that ends with this error
+
+
 def quoted(value: object, limit: int = 60, format: Callable[[object], str] = repr) -> str:
     """A value in Python's notation, such as a text in quotes, truncated after `limit` characters."""
     text = format(value)

@@ -3,8 +3,13 @@
 import pytest
 import typer
 
+from tests.inference.tiny_models import save_translator
+from vit.bundle.files import SourceError
 from vit.cli import app, main
 from vit.cli.option_names import takes_path, with_option_names, with_path_option
+from vit.data.errors import DataError, SplitError
+from vit.exchange.options import OptionError
+from vit.messages import ArgumentError
 
 PREDICT = typer.main.get_command(app).commands["predict"]
 
@@ -67,6 +72,33 @@ def test_errors_name_what_was_typed(models, tmp_path, capsys, arguments, message
              "lines": tmp_path / "lines.txt", "missing": tmp_path / "missing"}
     assert main([each.format(**names) for each in arguments.split()]) in (1, 2)
     assert message.format(**names) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "arguments"), [
+    (2, "predict {translator} {lines} --temperature 0.5"),
+    (2, "predict {translator} {lines} --fast --precision bf16-mixed"),
+    (2, "predict {classifier} {lines} --abstain 0.1"),
+    (2, "attention {classifier} abc --layer 99 -o {lines}.svg"),
+    (2, "explain {classifier} --tokens 1000"),
+    (2, "convert {classifier} {lines}.out --to bundle --num-classes -1"),
+    (2, "bench generation --shape large"),
+    (2, "card {classifier} --licence A_B"),
+    (2, "calibrate {classifier} data=digits --split all -o {lines}.out"),
+    (1, "predict {classifier} {lines} --device nothing"),  # not on this machine
+    (1, "predict {translator} {lines} --ensemble {classifier}"),
+    (1, "predict {damaged} {lines} --sample"),  # its saved settings contradict each other
+])
+def test_an_invalid_option_is_invalid_usage_and_an_unusable_model_is_not(models, tmp_path, code, arguments):
+    (tmp_path / "lines.txt").write_text("ab\n")
+    save_translator(tmp_path / "damaged", extra={"generation": {"sample": True, "beam": 3}})
+    names = {"translator": models / "translator", "classifier": models / "classifier",
+             "lines": tmp_path / "lines.txt", "damaged": tmp_path / "damaged"}
+    assert main([each.format(**names) for each in arguments.split()]) == code
+
+
+def test_the_errors_of_options_are_those_that_callers_catch():
+    assert issubclass(OptionError, SourceError) and issubclass(SplitError, DataError)
+    assert all(issubclass(each, ArgumentError) and issubclass(each, ValueError) for each in (OptionError, SplitError))
 
 
 @pytest.mark.parametrize(("text", "named"), [

@@ -20,6 +20,7 @@ from vit.benchmarking.peers import MissingPeer, check_installed
 from vit.benchmarking.results import OURS, Case, Settings
 from vit.benchmarking.timing import Program, in_turns
 from vit.generation import Compiled, Generation, Uncached, generate
+from vit.messages import ArgumentError
 from vit.models import EncoderDecoderConfig, Transformer
 
 UNCACHED, TRANSFORMERS, CT2 = "uncached", "transformers", "ctranslate2"
@@ -54,10 +55,10 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.shape not in SHAPES:
-            raise ValueError(f"shape {self.shape} is not one of {', '.join(SHAPES)}")
+            raise ArgumentError(f"shape {self.shape} is not one of {', '.join(SHAPES)}")
         for name in ("beam", "tokens", "source"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+                raise ArgumentError(f"{name}={getattr(self, name)} must be at least 1")
 
 
 def bench_generation(

@@ -8,7 +8,7 @@ from typing import Any
 
 from vit.benchmarking.ratios import Ratio, paired_ratio, quartiles
 from vit.benchmarking.timing import CLOCKS, Clock, Times
-from vit.messages import check_choice
+from vit.messages import ArgumentError, check_choice
 
 OURS = "vit"
 FORMAT = 1  # version of the JSON
@@ -48,11 +48,11 @@ class Settings:
     def __post_init__(self) -> None:
         check_choice("clock", self.clock, CLOCKS)
         if unknown := set(self.modes) - MODES.keys():
-            raise ValueError(f"mode {', '.join(sorted(unknown))} is not one of {', '.join(MODES)}")
+            raise ArgumentError(f"mode {', '.join(sorted(unknown))} is not one of {', '.join(MODES)}")
         if self.clock == "processor" and not self.device.startswith("cpu"):
             raise ValueError(f"the processor clock does not measure the time of {self.device}; use the wall clock")
         if min(self.rounds, *self.batches) < 1:
-            raise ValueError(f"rounds={self.rounds} and batch sizes {self.batches} must be at least 1")
+            raise ArgumentError(f"rounds={self.rounds} and batch sizes {self.batches} must be at least 1")
 
     @property
     def read_clock(self) -> Clock:

@@ -7,6 +7,8 @@ A B B A A B ..., and every round has one time of each.
 import time
 from collections.abc import Callable, Mapping
 
+from vit.messages import ArgumentError
+
 Program = Callable[[], object]
 Clock = Callable[[], float]  # seconds since a fixed moment
 Times = dict[str, list[float]]  # program -> seconds in each complete round
@@ -60,7 +62,7 @@ def in_turns(
         ValueError: `rounds` is below 1.
     """
     if rounds < 1:
-        raise ValueError(f"rounds={rounds} must be at least 1")
+        raise ArgumentError(f"rounds={rounds} must be at least 1")
     times = {} if times is None else times
     for program in list(programs.values()) * warmup:
         program()

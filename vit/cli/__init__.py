@@ -101,8 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        text = text_of(error, arguments)
-        return print_error(text, getattr(error, "exit_code", 2 if is_invalid_usage(error, text, arguments) else 1))
+        return print_error(text_of(error, arguments), getattr(error, "exit_code", 1))
 
 
 def command_of(arguments: list[str]) -> Any:
@@ -141,18 +140,6 @@ def results_alone(arguments: list[str]) -> contextlib.AbstractContextManager:
     values = [value for each in options if takes_path(each) for value, _ in typed_values(each.opts, arguments)]
     is_stdout = any(value in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1") for value in values)
     return contextlib.redirect_stdout(sys.stderr) if is_stdout else contextlib.nullcontext()
-
-
-def is_invalid_usage(error: Exception, text: str, arguments: list[str]) -> bool:
-    """Whether an error is about the value of an option that does not name a file: the value is out of range, or the
-    model has no such option.
-    """
-    command = command_of(arguments)
-    if command is None or not isinstance(error, ValueError):
-        return False
-    options = [each for each in command.params if each.param_type_name == "option" and not takes_path(each)]
-    names = {name for each in options for name in each.opts if name.startswith("--")} - {"--device"}
-    return (found := re.match(r"--[a-z][a-z-]*", text)) is not None and found[0] in names
 
 
 def text_of(error: Exception, arguments: list[str]) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vit.bundle import Calibration
 from vit.data import BadImage, DataError, ImageDataset, Preprocessing, Source, Split
+from vit.data.errors import SplitError
 from vit.evaluation.calibration.reliability import calibration_error
 from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
@@ -197,7 +198,7 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
     """
     check_several("classes", classes)
     if split not in source.splits:
-        raise DataError(f"split={split}: {source.name} has no such split; it has {', '.join(source.splits)}")
+        raise SplitError(f"split={split}: {source.name} has no such split; it has {', '.join(source.splits)}")
     chosen = source.splits[split]
     if source.classes == classes:
         return chosen

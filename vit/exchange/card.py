@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.bundle import Bundle
-from vit.bundle.files import SourceError
+from vit.exchange.options import OptionError
 from vit.exchange.private_paths import overrides_without_folders
 from vit.exchange.run_records import RunRecords, best_epoch, read_records
 from vit.exchange.source_names import HUB, TIMM, TIMM_SLASH
@@ -36,12 +36,12 @@ def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = No
     """The text of README.md: metadata for the hub, then a description. It names only the last part of a path.
 
     Raises:
-        SourceError: the licence is not an identifier of the hub.
+        OptionError: the licence is not an identifier of the hub.
     """
     from huggingface_hub import ModelCardData
 
     if licence is not None and not LICENCE.fullmatch(licence):
-        raise SourceError(f"--licence {licence!r} is not an identifier of the hub; write it like apache-2.0, mit, "
+        raise OptionError(f"--licence {licence!r} is not an identifier of the hub; write it like apache-2.0, mit, "
                           "cc-by-4.0, other")
     run = read_records(bundle)
     name = repo.split("/")[1] if repo else title(bundle, run)

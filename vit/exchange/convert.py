@@ -26,7 +26,7 @@ from vit.exchange.checkpoint import Checkpoint, check_saved_values
 from vit.exchange.comparing import check_same
 from vit.exchange.importing import at_stated_size, import_checkpoint
 from vit.exchange.opening import resolve_class_names, resolve_preprocessing, resolve_thresholds
-from vit.exchange.options import Changes, Hints, Size, current_activation
+from vit.exchange.options import Changes, Hints, OptionError, Size, current_activation
 from vit.exchange.pixel_differences import ProbabilityShift, timm_difference, transformers_difference
 from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint, read_config
 from vit.exchange.sources import PROCESSOR_FILE, WeightSource
@@ -144,7 +144,7 @@ def check_target(dest: Path, to: str) -> None:
     long work.
     """
     if to not in EXPORTERS:
-        raise SourceError(f"--to {to} is unknown; it must be one of {', '.join(EXPORTERS)}")
+        raise OptionError(f"--to {to} is unknown; it must be one of {', '.join(EXPORTERS)}")
     if to in FILE_ENDINGS and dest.suffix not in FILE_ENDINGS[to]:
         raise SourceError(f"{dest} has no file ending of --to {to}; use one of {', '.join(FILE_ENDINGS[to])}")
     if to in PROGRAMS:

@@ -26,6 +26,7 @@ from vit.bundle.files import SourceError
 from vit.bundle.label_calibration import LabelCalibration, label_probabilities
 from vit.data import PackedPreprocessing, Preprocessing
 from vit.exchange.comparing import relative_difference
+from vit.exchange.options import OptionError
 from vit.files.strict_json import json_text
 from vit.messages import on_one_line
 
@@ -65,7 +66,7 @@ def check_libraries(to: str) -> None:
     """Raises SourceError if a library that the export needs is not installed."""
     missing = [name for name in LIBRARIES if to == "onnx" and find_spec(name) is None]
     if missing:
-        raise SourceError(f'--to onnx needs {", ".join(missing)}, which {"is" if len(missing) == 1 else "are"} not '
+        raise OptionError(f'--to onnx needs {", ".join(missing)}, which {"is" if len(missing) == 1 else "are"} not '
                           "installed: pip install 'vitwright[onnx]'")
 
 

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit.bundle.files import SourceError
+from vit.messages import ArgumentError
 from vit.models.build import ACTIVATIONS
 
 Size = int | Sequence[int]
+
+
+class OptionError(SourceError, ArgumentError):
+    """An option of an import or export, rather than its source, is invalid or cannot be used here."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Hints:
         check_count("num_heads", self.num_heads, 1)
         check_size("image_size", self.image_size)
         if self.activation is not None and self.activation not in ACTIVATIONS:
-            raise SourceError(f"activation={self.activation} is unknown; it must be one of {', '.join(ACTIVATIONS)}")
+            raise OptionError(f"activation={self.activation} is unknown; it must be one of {', '.join(ACTIVATIONS)}")
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def current_activation(activation: str | None, act: str | None) -> str | None:
 def check_count(key: str, value: Any, least: int) -> None:
     """Raises SourceError for a value that is not a whole number of at least `least`; None is not checked."""
     if value is not None and not (is_whole(value) and value >= least):
-        raise SourceError(f"{key}={value!r} must be a whole number of {least} or more")
+        raise OptionError(f"{key}={value!r} must be a whole number of {least} or more")
 
 
 def check_size(key: str, value: Any) -> None:
@@ -73,7 +78,7 @@ def check_size(key: str, value: Any) -> None:
     edges = [value] if is_whole(value) else value
     if value is not None and not (isinstance(edges, list | tuple) and len(edges) in (1, 2)
                                   and all(is_whole(edge) and edge >= 1 for edge in edges)):
-        raise SourceError(f"{key}={value!r} must be one whole number of pixels, or two: (height, width)")
+        raise OptionError(f"{key}={value!r} must be one whole number of pixels, or two: (height, width)")
 
 
 def is_whole(value: Any) -> bool:

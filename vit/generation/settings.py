@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from vit.generation.length_penalty import FORMS, penalized
+from vit.messages import ArgumentError
 
 WHOLE = ("beam", "max_len", "min_len", "n_best", "tta", "no_repeat_ngram", "top_k", "seed", "bos", "eos", "pad")
 NUMBERS = ("length_penalty", "ctc", "temperature", "top_p")
@@ -74,35 +75,36 @@ class Generation:
         for key in NUMBERS:
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                raise ValueError(f"{key} is {value!r}, but must be a finite number")
+                raise ArgumentError(f"{key} is {value!r}, but must be a finite number")
         if self.length_penalty_form not in FORMS:
-            raise ValueError(f"length_penalty_form is {self.length_penalty_form!r}, but must be one of "
-                             f"{', '.join(FORMS)}")
+            raise ArgumentError(f"length_penalty_form is {self.length_penalty_form!r}, but must be one of "
+                                f"{', '.join(FORMS)}")
         if isinstance(self.sample, str) or self.sample not in (False, True):
-            raise ValueError(f"sample is {self.sample!r}, but must be true or false")
+            raise ArgumentError(f"sample is {self.sample!r}, but must be true or false")
         self.check_prefix()
         for key in ("beam", "max_len", "n_best", "tta", "temperature", "top_p"):
             if (value := getattr(self, key)) <= 0:
-                raise ValueError(f"{key} is {value}, but must be above 0")
+                raise ArgumentError(f"{key} is {value}, but must be above 0")
         for key in ("min_len", "no_repeat_ngram", "top_k"):
             if (value := getattr(self, key)) < 0:
-                raise ValueError(f"{key} is {value}, but must not be negative")
+                raise ArgumentError(f"{key} is {value}, but must not be negative")
         if self.top_p > 1:
-            raise ValueError(f"top_p is {self.top_p}, but must lie in (0, 1]")
+            raise ArgumentError(f"top_p is {self.top_p}, but must lie in (0, 1]")
         if not 0 <= self.ctc <= 1:
-            raise ValueError(f"ctc is {self.ctc}, but must lie in [0, 1]")
+            raise ArgumentError(f"ctc is {self.ctc}, but must lie in [0, 1]")
         if self.ctc and self.sample:
-            raise ValueError(f"ctc={self.ctc} selects the best text of a search, but sample=True draws tokens; use "
-                             "ctc=0")
+            raise ArgumentError(f"ctc={self.ctc} selects the best text of a search, but sample=True draws tokens; use "
+                                "ctc=0")
         if self.min_len > self.max_len:
-            raise ValueError(f"min_len is {self.min_len}, more than max_len {self.max_len}; lower it or raise max_len")
+            raise ArgumentError(f"min_len is {self.min_len}, more than max_len {self.max_len}; lower it or raise "
+                                "max_len")
         if self.sample and self.beam > 1:
-            raise ValueError(f"sample=True needs beam=1, not beam={self.beam}; n_best={self.beam} gives several")
+            raise ArgumentError(f"sample=True needs beam=1, not beam={self.beam}; n_best={self.beam} gives several")
         if not self.sample and self.n_best > self.beam:
-            raise ValueError(f"n_best is {self.n_best}, but must be at most beam {self.beam}; raise beam")
+            raise ArgumentError(f"n_best is {self.n_best}, but must be at most beam {self.beam}; raise beam")
         for key, default in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
             if not self.sample and (value := getattr(self, key)) != default:
-                raise ValueError(f"{key}={value} is for sampling; add sample=True, or leave {key}={value} out")
+                raise ArgumentError(f"{key}={value} is for sampling; add sample=True, or leave {key}={value} out")
 
     def check_prefix(self) -> None:
         """Convert the prefix to ints.
@@ -113,7 +115,7 @@ class Generation:
         object.__setattr__(self, "prefix", tuple(as_int("prefix", token) for token in self.prefix))
         for name in ("bos", "eos", "pad"):
             if (token := getattr(self, name)) in self.prefix:
-                raise ValueError(f"prefix {self.prefix} has {token}, which is {name}; pass the ids of the text only")
+                raise ArgumentError(f"prefix {self.prefix} has {token}, which is {name}; pass the ids of the text only")
 
     def check_vocabulary(self, size: int) -> None:
         """Check the ids against a vocabulary of `size` ids.
@@ -123,7 +125,7 @@ class Generation:
         """
         for key, tokens in (("prefix", self.prefix), ("bos", [self.bos]), ("eos", [self.eos]), ("pad", [self.pad])):
             if wrong := [token for token in tokens if not 0 <= token < size]:
-                raise ValueError(f"{key} has the id {wrong[0]}, but the model's ids are 0..{size - 1}")
+                raise ArgumentError(f"{key} has the id {wrong[0]}, but the model's ids are 0..{size - 1}")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Generation":
@@ -136,7 +138,10 @@ class Generation:
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
             raise ValueError(f"text generation has no setting {unknown[0]!r}; it has {', '.join(known)}")
-        return cls(**values)
+        try:
+            return cls(**values)
+        except ArgumentError as error:  # the fault is in the bundle, not in an argument of the caller
+            raise ValueError(str(error)) from None
 
     @property
     def greedy(self) -> "Generation":
@@ -160,4 +165,4 @@ def as_int(key: str, value: object) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    raise ValueError(f"{key} is {value!r}, but must be a whole number")
+    raise ArgumentError(f"{key} is {value!r}, but must be a whole number")

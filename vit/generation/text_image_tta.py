@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vit.messages import ArgumentError
+
 SHEAR, STRETCH = math.radians(8.5), 0.14  # maximum shear angle, and maximum logarithm of the vertical scale
 
 
@@ -23,7 +25,7 @@ def augmented_images(images: Tensor, mask: Tensor | None, count: int) -> list[Te
     if count == 1:
         return [images]
     if images.ndim != 4:
-        raise ValueError(f"tta={count} is for images, but this model reads texts; use tta=1")
+        raise ArgumentError(f"tta={count} is for images, but this model reads texts; use tta=1")
     width = images.shape[3]
     widths = images.new_full((len(images),), width) if mask is None else mask.float().mean(1) * width  # (B,)
     angles = [2 * math.pi * (i + 0.5) / (count - 1) for i in range(count - 1)]

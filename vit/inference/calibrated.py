@@ -15,6 +15,7 @@ from vit.bundle.calibration import calibrated_probabilities
 from vit.inference.abstention import probability_threshold
 from vit.inference.conformal import content_draws, prediction_sets
 from vit.inference.unknown import unknown_scores
+from vit.messages import ArgumentError
 from vit.models import Classifier
 
 UNSURE = "unsure"
@@ -116,17 +117,18 @@ def check_request(option: str, value: float, bundle: Bundle) -> None:
         ValueError: it does not, or the value is not between 0 and 1.
     """
     if not 0 < value < 1:
-        raise ValueError(f"{option}={value:g} must be between 0 and 1, such as {0.9 if option == 'set' else 0.05}")
+        raise ArgumentError(f"{option}={value:g} must be between 0 and 1, such as {0.9 if option == 'set' else 0.05}")
     if bundle.thresholds:
-        raise ValueError(f"{option}= is for one label per input, but {bundle.path} assigns several labels per image, "
-                         "each above its own threshold; leave it out: --top-k N gives the probabilities of N labels")
+        raise ArgumentError(f"{option}= is for one label per input, but {bundle.path} assigns several labels per "
+                            "image, each above its own threshold; leave it out: --top-k N gives the probabilities of N "
+                            "labels")
     if bundle.calibration is None or bundle.calibration.unknown is None:
         lacking = "is not calibrated" if bundle.calibration is None else "has only a temperature"
-        raise ValueError(f"{option}= needs a calibrated model, but {bundle.path} {lacking}; write a calibrated copy "
-                         "with: vit calibrate MODEL --output FOLDER")
+        raise ArgumentError(f"{option}= needs a calibrated model, but {bundle.path} {lacking}; write a calibrated copy "
+                            "with: vit calibrate MODEL --output FOLDER")
     if option == "abstain" and UNSURE in bundle.classes:
-        raise ValueError(f"{option}= predicts {UNSURE!r}, which is the name of a class of {bundle.path}; use "
-                         "set= instead")
+        raise ArgumentError(f"{option}= predicts {UNSURE!r}, which is the name of a class of {bundle.path}; use "
+                            "set= instead")
 
 
 def explained(request: str, function: Callable[..., float], *arguments: object) -> float:
@@ -138,7 +140,7 @@ def explained(request: str, function: Callable[..., float], *arguments: object) 
     try:
         return function(*arguments)
     except ValueError as error:
-        raise ValueError(f"{request}: {error}") from None
+        raise ArgumentError(f"{request}: {error}") from None
 
 
 def image_contents(images: Tensor) -> Iterator[bytes]:

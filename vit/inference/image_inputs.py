@@ -17,6 +17,7 @@ from vit.data.decoding.decode import EXTENSIONS
 from vit.data.formats.zip_archives import ArchivedFile, is_archive, open_archive
 from vit.data.image_sources.files import LeftOut, image_files, summary
 from vit.files.machine import available_cores
+from vit.messages import ArgumentError
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile
@@ -51,7 +52,7 @@ def check_batch_size(batch_size: int) -> None:
         ValueError: `batch_size` is not a whole number of at least 1.
     """
     if not isinstance(batch_size, Integral) or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size} must be a whole number of at least 1")
+        raise ArgumentError(f"batch_size={batch_size} must be a whole number of at least 1")
 
 
 def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Iterator[list]:

@@ -22,7 +22,7 @@ from vit.inference.fast import IMAGES, FastMode, Mode, Networks, Passes, choose_
 from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
 from vit.inference.tta import averaged, check_tta
 from vit.low_precision import DTYPES, warn_if_slow
-from vit.messages import check_choice, first_line, override_for_shell
+from vit.messages import ArgumentError, check_choice, first_line, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -98,10 +98,10 @@ class Predictor:
         """
         check_precision(precision)
         if fast and precision != "32-true":
-            raise ValueError(f"fast=True chooses the precision by measurement; leave out precision={precision}")
+            raise ArgumentError(f"fast=True chooses the precision by measurement; leave out precision={precision}")
         if fast and isinstance(bundle.preprocessing, PackedPreprocessing):
-            raise ValueError(f"fast=True measures batches of images of one size, but those of {bundle.path} keep "
-                             "their aspect ratio (data.pack=true); leave it out")
+            raise ArgumentError(f"fast=True measures batches of images of one size, but those of {bundle.path} keep "
+                                "their aspect ratio (data.pack=true); leave it out")
         self.fast: bool = fast
         self.fast_mode: FastMode | None = None
         self._passes = Passes() if fast else None  # the choice switches the layers of the model
@@ -304,7 +304,7 @@ def check_precision(precision: str) -> None:
         ValueError: it is unknown.
     """
     if precision != "32-true" and precision not in DTYPES:
-        raise ValueError(f"precision={precision!r} is not one of 32-true, {', '.join(DTYPES)}")
+        raise ArgumentError(f"precision={precision!r} is not one of 32-true, {', '.join(DTYPES)}")
 
 
 def best_device(device: str | torch.device | None = None) -> torch.device:
@@ -333,5 +333,5 @@ def clamp_top_k(top_k: int, classes: int) -> int:
         ValueError: `top_k` is not a whole number of at least 1.
     """
     if not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1:
-        raise ValueError(f"top_k={top_k} must be a whole number of at least 1")
+        raise ArgumentError(f"top_k={top_k} must be a whole number of at least 1")
     return min(top_k, classes)

@@ -14,7 +14,7 @@ from vit.inference.masked_text import MaskedTextPredictor
 from vit.inference.multi_label import MultiLabelPredictor
 from vit.inference.seq2seq import Seq2SeqPredictor
 from vit.inference.text_classification import TextPredictor
-from vit.messages import check_several, override_for_shell
+from vit.messages import ArgumentError, check_several, override_for_shell
 
 PREDICTORS = {  # model kind -> its predictor
     "vit": Predictor,
@@ -103,8 +103,8 @@ def check_options(bundle: Bundle, ensemble: Sequence[str | PathLike[str]], fast:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}), which makes no predictions; train it "
                          f"for a task with {override_for_shell('init_from', bundle.path)}")
     if fast and PREDICTORS[kind] not in (Predictor, Seq2SeqPredictor):
-        raise ValueError(f"fast=True is for image classifiers and for models that generate text, but {bundle.path} is "
-                         f"of kind {kind}; leave it out")
+        raise ArgumentError(f"fast=True is for image classifiers and for models that generate text, but {bundle.path} "
+                            f"is of kind {kind}; leave it out")
     if prepack and PREDICTORS[kind] is not Predictor:
         raise ValueError(f"prepack=True is for image classifiers, but {bundle.path} is of kind {kind}; leave it out")
     if ensemble and PREDICTORS[kind] is not Seq2SeqPredictor:

@@ -24,7 +24,7 @@ from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device, check_precision
 from vit.inference.seq2seq_ensemble import check_ensemble
 from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of, warn_about_unknown
-from vit.messages import agree, number_of
+from vit.messages import ArgumentError, agree, number_of
 
 WINDOW = 16  # batches whose sources are sorted by length together
 
@@ -52,7 +52,7 @@ class Seq2SeqPredictor:
         fast: bool = False,
     ) -> None:
         if fast and precision != "32-true":
-            raise ValueError(f"fast=True generates texts in float32; leave out fast=True or precision={precision}")
+            raise ArgumentError(f"fast=True generates texts in float32; leave out fast=True or precision={precision}")
         check_precision(precision)
         self.bundle, self.precision = bundle, precision
         self.device = best_device(device)
@@ -221,7 +221,8 @@ class Seq2SeqPredictor:
 
     def _prefix_ids(self, prefix: str) -> tuple[int, ...]:
         if lacking := self.tokenizer.lacking(prefix):
-            raise ValueError(f"prefix={prefix!r} has {lacking!r}, which the tokenizer of the model lacks; leave it out")
+            raise ArgumentError(f"prefix={prefix!r} has {lacking!r}, which the tokenizer of the model lacks; leave it "
+                                "out")
         return tuple(self.tokenizer.encode(prefix))
 
     def check_settings(self, settings: Generation) -> None:
@@ -232,12 +233,12 @@ class Seq2SeqPredictor:
         """
         if not self.is_image_to_text and (settings.ctc or settings.tta > 1):
             key = "ctc" if settings.ctc else "tta"
-            raise ValueError(f"{key}={getattr(settings, key)} is for models of images, but {self.bundle.path} reads "
-                             f"texts; use {key}={0 if settings.ctc else 1}")
+            raise ArgumentError(f"{key}={getattr(settings, key)} is for models of images, but {self.bundle.path} reads "
+                                f"texts; use {key}={0 if settings.ctc else 1}")
         for bundle in self.bundles if settings.ctc else ():
             if bundle.extra.get("ctc_loss") == 0:  # missing in bundles of earlier versions
-                raise ValueError(f"ctc={settings.ctc} needs a model trained with a CTC loss, but {bundle.path} was "
-                                 "trained with recipe.loss.ctc=0; use ctc=0")
+                raise ArgumentError(f"ctc={settings.ctc} needs a model trained with a CTC loss, but {bundle.path} was "
+                                    "trained with recipe.loss.ctc=0; use ctc=0")
 
     @torch.inference_mode()
     def generate(

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from vit.messages import ArgumentError
+
 
 class MirrorAverage(nn.Module):
     """The mean of a classifier's logits for an image and for its mirror image, at twice the time.
@@ -38,5 +40,5 @@ def check_tta(tta: int) -> None:
         ValueError: it is neither 1 nor 2.
     """
     if tta not in (1, 2):
-        raise ValueError(f"tta={tta}: a classifier of images averages over the image and its mirror image; use tta=2, "
-                         "or tta=1 for the image alone")
+        raise ArgumentError(f"tta={tta}: a classifier of images averages over the image and its mirror image; use "
+                            "tta=2, or tta=1 for the image alone")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from vit.messages import ArgumentError
 from vit.models.flops import FORMULAS, run_on_meta
 
 LISTS = (nn.ModuleList, nn.Sequential)
@@ -100,7 +101,7 @@ def example_inputs(model: nn.Module, tokens: int) -> dict[str, Tensor]:
     longest = getattr(config, "max_len", None)
     if tokens < 1 or (longest is not None and tokens > longest):
         valid = "be at least 1" if longest is None else f"lie in 1..{longest}, the max_len of the model"
-        raise ValueError(f"tokens is {tokens}, but must {valid}")
+        raise ArgumentError(f"tokens is {tokens}, but must {valid}")
     ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
     inputs = {"source": ids}
     if hasattr(config, "in_chans"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from vit.low_precision import CLEARLY_SLOWER, relative_speed
+from vit.messages import ArgumentError
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def check_precision(precision: str) -> str:
     aliases = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true", "fp32": "32-true"}
     chosen = aliases.get(precision, precision)
     if chosen not in CHOICES:
-        raise ValueError(f"precision is {precision!r}, but must be one of {', '.join(CHOICES)}")
+        raise ArgumentError(f"precision is {precision!r}, but must be one of {', '.join(CHOICES)}")
     return chosen
 
 

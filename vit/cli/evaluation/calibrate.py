@@ -19,7 +19,7 @@ from vit.cli.shared_options import (
     check_split,
 )
 from vit.cli.terminal import check_classes, print_without_effect, print_written, staged
-from vit.messages import number_of
+from vit.messages import ArgumentError, number_of
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle, Calibration, LabelCalibration
@@ -105,17 +105,17 @@ def matched_source(config: dict, bundle: "Bundle", split: str) -> "Source":
 
     if split == ALL:
         splits = [name for name in open_source(config["data"]).splits if name != "train"]
-        raise ValueError("--split all includes train, whose samples are needed for the class means of the unknown "
-                         "score: a calibration on them would not hold for new samples; choose one split: "
-                         f"{', '.join(splits)}")
+        raise ArgumentError("--split all includes train, whose samples are needed for the class means of the unknown "
+                            "score: a calibration on them would not hold for new samples; choose one split: "
+                            f"{', '.join(splits)}")
     source = evaluation_source(config["data"], bundle, split)
     wanted = MULTI_LABEL if bundle.thresholds else TEXTS if bundle.preprocessing is None else IMAGES
     if (holds := kind_of_data(source)) != wanted:
         raise ValueError(f"{source.name} holds {holds}, but the model is for {wanted}; choose another data set with "
                          "data=NAME")
     if split == "train":
-        raise ValueError("--split train: a model is more confident about samples that it was trained on, so the "
-                         "calibration would not hold for new samples; use val or test")
+        raise ArgumentError("--split train: a model is more confident about samples that it was trained on, so the "
+                            "calibration would not hold for new samples; use val or test")
     names = {"train", split} & set(source.splits) | {split}
     return replace(source, classes=bundle.classes,
                    splits={name: matched_split(source, bundle.classes, name) for name in sorted(names)})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vit.cli.data.data_sets import ALL, splits_of_all
 from vit.cli.terminal import check_classes, counted, print_unreadable
+from vit.data.errors import SplitError
 
 if TYPE_CHECKING:
     from vit.data import PairSource, PairSplit, Source, Split, TextSplit
@@ -49,7 +50,7 @@ class Measurement:
             ValueError: the source has no such split.
         """
         if self.split not in self.source.splits:
-            raise ValueError(f"split={self.split}: {self.source.name} has no such split; it has "
+            raise SplitError(f"split={self.split}: {self.source.name} has no such split; it has "
                              f"{', '.join(self.source.splits)}")
         return self.source.splits[self.split]
 

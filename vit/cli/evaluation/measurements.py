@@ -17,7 +17,7 @@ from vit.cli.evaluation.evaluations import (
 )
 from vit.cli.evaluation.printing import named_metrics, print_classification, print_metrics
 from vit.cli.terminal import counted, print_unreadable, print_without_effect
-from vit.messages import number_of
+from vit.messages import ArgumentError, number_of
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
@@ -35,7 +35,7 @@ def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
     kind = check_kind(predictor, task)
     if task.tta != 1 and kind not in (IMAGES, MULTI_LABEL):
         instead = "use task.decode.tta=N" if kind == IMAGE_TEXT else "leave it out"
-        raise ValueError(f"--tta is for classifiers of images, but {predictor.bundle.path} is for {kind}; {instead}")
+        raise ArgumentError(f"--tta is for classifiers of images, but {predictor.bundle.path} is for {kind}; {instead}")
     predictor.precision = task.precision
     functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts,
                  PLAIN_TEXT: measure_masked_words}

@@ -19,6 +19,7 @@ from vit.cli.shared_options import (
     Overrides,
 )
 from vit.cli.terminal import print_written, staged
+from vit.messages import ArgumentError
 
 if TYPE_CHECKING:
     from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
@@ -60,9 +61,9 @@ class SectionOptions:
         if kind == PLAIN_TEXT:
             raise ValueError("there is no report about a masked language model; vit evaluate prints its numbers")
         if self.corruptions and kind != IMAGES:
-            raise ValueError("--corruptions is for classifiers of images with one label per image; leave it out")
+            raise ArgumentError("--corruptions is for classifiers of images with one label per image; leave it out")
         if self.grad_cam and kind not in (IMAGES, MULTI_LABEL):
-            raise ValueError("--grad-cam is for classifiers of images; leave it out")
+            raise ArgumentError("--grad-cam is for classifiers of images; leave it out")
         if self.grad_cam:
             check_captum()
 

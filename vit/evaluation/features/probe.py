@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from vit.counters import permutation
+from vit.messages import ArgumentError
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -41,7 +42,7 @@ def nearest_neighbours(
     """
     for k in ks:
         if not 1 <= k <= len(train.labels):
-            raise ValueError(f"k is {k}, but must be 1 to {len(train.labels)}, the number of training vectors")
+            raise ArgumentError(f"k is {k}, but must be 1 to {len(train.labels)}, the number of training vectors")
     keys = F.normalize(torch.from_numpy(train.features))  # (N,D)
     labels, classes = torch.from_numpy(train.labels), int(train.labels.max()) + 1
     predicted = {k: [] for k in ks}

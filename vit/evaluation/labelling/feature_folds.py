@@ -9,6 +9,7 @@ from vit.data.splits.folds import assign_folds
 from vit.evaluation.features.probe import FIT_C_VALUES, choose_c, new_regression
 from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut
+from vit.messages import ArgumentError
 
 FOLDS, REPEATS = 5, 3
 ROUNDS = 2  # the second one without the suspicious samples of the first
@@ -37,7 +38,7 @@ def held_out_by_features(
         ValueError: `rounds` is below 1.
     """
     if rounds < 1:
-        raise ValueError(f"rounds is {rounds}, but must be at least 1")
+        raise ArgumentError(f"rounds is {rounds}, but must be at least 1")
     advance = progress or (lambda stage, done, total: None)
     x = standardized(features)
     repeats = [assign_folds(keys or names, labels, FOLDS, seed * REPEATS + r, classes) for r in range(REPEATS)]

@@ -14,7 +14,7 @@ from vit.evaluation.progress import Progress
 from vit.inference import BadInput, Predictor, TextPredictor, named_images
 from vit.inference.calibrated import captured_features
 from vit.inference.image_inputs import Images
-from vit.messages import number_of
+from vit.messages import ArgumentError, number_of
 
 POOL = 10  # candidates per chosen sample: the most uncertain ones
 MIN_POOL = 200
@@ -85,7 +85,7 @@ def next_to_label(
         ValueError: `count` is below 1, no input is left or readable, or none of `exclude` is an input.
     """
     if count < 1:
-        raise ValueError(f"count={count} must be at least 1")
+        raise ArgumentError(f"count={count} must be at least 1")
     texts = isinstance(predictor, TextPredictor)
     left = remaining(list(inputs) if texts else [file for _, file in named_images(inputs)], exclude)
     outputs = predict_all(predictor, left, batch_size, progress)

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from vit.evaluation.attribution.rollout import rollout
+from vit.messages import ArgumentError
 
 Layers = Mapping[str, np.ndarray]  # layer name -> weights (H,N,S), in order
 
@@ -134,9 +135,9 @@ def select_layers(layers: Layers, indices: Sequence[int]) -> Layers:
     """
     names = list(layers)
     if indices and not names:
-        raise ValueError(f"layers={indices[0]}: no layer of the model has attention; leave it out")
+        raise ArgumentError(f"layers={indices[0]}: no layer of the model has attention; leave it out")
     for index in indices:
         if not -len(names) <= index < len(names):
-            raise ValueError(f"layers={index}: the model has no such layer; it has {len(names)} layers, 0 to "
-                             f"{len(names) - 1}, or -1 for the last one")
+            raise ArgumentError(f"layers={index}: the model has no such layer; it has {len(names)} layers, 0 to "
+                                f"{len(names) - 1}, or -1 for the last one")
     return {names[index]: layers[names[index]] for index in indices} if indices else layers

@@ -12,7 +12,7 @@ from vit.inference import (
     Seq2SeqPredictor,
     TextPredictor,
 )
-from vit.messages import left_to_right
+from vit.messages import ArgumentError, left_to_right
 from vit.report.attention.figures import tokens_picture
 from vit.report.attention.image_figures import image_picture, image_to_text_picture
 from vit.report.attention.maps import ImageMaps, TokenMaps, select_layers
@@ -59,10 +59,10 @@ def write_attention(
     """
     output = Path(output)
     if similarity and source is None:
-        raise ValueError("similarity=True shows the tokens of one input; pass an image or a text")
+        raise ArgumentError("similarity=True shows the tokens of one input; pass an image or a text")
     if dark and output.suffix == ".html":
-        raise ValueError(f"dark=True is for figures, but {output} is a page, which is light or dark as its reader's "
-                         f"screen; leave it out, or write {output.with_suffix('.svg').name}")
+        raise ArgumentError(f"dark=True is for figures, but {output} is a page, which is light or dark as its reader's "
+                            f"screen; leave it out, or write {output.with_suffix('.svg').name}")
     if output.suffix not in FILE_TYPES:
         raise ValueError(f"output={output} must end with {', '.join(FILE_TYPES[:-1])} or {FILE_TYPES[-1]}")
     if not hasattr(predictor.model, "embed"):
