@@ -68,14 +68,12 @@ def read_object(file: Path) -> dict[str, Any]:
     """
     if not file.exists():
         return {}
+    fix = "restore it, or remove it to do without its numbers"
     try:
-        found, problem = read_json(file), ""
-        if not isinstance(found, dict):
-            problem = f"it holds {type(found).__name__}, not an object"
-        else:
-            check_result(file)
+        found = read_json(file)
     except (OSError, ValueError) as error:
-        problem = first_line(error, 120)
-    if problem:
-        raise ValueError(f"{file} is damaged ({problem}); restore it, or remove it to do without its numbers")
+        raise ValueError(f"{file} is damaged ({first_line(error, 120)}); {fix}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} is damaged (it holds {type(found).__name__}, not an object); {fix}")
+    check_result(file, fix=fix)
     return found

@@ -27,6 +27,7 @@ LONGEST_NAME = 255  # bytes of a file name on most file systems
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a full disk
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)  # errors of unsupported hard links
 MANIFEST = "manifest.json"
+CHANGED = f"it is not the file that the run wrote: its SHA-256 is not the one in {MANIFEST}"
 RESULTS = ("metrics.json", "metrics.csv", "environment.json", "predictions.csv")  # recorded when a run has finished
 
 
@@ -336,11 +337,16 @@ class Manifest:
                 self.files[name] = {"sha256": file_sha256(self.folder / name)}
 
 
-def check_result(path: Path) -> None:
+def is_changed_result(path: Path) -> bool:
+    """Whether a result of a finished run differs from its manifest; not if no manifest records it."""
+    return Manifest.read(path.parent).changed(path.name)
+
+
+def check_result(path: Path, error: type[ValueError] = ValueError, fix: str = "restore it") -> None:
     """Checks a result of a finished run against its manifest; a file that no manifest records is not checked.
 
     Raises:
-        ValueError: it has changed; the message does not name it.
+        ValueError: it has changed; of the class `error`.
     """
-    if Manifest.read(path.parent).changed(path.name):
-        raise ValueError(f"it is not the file that the run wrote: its SHA-256 is not the one in {MANIFEST}")
+    if is_changed_result(path):
+        raise error(f"{path} is damaged ({CHANGED}); {fix}")

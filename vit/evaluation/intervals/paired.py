@@ -145,11 +145,7 @@ def check_written(path: Path) -> None:
     Raises:
         DataError: they are not.
     """
-    try:
-        check_result(path)
-    except ValueError as error:
-        raise DataError(f"{path} is damaged ({error}); restore it, or evaluate the model again with vit evaluate MODEL "
-                        "--output FOLDER") from None
+    check_result(path, DataError, "restore it, or evaluate the model again with vit evaluate MODEL --output FOLDER")
 
 
 def is_generated(run: str | PathLike[str]) -> bool:

@@ -36,10 +36,10 @@ def read_run(path: str | PathLike[str]) -> RunRecord:
     path = Path(path)
     metrics, environment = (read_object(path / name) for name in ("metrics.json", "environment.json"))
     log = path / "metrics.csv"
+    fix = "restore it, or remove it for a report without learning curves"
     try:
         curves = read_curves(log) if log.exists() else {}
-        check_result(log)
     except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise ValueError(f"{log} is damaged ({first_line(error, 120)}); restore it, or remove it for a report without "
-                         "learning curves") from error
+        raise ValueError(f"{log} is damaged ({first_line(error, 120)}); {fix}") from error
+    check_result(log, fix=fix)
     return RunRecord(path, metrics, curves, environment)

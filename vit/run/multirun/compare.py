@@ -156,10 +156,7 @@ def compared_model(run: pathlib.Path, name: str, metrics: dict, split: str, metr
         ConfigError: that file has changed since.
     """
     log_file = run / "metrics.csv"
-    try:
-        check_result(log_file)
-    except ValueError as error:
-        raise ConfigError(f"{log_file} is damaged ({error}); restore it") from None
+    check_result(log_file, ConfigError)
     curves = read_curves(log_file)
     return ComparedModel(
         name,

@@ -284,11 +284,11 @@ def read_metrics(path: pathlib.Path) -> dict:
     file = pathlib.Path(path).expanduser() / METRICS
     try:
         metrics = parse_json(read_text(file), float)
-        check_result(file)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file} is damaged ({first_line(error)}); {REPEAT}") from None
+    check_result(file, ConfigError, REPEAT)
     if not isinstance(metrics, dict):
         raise ConfigError(f"{file} has no metrics, but {type(metrics).__name__}; {REPEAT}")
     return metrics

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from vit.files.atomic import check_result
+from vit.files.atomic import CHANGED, is_changed_result
 from vit.files.untrusted import read_json
 from vit.messages import did_you_mean, first_line, nearest_names
 from vit.report.logged_values import read_curves
@@ -159,7 +159,8 @@ def _listed(path: Path) -> ListedRun:
         curves = read_curves(path / CURVES) if (path / CURVES).exists() else {}
         described = _described(path, config, metrics, curves, tail)
         for name in (METRICS, CURVES) if metrics else ():
-            check_listed(path / name)
+            if is_changed_result(path / name):
+                raise ValueError(f"{name}: {CHANGED}")
         return described
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         started = _started(path)
@@ -167,14 +168,6 @@ def _listed(path: Path) -> ListedRun:
             return ListedRun(str(path), "damaged", started=started, remark=first_line(error, 120))
         state, remark = _unfinished_state(path, tail)
         return ListedRun(str(path), state, started=started, remark=remark)
-
-
-def check_listed(file: Path) -> None:
-    """Raises ValueError, with the name of the file, if it is not the one that the run wrote."""
-    try:
-        check_result(file)
-    except ValueError as error:
-        raise ValueError(f"{file.name}: {error}") from None
 
 
 def _described(path: Path, config: dict, metrics: dict, curves: dict, tail: list[str]) -> ListedRun:
