@@ -54,8 +54,8 @@ def is_of_model_or_run(file: Path) -> bool:
 
 
 def check_table(option: str, file: Path | None, endings: Iterable[str]) -> None:
-    """Check that a file can be written in the format that the ending of its name stands for. A name with an unknown
-    ending, such as .txt, or without one is accepted and means the first of the formats.
+    """Check that a file can be written in the format of the ending of its name. A name with an unknown ending,
+    such as .txt, or without one is accepted and means the first of the formats.
 
     Args:
         option: the option that names the file.

@@ -2,14 +2,19 @@
 
 import csv
 import io
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vit.cli.file_checks import check_different, check_table, check_writable
 from vit.cli.terminal import print_written
 from vit.messages import number_of
+
+if TYPE_CHECKING:
+    from vit.run.records.listing import ListedRun
 
 
 def runs(
@@ -34,29 +39,16 @@ def runs(
     check_table("--csv", csv_file, (".csv",))
     check_table("--json", json_file, (".json",))
     check_table("--html", html, (".html", ".htm"))
-    from rich.console import Console
-
     from vit.files.atomic import write_output
     from vit.files.strict_json import json_text
-    from vit.report.pages.runs_table import runs_page, runs_table
-    from vit.run.records.listing import COLUMNS, list_runs, select
+    from vit.report.pages.runs_table import runs_page
+    from vit.run.records.listing import list_runs, select
 
     found = list_runs(folder)
     chosen = select(found, filters or [], sort)
-    if not found:
-        typer.echo(f"{folder} holds no runs")
-    else:
-        console = Console()
-        console.print(runs_table(chosen, folder, console.width), crop=False)
-        counts = {state: sum(run.state == state for run in chosen) for state in sorted({run.state for run in chosen})}
-        listed = ": " + ", ".join(f"{n} {state}" for state, n in counts.items()) if counts else ""
-        typer.echo(f"{len(chosen)} of {number_of(len(found), 'run')}{listed}")
+    print_runs(chosen, len(found), folder)
     if csv_file is not None:
-        table = io.StringIO(newline="")
-        writer = csv.DictWriter(table, COLUMNS)
-        writer.writeheader()
-        writer.writerows(run.to_dict() for run in chosen)
-        write_output(csv_file, table.getvalue().encode())
+        write_output(csv_file, runs_csv(chosen).encode())
     if json_file is not None:
         rows = [run.to_dict() | {"curve": list(run.curve)} for run in chosen]
         write_output(json_file, f"{json_text({'runs': rows})}\n".encode())
@@ -65,3 +57,30 @@ def runs(
     for file in (csv_file, json_file, html):
         if file is not None:
             print_written(str(file))
+
+
+def print_runs(chosen: Sequence["ListedRun"], total: int, folder: Path) -> None:
+    """Print the table of the chosen ones of `total` runs, and their number in each state."""
+    from rich.console import Console
+
+    from vit.report.pages.runs_table import runs_table
+
+    if not total:
+        typer.echo(f"{folder} holds no runs")
+        return
+    console = Console()
+    console.print(runs_table(chosen, folder, console.width), crop=False)
+    counts = sorted(Counter(run.state for run in chosen).items())
+    listed = ": " + ", ".join(f"{count} {state}" for state, count in counts) if counts else ""
+    typer.echo(f"{len(chosen)} of {number_of(total, 'run')}{listed}")
+
+
+def runs_csv(runs: Sequence["ListedRun"]) -> str:
+    """The list as CSV, with a header line."""
+    from vit.run.records.listing import COLUMNS
+
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, COLUMNS)
+    writer.writeheader()
+    writer.writerows(run.to_dict() for run in runs)
+    return table.getvalue()

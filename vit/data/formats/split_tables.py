@@ -67,9 +67,9 @@ def split_tables(folder: Path, kinds: Sequence[str], stated: Mapping[str, str | 
 
 def split_in_name(stem: str) -> tuple[str, list[str]]:
     """The name of a file with a star for each word that is the name of a split, and these splits."""
-    words = re.split("([A-Za-z]+)", stem)
-    splits = [split_of(word) for word in words]
-    rest = "".join("*" if split else word for word, split in zip(words, splits, strict=True))
+    parts = re.split("([A-Za-z]+)", stem)
+    splits = [split_of(part) for part in parts]
+    rest = "".join("*" if split else part for part, split in zip(parts, splits, strict=True))
     return rest, [split for split in splits if split]
 
 

@@ -34,7 +34,7 @@ class PairDataset(Dataset):
         on_long: for longer texts "error"; "skip" leaves them out, lists them in `left_out` and the others in `rows`;
             "cut" shortens them, keeps their eos and lists them in `cut`.
         on_bad_sample: "error", or "skip" to leave out unreadable images.
-        cache: whether decoded images are kept in memory; "auto" if they need at most `cache_bytes`.
+        cache: whether decoded images are cached in memory; "auto" if they need at most `cache_bytes`.
         augment: applied to images, in training.
         progress: called while texts are tokenized, headers are read and images are decoded.
 

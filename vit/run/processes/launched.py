@@ -42,14 +42,14 @@ def own_run(config: dict) -> Iterator[tuple[str, ...]]:
 
     launcher, number = started_by()
     first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
-    hidden = {name: os.environ.pop(name) for name in VARIABLES if name in os.environ}
+    removed = {name: os.environ.pop(name) for name in VARIABLES if name in os.environ}
     before, rank_zero_only.rank = rank_zero_only.rank, 0
     try:
         warning = (f"{launcher} started {number} processes: with strategy=single each of them is a run of its own; to "
                    "make them one run, set strategy=ddp and trainer.devices to the number of processes per machine")
         yield (warning,) if number > 1 and first else ()
     finally:
-        os.environ.update(hidden)
+        os.environ.update(removed)
         rank_zero_only.rank = before
 
 
