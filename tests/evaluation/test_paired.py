@@ -13,10 +13,12 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score
 
 from vit.cli import main
-from vit.cli.evaluation.compare import paired_table
+from vit.cli.evaluation.compare import paired_table, show_metrics
+from vit.evaluation.intervals.bootstrap import Interval
 from vit.evaluation.intervals.paired import compare_paired, matched, mcnemar, read_predictions
 from vit.evaluation.intervals.paired_labels import LabelAnswers, compare_label_sets
 from vit.evaluation.intervals.text_bootstrap import TextStatistics, paired_bootstrap
+from vit.report.summary import NARROW
 
 
 def simulated(count=300, seed=0, first=0.8, second=0.7):
@@ -260,7 +262,7 @@ def test_resamples_without_any_label_do_not_count():
     assert all(change.value == change.low == change.high == 0 and p_value == 1 for change, p_value in found.values())
 
 
-@pytest.mark.parametrize("width", [60, 70, 80])
+@pytest.mark.parametrize("width", [55, 60, 70, 80])
 @pytest.mark.parametrize("name", ["b", "a_run_with_a_name_that_is_long_for_a_terminal"])
 def test_the_numbers_of_a_comparison_are_whole_in_narrow_terminals(width, name):
     """In 60 columns the p-value 1.14e-13 was 1.14e-1."""
@@ -268,7 +270,17 @@ def test_the_numbers_of_a_comparison_are_whole_in_narrow_terminals(width, name):
     found = compare_paired(right, np.arange(360) < 357)
     console = Console(width=width)
     with console.capture() as shown:
-        console.print(paired_table("runs/a", {f"runs/{name}": found}))
+        console.print(paired_table("runs/a", {f"runs/{name}": found}, narrow=width < NARROW))
     words = set(shown.get().split())
     assert {"99.17%", "+12.22%", "0", "44", f"{found.p_value:.3g}"} <= words and "e-" in f"{found.p_value:.3g}"
     assert {f"{found.difference.low:+.2%}", f"{found.difference.high:+.2%}"} <= words
+    assert "differen" not in words
+
+
+def test_the_differences_of_texts_are_whole_in_a_narrow_terminal(monkeypatch, capsys):
+    """In 55 columns an interval was on three lines, below the heading differen/ce."""
+    monkeypatch.setenv("COLUMNS", "55")
+    change = Interval(0.1, -0.0123, 0.1123, "bootstrap")
+    show_metrics("runs/a", (100, "text", 10), {"runs/2026-11-29_19-48-39": {"exact_match": (change, 0.0123)}})
+    text = capsys.readouterr().out
+    assert "difference" in text and "-1.23% to +11.23%" in text and max(map(len, text.splitlines())) <= 55

@@ -58,6 +58,24 @@ def test_many_models_fit_a_narrow_terminal():
     assert "samples/s" in text and "parameters" in text
 
 
+@pytest.mark.parametrize("width", [55, 80])
+def test_long_names_of_many_models_are_wrapped_and_leave_the_numbers_whole(width):
+    """In 55 columns only the names were shown."""
+    names = [f"positions=a_name_that_is_long_for_a_terminal_{i}" for i in range(4)]
+    models = [replace(contender(name, 0.5 + i / 100, 332.0), parameters=204_819 + i, flops=6_650_000 * (i + 1),
+                      memory=691_000_000) for i, name in enumerate(names)]
+    console = Console(width=width, record=True, force_terminal=True, file=io.StringIO())
+    console.print(comparison_table(models, "positions", width))
+    lines = console.export_text().splitlines()
+    for i, name in enumerate(names):
+        row = next(line for line in lines if f"{0.5 + i / 100:.2%}" in line)
+        assert name.startswith(row.split()[0]) and "812" in row and "5 min 32 s" in row
+        assert ("691 MB" in row) == (f"{204_819 + i:,}" in row) == (width == 80)
+    caption = " ".join(" ".join(lines).split())
+    assert "a wider terminal and comparison.csv also have MFLOPs per sample" in caption
+    assert ("MFLOPs per sample, parameters, peak memory" in caption) == (width == 55)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("curves", [
     [rising(30), rising(12)], [rising(1), None], [None] * 8, [rising(3), Curve(np.arange(3.0), np.full(3, np.nan))]])

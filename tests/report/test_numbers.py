@@ -139,6 +139,16 @@ def test_a_cross_validation_has_mean_deviation_and_range_of_each_test_metric():
     assert "0.6250  –" in re.sub("  +", "  ", " ".join(console.file.getvalue().splitlines()[-6:]))
 
 
+def test_the_metrics_of_a_cross_validation_are_whole_in_a_narrow_terminal():
+    """In 55 columns calibrated_loss and calibrated_ece were both test/calib…."""
+    metrics = {"test/calibrated_loss": 1.25, "test/calibrated_ece": 0.5}
+    console = Console(file=io.StringIO(), width=55)
+    print_cross_validation(crossed(runs={"0": metrics, "1": metrics}, mean=metrics, deviation=metrics), console)
+    table = console.file.getvalue().partition("out of fold")[0]
+    names = "".join(re.sub(r"[\d.]{6,}", "", table).split())
+    assert all(name in names for name in metrics) and "…" not in table
+
+
 def test_the_accuracy_of_several_labels_per_image_is_that_of_decisions():
     several = {"accuracy": 0.95, "samples": 600, "labels": 5}
     ensemble = {"members": 5, "path": "run/ensemble", "test_accuracy": 0.9, "test_samples": 80,

@@ -133,6 +133,21 @@ def test_long_names_without_a_space_are_whole_on_a_narrow_terminal(table, score)
     assert all(name in letters for name in names) and "…" not in letters
 
 
+@pytest.mark.parametrize(("table", "score"), [
+    (class_table, lambda name: ClassScore(name, 12_345, 0.1111, 0.2222, 0.3333)),
+    (label_table, lambda name: LabelScore(name, 12_345, 0.1111, 0.2222, 0.3333, 0.4444, 0.5555)),
+])
+def test_the_numbers_of_classes_are_whole_on_a_terminal_of_55_columns(table, score):
+    """They were 0.11…, and headings prec…."""
+    console = Console(file=io.StringIO(), width=55)
+    console.print(table([score("a_name_of_a_label_that_is_wrapped")], narrow=True))
+    text = console.file.getvalue()
+    numbers = ["12,345", "0.1111", "0.2222", "0.3333", *(["0.4444", "0.5555"] if table is label_table else [])]
+    assert "…" not in text
+    row = next(line for line in text.splitlines() if "12,345" in line)
+    assert sorted(row.split()[1:]) == sorted(numbers) and all(len(line) <= 55 for line in text.splitlines())
+
+
 def test_a_list_that_is_empty_in_the_first_group_of_parquet_has_items_in_the_next():
     rows = [{"labels": [], "probabilities": []}] * 1000 + [{"labels": ["cat"], "probabilities": [0.5]}]
     stream = io.BytesIO()

@@ -15,8 +15,9 @@ def print_cross_validation(result: dict, console: Console) -> None:
     """Print mean and deviation of each test metric over the runs, and what was saved."""
     title = f"Cross-validation, {number_of(len(result['runs']), 'run')}"
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
-    for heading in ("metric", "mean", "sd", "lowest", "highest"):
-        table.add_column(heading, justify="left" if heading == "metric" else "right")
+    table.add_column("metric", overflow="fold")
+    for heading in ("mean", "sd", "lowest", "highest"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, mean in result["mean"].items():
         if name.startswith("test/") and name.rpartition("/")[2] not in ("images", "texts", "sentences"):
             values = [run[name] for run in result["runs"].values()]

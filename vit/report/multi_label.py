@@ -5,7 +5,6 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -27,7 +26,7 @@ from vit.report.figures.style import (
     shorten_all,
     style_axes,
 )
-from vit.report.summary import number, select_worst
+from vit.report.summary import number, score_table, select_worst
 from vit.report.tables import join_cell, open_table
 
 DIGITS = "{:.9g}"  # of probabilities in predictions.csv
@@ -73,13 +72,14 @@ def names_of(classes: Sequence[str], labels: np.ndarray) -> list[str]:
     return [classes[c] for c in np.flatnonzero(labels)]
 
 
-def label_table(scores: list[LabelScore], most: int = 40) -> Table:
-    """One row per label. If there are more than `most`, only those with images and the lowest F1."""
+def label_table(scores: list[LabelScore], most: int = 40, narrow: bool = False) -> Table:
+    """One row per label. If there are more than `most`, only those with images and the lowest F1.
+
+    Args:
+        narrow: the terminal has fewer columns than `vit.report.summary.NARROW`.
+    """
     shown, caption = select_worst(scores, most, "labels")
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
-    table.add_column("label", overflow="fold")
-    for name in ("images", "AP", "threshold", "precision", "recall", "F1"):
-        table.add_column(name, justify="right")
+    table = score_table("label", ("images", "AP", "threshold", "precision", "recall", "F1"), caption, narrow)
     for score in shown:
         values = score.average_precision, score.threshold, score.precision, score.recall, score.f1
         table.add_row(escape(visible(score.name)), f"{score.images:,}", *(number(value) for value in values))

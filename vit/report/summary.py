@@ -1,7 +1,7 @@
 """Tables that commands print at the end: a summary with the next command, and metrics per class."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
@@ -12,6 +12,8 @@ from rich.table import Table
 from vit.evaluation import ClassScore, LabelScore
 from vit.messages import visible
 
+NARROW = 70  # columns: tables for a narrower terminal have hyphenated headings and less space
+HYPHENATED = {"accuracy": "accu-\nracy", "precision": "preci-\nsion", "threshold": "thresh-\nold"}
 Score = TypeVar("Score", ClassScore, LabelScore)
 
 
@@ -49,13 +51,26 @@ def select_worst(scores: list[Score], most: int, noun: str, unit: str = "images"
     return present[:most], f"{len(present)} of {len(scores)} {noun} have {unit}{cut}"
 
 
-def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40) -> Table:
-    """One row per class; of more than `most` classes those with the lowest F1. `unit`: images or texts."""
+def score_table(name: str, numbers: Sequence[str], caption: str | None, narrow: bool) -> Table:
+    """A table without rows: a column of names, which are wrapped in a narrow terminal, and columns of numbers, which
+    are not.
+    """
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0 if narrow else 1), caption=caption, caption_justify="left")
+    table.add_column(name, overflow="fold")
+    for each in numbers:
+        table.add_column(HYPHENATED.get(each, each) if narrow else each, justify="right", no_wrap=True)
+    return table
+
+
+def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40, narrow: bool = False) -> Table:
+    """One row per class; of more than `most` classes those with the lowest F1.
+
+    Args:
+        unit: images or texts.
+        narrow: the terminal has fewer columns than `NARROW`.
+    """
     shown, caption = select_worst(scores, most, "classes", unit)
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
-    table.add_column("class", overflow="fold")
-    for name in (unit, "accuracy", "precision", "F1"):
-        table.add_column(name, justify="right")
+    table = score_table("class", (unit, "accuracy", "precision", "F1"), caption, narrow)
     for score in shown:
         values = score.accuracy, score.precision, score.f1
         table.add_row(escape(visible(score.name)), f"{score.images:,}", *(number(value) for value in values))

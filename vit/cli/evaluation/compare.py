@@ -44,6 +44,7 @@ def compare(
 
     from vit.evaluation.intervals.paired import compare_paired, is_generated, matched, read_predictions
     from vit.evaluation.intervals.paired_labels import has_label_sets
+    from vit.report.summary import NARROW
 
     if all(map(is_generated, runs)):
         return compare_texts(runs, json_file)
@@ -52,7 +53,8 @@ def compare(
     first, *others = [read_predictions(run) for run in runs]
     comparisons = {str(run): compare_paired(*matched(first, other, (runs[0], run)))
                    for run, other in zip(runs[1:], others, strict=True)}
-    Console().print(paired_table(str(runs[0]), comparisons))
+    console = Console()
+    console.print(paired_table(str(runs[0]), comparisons, narrow=console.width < NARROW))
     compared = {name: asdict(each) for name, each in comparisons.items()}
     write_json({"first": str(runs[0]), "compared": compared}, json_file)
 
@@ -148,25 +150,31 @@ def show_metrics(first: str, samples: tuple[int, str, int],
     from rich.console import Console
     from rich.table import Table
 
+    from vit.report.summary import NARROW
+
     count, unit, fewest = samples
     above, names = short_names([first, *found])
     caption = f"compared with {markup.escape(visible(names[first]))} on {number_of(count, unit)}{below(above)}"
     if count < fewest:
         caption += f"; intervals need {fewest} or more, and so do all p-values but that of exact match"
-    table = Table(box=SIMPLE_HEAD, caption_justify="left",
+    console = Console()
+    narrow = console.width < NARROW
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0 if narrow else 1), caption_justify="left",
                   caption=f"{caption} (p: McNemar's exact test of exact match, else paired bootstrap)")
-    for name in ("run", "metric", "difference", "95% interval", "p"):
-        table.add_column(name, justify="left" if name in ("run", "metric") else "right", overflow="fold")
+    for name in ("run", "metric"):
+        table.add_column(name, overflow="fold")
+    for name in ("difference", "95% interval", "p"):
+        table.add_column(name, justify="right", overflow="fold", no_wrap=narrow)
     for run, metrics in found.items():
         for metric, (change, p) in metrics.items():
             table.add_row(markup.escape(visible(names[run])), metric.replace("_", " "), f"{change.value:+.2%}",
                           "" if change.low is None else f"{change.low:+.2%} to {change.high:+.2%}",
                           "" if p is None else f"{p:.3g}")
-    Console().print(table)
+    console.print(table)
 
 
-def paired_table(first: str, found: "dict[str, PairedComparison]") -> "Table":
-    """A row per compared run."""
+def paired_table(first: str, found: "dict[str, PairedComparison]", narrow: bool = False) -> "Table":
+    """A row per compared run; in a `narrow` table only their names are wrapped."""
     from rich import markup
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -177,11 +185,15 @@ def paired_table(first: str, found: "dict[str, PairedComparison]") -> "Table":
                   caption=f"compared with {markup.escape(visible(names[first]))}: {one.first:.2%} of {one.samples:,} "
                           f"samples{below(above)}; only first, only this: samples that only one of the two gets right; "
                           "p: McNemar's exact test")
-    for name in ("run", "accuracy", "difference", "95% interval", "only\nfirst", "only\nthis", "p"):
-        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
+    heads = ("accuracy", "difference", "95% interval", "only\nfirst", "only\nthis", "p")
+    if narrow:
+        heads = ("accu-\nracy", "differ-\nence", "95%\ninterval", *heads[3:])
+    table.add_column("run", overflow="fold")
+    for head in heads:
+        table.add_column(head, justify="right", overflow="fold", no_wrap=narrow)
     for name, each in found.items():
-        change = each.difference
+        change, to = each.difference, " to\n" if narrow else " to "
         table.add_row(markup.escape(visible(names[name])), f"{each.second:.2%}", f"{change.value:+.2%}",
-                      f"{change.low:+.2%} to {change.high:+.2%}", f"{each.only_first:,}", f"{each.only_second:,}",
+                      f"{change.low:+.2%}{to}{change.high:+.2%}", f"{each.only_first:,}", f"{each.only_second:,}",
                       f"{each.p_value:.3g}")
     return table

@@ -82,10 +82,12 @@ def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> 
     from rich.console import Console
 
     from vit.report.multi_label import label_table, write_multi_label_evaluation
+    from vit.report.summary import NARROW
 
     evaluation, samples = evaluate_images(predictor, task)
     print_metrics(named_metrics(evaluation.metrics), {"images": f"{len(evaluation.rows):,}"}, task.title)
-    Console().print(label_table(evaluation.class_scores()))
+    console = Console()
+    console.print(label_table(evaluation.class_scores(), narrow=console.width < NARROW))
     if task.output is not None:
         write_multi_label_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
     return evaluation.to_dict(task.split)

@@ -10,10 +10,11 @@ def print_classification(evaluation: "Evaluation", title: str, unit: str) -> Non
     """Print the metrics of a classifier, and those of each class; `unit` is images or texts."""
     from rich.console import Console
 
-    from vit.report.summary import class_table
+    from vit.report.summary import NARROW, class_table
 
     print_metrics(named_metrics(evaluation.metrics), {unit: f"{len(evaluation.rows):,}"}, title)
-    Console().print(class_table(evaluation.class_scores(), unit))
+    console = Console()
+    console.print(class_table(evaluation.class_scores(), unit, narrow=console.width < NARROW))
 
 
 def named_metrics(metrics: dict[str, float]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from vit.report.figures.style import (
     RULE,
     TITLE,
     fit,
+    letters,
     new_figure,
     save_figure,
     set_title,
@@ -35,6 +36,9 @@ from vit.report.logged_values import Curve, epoch_text
 COLOURS = (BLUE, ORANGE, "#3d8b5f", "#8a5fb0", "#b58a1b", "#5b6b7a")
 DASHES = ("-", "--", ":", "-.")  # of the curves of the first models, of the next ones with the same colours, ...
 NOTE_WIDTH = 5.0  # inches, below the title of the curves
+MIN_NAME = 12  # characters of a model's name that a narrow terminal shows on one line
+# those that a narrow terminal leaves out, in this order
+DROPPED = ("MFLOPs per sample", "trained parameters", "parameters", "peak memory", "training samples/s")
 MAX_COLUMNS = 3  # models; the table of more models has a row per model instead of a column
 
 
@@ -94,23 +98,46 @@ def trained(entry: ComparedModel) -> int:
     return entry.parameters if entry.trained is None else entry.trained
 
 
-def comparison_table(models: Sequence[ComparedModel], heading: str = "") -> Table:
-    """A column per model and a row per fact, transposed for many models; the best value is bold."""
+def comparison_table(models: Sequence[ComparedModel], heading: str = "", width: int = 80) -> Table:
+    """A column per model and a row per fact, transposed for many models; the best value is bold.
+
+    Args:
+        width: characters of the terminal. Where it is too narrow for many models, facts are left out, as the caption
+            states.
+    """
     many, differ = len(models) > MAX_COLUMNS, len({entry.model for entry in models}) > 1
+    shown, dropped = fitting_facts(models, width) if many else (facts(models), [])
+    notes = [list_models(models) if many and differ else describe_shared(models),
+             f"a wider terminal and comparison.csv also have {', '.join(dropped)}" if dropped else None]
     table = Table(title=escape(heading) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD,
-                  padding=(0, 1), caption=list_models(models) if many and differ else describe_shared(models),
-                  caption_justify="left", pad_edge=not many)
-    lines = [(f"[dim]{fact[0]}[/]", *cells(models, fact)) for fact in facts(models)]
+                  padding=(0, 1), caption="\n".join(filter(None, notes)) or None, caption_justify="left",
+                  pad_edge=not many)
+    lines = [(f"[dim]{fact[0]}[/]", *cells(models, fact)) for fact in shown]
     if differ and not many:
         lines = [("[dim]model[/]", *(escape(entry.model) for entry in models)), *lines]
     names = ("", *(escape(entry.name) for entry in models))
     heads, *rows = zip(names, *lines, strict=True) if many else (names, *lines)
     for i, head in enumerate(heads):
         narrow = head.replace(" ", "\n") if many else head
-        table.add_column(narrow, justify="right" if i else "left", overflow="fold", no_wrap=many or not i)
+        names = many != bool(i)  # the headings of models or, if they are in a column, this column
+        table.add_column(narrow, justify="right" if i else "left", overflow="fold", no_wrap=not names)
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def fitting_facts(models: Sequence[ComparedModel], width: int) -> tuple[list[Fact], list[str]]:
+    """The facts that fit beside the names of the models in a table of `width` characters, and the names of the others.
+    """
+    shown, dropped = facts(models), []
+    room = width - min(MIN_NAME, max(letters(entry.name) for entry in models)) - 2
+    for name in DROPPED:
+        sizes = [max(map(len, (*head.split(), *(text(value(entry)) for entry in models))))
+                 for head, value, text, _ in shown]
+        if sum(sizes) + 3 * len(sizes) > room and name in [head for head, *_ in shown]:
+            shown = [fact for fact in shown if fact[0] != name]
+            dropped.append(name)
+    return shown, dropped
 
 
 def list_models(models: Sequence[ComparedModel]) -> str:

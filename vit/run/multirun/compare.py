@@ -130,7 +130,7 @@ def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
     if len(done) == len(plan["runs"]):
         write_atomically(folder / COMPARISON, f"{json_text({**masked(plan), 'results': rows})}\n".encode())
     console.print()
-    console.print(comparison_table(models, plan["name"]))
+    console.print(comparison_table(models, plan["name"], console.width))
     print_line(f"  {folder / 'comparison.png'}")
     return {each["name"]: each for each in rows}
 
