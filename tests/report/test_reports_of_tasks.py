@@ -27,7 +27,7 @@ from vit.report.attention.report import class_title
 from vit.report.pages.html_parts import table as html_table
 from vit.report.pages.html_parts import text, text_card
 from vit.report.pages.next_to_label import caption
-from vit.report.sections import generated_texts
+from vit.report.sections import generated_texts, labels
 from vit.report.sections.generated_texts import buckets, confused_characters, span
 from vit.report.sections.labels import score_table
 from vit.report.sections.subject import Subject
@@ -134,6 +134,19 @@ def test_a_multi_label_model(labelled, tmp_path):
         assert score["threshold"] == reference["threshold"]
     assert set(found["calibration"]["classes"]) == set(NAMES) and "a<b>" in page.text
     assert "evidence for" in page.text and len(found["errors"]["samples"]) <= found["errors"]["wrong"]
+
+
+def test_the_legend_of_reliability_diagrams_is_above_all_panels(tmp_path, monkeypatch):
+    """It covered the points of probable labels in the first one."""
+    saved = []
+    monkeypatch.setattr(labels, "save_figure", lambda figure, path: saved.append(figure) or figure.savefig(path))
+    truth, probabilities = np.eye(40, 5, dtype=bool), np.full((40, 5), 0.5)
+    evaluation = SimpleNamespace(classes=[*"abcde"], truth=truth, probabilities=probabilities, uncalibrated=truth / 1)
+    labels.reliability_diagrams(tmp_path / "a.png", SimpleNamespace(evaluation=evaluation), np.arange(5))
+    (legend,) = saved[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["as trained", "calibrated"]
+    tops = [axes.get_tightbbox().y1 for axes in saved[0].axes if axes.axison]
+    assert len(tops) == 5 and legend.get_window_extent().y0 >= max(tops)
 
 
 def test_weighted_scores_are_those_of_scikit_learn_on_the_drawn_images():

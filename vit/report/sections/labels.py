@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from vit.evaluation.calibration.reliability import reliability
 from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL
@@ -107,7 +108,7 @@ def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str
     """A small diagram per label."""
     columns = min(4, len(chosen))
     rows = -(-len(chosen) // columns)
-    figure = new_figure(9.2, 2.4 * rows + 0.3)
+    figure = new_figure(9.2, 2.4 * rows + 0.6)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes in panels[len(chosen):]:
         axes.set_axis_off()
@@ -121,22 +122,24 @@ def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str
     for axes, c, title in zip(panels, chosen, names, strict=False):
         style_axes(axes)
         axes.plot([0, 1], [0, 1], color=RULE, linewidth=2)
-        for name, colour, probabilities in lines:
-            draw_label(axes, probabilities[:, c].astype(float), evaluation.truth[:, c], colour, name)
+        for _, colour, probabilities in lines:
+            draw_label(axes, probabilities[:, c].astype(float), evaluation.truth[:, c], colour)
         axes.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
         axes.set_title(title, loc="left", fontsize=9, color=INK, family=FONT)
     for axes in panels[: len(chosen)][-columns:]:  # the lowest of each column, also above a place without a diagram
         axes.tick_params(labelbottom=True)
-    panels[0].legend(frameon=False, fontsize=7.5, labelcolor=MUTED, loc="upper left")
+    handles = [Line2D([], [], color=colour, label=name) for name, colour, _ in lines]
+    figure.legend(handles=handles, frameon=False, fontsize=8.5, labelcolor=INK, ncols=len(lines),
+                  loc="outside upper right")  # in a panel it would cover the points of confident labels
     figure.supxlabel("probability of the label", fontsize=9, color=MUTED, family=FONT)
     figure.supylabel("share of images that have it", fontsize=9, color=MUTED, family=FONT)
     return save_figure(figure, path)
 
 
-def draw_label(axes: Axes, probabilities: np.ndarray, truth: np.ndarray, colour: str, name: str) -> None:
+def draw_label(axes: Axes, probabilities: np.ndarray, truth: np.ndarray, colour: str) -> None:
     """A point per bin of the probability (N,), whose size grows with its images."""
     parts = np.array(reliability(probabilities, truth))
-    axes.plot(parts[:, 1], parts[:, 2], color=colour, linewidth=1.2, label=name)
+    axes.plot(parts[:, 1], parts[:, 2], color=colour, linewidth=1.2)
     axes.scatter(parts[:, 1], parts[:, 2], s=8 + 80 * parts[:, 0] / len(truth), color=colour, alpha=0.7)
 
 
