@@ -142,6 +142,18 @@ def test_texts_are_generated_for_the_first_rows_of_the_validation_data_and_not_f
     assert translator.generated == [(0, alone.ids, "first")]
 
 
+def test_a_validation_text_without_a_letter_is_named_in_the_log(translator, caplog):
+    """A line of 256 spaces, or nothing, was above the reference."""
+    translator.validation = ValidationTexts(("a", "b", "c"), Generation(max_len=4), rows=3, examples=3)
+    translator.generated = [(0, "", "a"), (1, " " * 256, "b"), (2, "x\ty", "c")]
+    translator._trainer = SimpleNamespace(world_size=1, is_global_zero=True)
+    translator.log_dict = lambda *_, **__: None
+    with caplog.at_level("INFO", "vit"):
+        translator.on_validation_epoch_end()
+    assert [record.message for record in caplog.records] == [
+        "  (empty)\n    should be: a", "  (only white space)\n    should be: b", "  x\\ty\n    should be: c"]
+
+
 def test_mixed_images_depend_on_step_micro_batch_and_process():
     seen = []
 

@@ -130,4 +130,9 @@ class Seq2Seq(Task):
         metrics = text_metrics(texts, references) if rows else dict.fromkeys(TEXT_METRICS, 0.0)  # few with debug=true
         self.log_dict({f"val/{name}": metrics[name] for name in TEXT_METRICS}, prog_bar=True)
         for _, text, reference in rows[: self.validation.examples] if self.trainer.is_global_zero else ():
-            log.info("  %s\n    should be: %s", printable(text), printable(reference))
+            log.info("  %s\n    should be: %s", as_line(text), as_line(reference))
+
+
+def as_line(text: str) -> str:
+    """A text as one visible line."""
+    return printable(text) if text.strip() else "(only white space)" if text else "(empty)"
