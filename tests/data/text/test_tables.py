@@ -16,10 +16,13 @@ from vit.data import (
     TextInputs,
     TextSplit,
     TrainBatches,
+    corpus,
+    image_text,
     number_questions,
     number_stories,
     parallel,
     text_table,
+    threads,
 )
 from vit.data.sets.number_stories import MAX_COUNT, PEOPLE, THINGS
 from vit.data.text.dataset import truncated_lengths
@@ -27,6 +30,20 @@ from vit.data.text.tokenizers import BOS, EOS
 
 BYTES = ByteTokenizer()
 ROWS = [(f"text {i}", f"more {i}", "yes" if i % 3 else "no") for i in range(30)]
+
+
+@pytest.mark.parametrize("read", [text_table, parallel, image_text, corpus])
+def test_the_lines_that_are_read_are_reported(tmp_path, read, monkeypatch):
+    """Tables of many rows were read without a progress bar."""
+    monkeypatch.setattr(threads, "INTERVAL", 0)
+    file, seen = tmp_path / "t.tsv", []
+    file.write_text("text\tlabel\ten\tde\tfile\n" + "".join(f"{i}\t{i % 2}\t{i}\t{i}\t{i}.png\n" for i in range(300)))
+    for i in range(300):
+        (tmp_path / f"{i}.png").touch()
+    read(file, progress=lambda *each: seen.append(each))
+    lines = 300 + (read is corpus)  # the header
+    assert [each for each in seen if each[0] == "lines"] == [("lines", done, None) for done in range(1, lines + 1)]
+    assert read is not image_text or seen[-1] == ("files", 300, 300)
 
 
 def test_excel(tmp_path):

@@ -21,6 +21,7 @@ from vit.data.formats.lines import iterate_lines, lone_surrogate
 from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
 from vit.data.splits.names import UnusedSplits
+from vit.data.threads import StageProgress, reported
 from vit.files.untrusted import unique_keys
 from vit.messages import agree, check_choice, list_names, number_of, override_for_shell
 
@@ -28,12 +29,13 @@ log = logging.getLogger("vit")
 
 TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
 QUOTED = re.compile(r'"(?:[^"]|"")+"')  # a cell of CSV with quotes
+LINES = "lines"  # the stage of the progress in which a table or a text file is read
 Column = str | int  # a name, or in a file without a header line a number from 0
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, progress: StageProgress | None = None) -> list[str]:
     """The lines of a UTF-8 file; BadText names a line that is not UTF-8."""
-    return list(_lines(path))
+    return list(reported(_lines(path), LINES, None, progress))
 
 
 def find_file(path: Path) -> Path | None:
@@ -64,7 +66,7 @@ def is_table(path: Path) -> bool:
 
 
 def read_columns(
-    path: Path, requested: Sequence[tuple[str, Column]], optional: str = ""
+    path: Path, requested: Sequence[tuple[str, Column]], optional: str = "", progress: StageProgress | None = None
 ) -> tuple[dict[str, list[str]], np.ndarray]:
     """The requested columns of a table by their keys, and the first line of each row.
 
@@ -77,7 +79,7 @@ def read_columns(
     rows = _objects(path, requested, optional) if _suffix(path) == ".jsonl" else _fields(path, requested, optional)
     found: dict[str, list[str]] = {}
     numbers: list[int] = []
-    for number, row in rows:
+    for number, row in reported(rows, LINES, None, progress):
         numbers.append(number)
         for key, value in row.items():
             found.setdefault(key, []).append(value)

@@ -15,6 +15,7 @@ from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, row
 from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.splits.split import ReadFile
+from vit.data.threads import StageProgress
 
 LeftOut = list[tuple[str, str]]  # names of rows and reasons
 
@@ -28,6 +29,7 @@ class _Options:
     on_empty: str
     on_bad_sample: str
     strip: bool
+    progress: StageProgress | None
 
     def columns(self) -> list[tuple[str, Column]]:
         return [("image", self.image), ("text", self.text)]
@@ -48,6 +50,7 @@ def image_text(
     train: str | None = None,
     val: str | None = None,
     test: str | None = None,
+    progress: StageProgress | None = None,
 ) -> PairSource:
     """Images with their text from a CSV, TSV or JSONL table: the columns `image`, `text` and, if present, `split`.
 
@@ -59,6 +62,7 @@ def image_text(
         strip: remove white space around the texts; runs of earlier versions, whose config lacks the key, did not.
         train, val, test: the names of the tables, if `path` is a folder with a table for each split, which
             `split_tables` finds by default.
+        progress: called with the number of lines that have been read, and of image files that have been looked up.
 
     Raises:
         DataError: the table cannot be read, or a column, text or split is missing or invalid.
@@ -66,7 +70,7 @@ def image_text(
     """
     path, root = Path(path).expanduser(), Path(root).expanduser() if root else None
     tables = tables_of_folder(path, TABLES, {"train": train, "val": val, "test": test}, split)
-    options = _Options(image, text, on_empty, on_bad_sample, strip)
+    options = _Options(image, text, on_empty, on_bad_sample, strip, progress)
     if tables is None:
         name = path.stem
         splits, left_out = _one_table(path, root or path.parent, split, on_unknown_split, options)
@@ -83,7 +87,7 @@ def _one_table(
     if not is_table(path):
         raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}")
     requested = [*options.columns(), *([("split", split)] if split is not None else [])]
-    columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
+    columns, numbers = read_columns(path, requested, "split" if split is None else "", options.progress)
     pairs, left_out, rows = _pairs(path, directory, columns, line_names(path, numbers), options)
     if "split" not in columns:
         return {"train": pairs}, left_out
@@ -99,7 +103,7 @@ def _several_tables(
     splits, left_out = {}, []
     for key, path in tables.items():
         above = "." if root else os.path.relpath(path.parent, folder)
-        columns, numbers = read_columns(path, options.columns())
+        columns, numbers = read_columns(path, options.columns(), progress=options.progress)
         splits[key], rest, _ = _pairs(path, root or folder, columns, line_names(path, numbers), options, above)
         left_out += rest
     return splits, left_out
@@ -116,7 +120,7 @@ def _pairs(
     name, texts = str(options.text), columns["text"]
     texts = strip_texts(name, texts, names) if options.strip else texts
     warn_about_mixed_forms(name, texts, names)
-    files, missing = resolve_files(path, directory / above, columns["image"])
+    files, missing = resolve_files(path, directory / above, columns["image"], options.progress)
     files = files if above == "." else [os.path.join(above, file) for file in files]
     if missing and (options.on_bad_sample != "skip" or len(missing) == len(files)):
         raise missing_files(path, directory, names[missing[0]], files[missing[0]], f"{len(missing)} of {len(files)}")

@@ -21,6 +21,7 @@ from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, row
 from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings
 from vit.data.splits.names import SPLIT_NAMES, warn_without_effect
+from vit.data.threads import StageProgress
 from vit.messages import number_of
 
 Found = tuple[PairSplit, list[tuple[str, str]]]
@@ -39,6 +40,7 @@ def parallel(
     split_seed: int = 0,
     on_unknown_split: str = "error",
     strip: bool = False,
+    progress: StageProgress | None = None,
 ) -> PairSource:
     """Text pairs from a folder or one table.
 
@@ -49,6 +51,7 @@ def parallel(
     left out ("skip"); `on_unknown_split`: likewise for rows of a table whose split is not train, val or test. `train`,
     `val` and `test` of one table, and `split` of a folder, have no effect, which a warning reports. `strip` removes
     white space around the texts; runs of earlier versions, whose config lacks the key, were trained with it.
+    `progress` is called with the number of lines that have been read.
 
     Raises:
         DataError: a file cannot be read, the numbers of lines differ, or a text is empty.
@@ -60,7 +63,8 @@ def parallel(
         raise ValueError(f"source and target are both {source!r}; set data.source and data.target to different sides")
     if root.is_file():
         warn_without_effect({"train": train, "val": val, "test": test}, f"{root} is one table, not a folder of files")
-        found = _one_table(root, source, target, split, fractions, on_empty, split_seed, on_unknown_split, strip)
+        found = _one_table(root, source, target, split, fractions, on_empty, split_seed, on_unknown_split, strip,
+                           progress)
         return PairSource(root.name.split(".")[0], *found)
     if not root.is_dir():
         raise FileNotFoundError(
@@ -69,7 +73,7 @@ def parallel(
     warn_without_effect({"split": split}, f"{root} is a folder, whose files are the splits")
     splits, left_out = {}, []
     for key, stem in (("train", train), ("val", val), ("test", test)):
-        found = _split(root, key, stem, source, target, on_empty, strip)
+        found = _split(root, key, stem, source, target, on_empty, strip, progress)
         if found:
             splits[key], left = found
             left_out += left
@@ -78,12 +82,12 @@ def parallel(
 
 def _one_table(
     path: Path, source: Column, target: Column, split: Column | None, fractions: Sequence[float], on_empty: str,
-    seed: int, on_unknown_split: str, strip: bool,
+    seed: int, on_unknown_split: str, strip: bool, progress: StageProgress | None,
 ) -> tuple[dict[str, PairSplit], list[tuple[str, str]]]:
     if not is_table(path):
         raise DataError(f"data.root: {path.name} is not a table ({', '.join(TABLES)}); give a table or a folder")
     requested = [("source", source), ("target", target), *([("split", split)] if split is not None else [])]
-    columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
+    columns, numbers = read_columns(path, requested, "split" if split is None else "", progress)
     texts = {str(source): columns["source"], str(target): columns["target"]}
     pairs, left_out, rows = _pairs(texts, line_names(path, numbers), on_empty, strip)
     if "split" not in columns:
@@ -94,17 +98,18 @@ def _one_table(
 
 
 def _split(
-    root: Path, key: str, stem: str | None, source: Column, target: Column, on_empty: str, strip: bool
+    root: Path, key: str, stem: str | None, source: Column, target: Column, on_empty: str, strip: bool,
+    progress: StageProgress | None,
 ) -> Found | None:
     """A split of a folder; None if no file has a conventional name. A requested name must exist."""
     names = (stem,) if stem else SPLIT_NAMES[key]
     found = [files for files in (_files(root, name, source, target) for name in names) if files]
     check_single(root, key, [files[0].name.split(".")[0] for files in found])
     if found and len(found[0]) == 2:
-        return _two_files(*found[0], on_empty, strip)
+        return _two_files(*found[0], on_empty, strip, progress)
     if found:
         (table,) = found[0]
-        columns, numbers = read_columns(table, [("source", source), ("target", target)])
+        columns, numbers = read_columns(table, [("source", source), ("target", target)], progress=progress)
         texts = {str(source): columns["source"], str(target): columns["target"]}
         return _pairs(texts, line_names(table, numbers), on_empty, strip)[:2]
     if stem or key == "train":
@@ -131,8 +136,8 @@ def _files(root: Path, name: str, source: Column, target: Column) -> list[Path]:
     return tables
 
 
-def _two_files(first: Path, second: Path, on_empty: str, strip: bool) -> Found:
-    sources, targets = read_lines(first), read_lines(second)
+def _two_files(first: Path, second: Path, on_empty: str, strip: bool, progress: StageProgress | None) -> Found:
+    sources, targets = read_lines(first, progress), read_lines(second, progress)
     if len(sources) != len(targets):
         raise DataError(
             f"{first} has {number_of(len(sources), 'line')} but {second.name} has {len(targets)}: line i of one must "

@@ -41,6 +41,7 @@ from vit.data.source import Source
 from vit.data.splits.names import UnusedSplits
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
+from vit.data.threads import StageProgress
 from vit.files.untrusted import read_bytes, unique_keys
 from vit.messages import list_names, number_of, override_for_shell
 
@@ -63,6 +64,7 @@ def text_table(
     train: str | None = None,
     val: str | None = None,
     test: str | None = None,
+    progress: StageProgress | None = None,
 ) -> Source:
     """Labelled texts from CSV, TSV, JSONL, .xlsx, Parquet or JSON, also as Label Studio exports it: columns `text`,
     `second` (of pairs), `label` and `split`. Those of Label Studio are the keys of the data of its tasks, and the label
@@ -74,7 +76,8 @@ def text_table(
 
     A folder has a table for each split, which `split_tables` finds, or which `train`, `val` and `test` name. The
     classes are those of train; without a table of val, a part of train is held out. A table of val or test without
-    labels, or whose labels are all -1, is left out, with a warning.
+    labels, or whose labels are all -1, is left out, with a warning. `progress` is called with the number of lines that
+    have been read.
 
     Raises:
         DataError: the table cannot be read, a column is missing, or a label, text or split is invalid.
@@ -87,19 +90,19 @@ def text_table(
     requested = [(key, column) for key, column in requested if column is not None]
     tables = tables_of_folder(path, KINDS, {"train": train, "val": val, "test": test}, split)
     if tables is None:
-        return _one_table(path, requested, classes, fractions, on_empty, split_seed)
-    found, splits, left_out = _read_splits(path, tables, requested, classes, on_empty)
+        return _one_table(path, requested, classes, fractions, on_empty, split_seed, progress)
+    found, splits, left_out = _read_splits(path, tables, requested, classes, on_empty, progress)
     splits = with_validation(splits, None, validation_fraction(fractions), split_seed)
     return Source(path.resolve().name, found, splits, left_out)
 
 
 def _one_table(
     path: Path, requested: list[tuple[str, Column]], classes: Sequence[str] | None, fractions: Sequence[float],
-    on_empty: str, seed: int,
+    on_empty: str, seed: int, progress: StageProgress | None,
 ) -> Source:
     """The samples of a table, whose splits a column states, or the fractions."""
     split = dict(requested).get("split")
-    columns, names = _read(path, path.name, requested, "split" if split is None else "", classes)
+    columns, names = _read(path, path.name, requested, "split" if split is None else "", classes, progress)
     rows, left_out = _full_rows(columns, names, requested, on_empty)
     found, index = _classes(columns["label"], names, rows, classes)
     whole = _split(columns, names, rows, index)
@@ -112,7 +115,7 @@ def _one_table(
 
 def _read_splits(
     folder: Path, tables: dict[str, Path], requested: list[tuple[str, Column]], classes: Sequence[str] | None,
-    on_empty: str,
+    on_empty: str, progress: StageProgress | None,
 ) -> tuple[list[str], dict[str, TextSplit], list[tuple[str, str]]]:
     """The classes, the splits and the left-out rows of tables that are the splits."""
     requested = [(key, column) for key, column in requested if key != "split"]
@@ -124,7 +127,7 @@ def _read_splits(
             log.warning("%s: has no column %r of labels and is left out", path, label)
             left_out.append((name, "a table without labels"))
             continue
-        columns, names = _read(path, name, requested, "", classes)
+        columns, names = _read(path, name, requested, "", classes, progress)
         if key != "train" and labels_are_withheld(columns["label"], found):
             log.warning("%s: %s, and the table is left out", path, withheld_reason(columns["label"]))
             left_out.append((name, withheld_reason(columns["label"])))
@@ -162,11 +165,12 @@ def _split(columns: dict[str, list[str]], names: Sequence[str], rows: np.ndarray
 
 
 def _read(
-    path: Path, name: str, requested: list[tuple[str, Column]], optional: str, classes: Sequence[str] | None
+    path: Path, name: str, requested: list[tuple[str, Column]], optional: str, classes: Sequence[str] | None,
+    progress: StageProgress | None,
 ) -> tuple[dict[str, list[str]], Sequence[str]]:
     """The requested columns by key, and a name for each row, which begins with that of the table."""
     if is_table(path):
-        columns, numbers = read_columns(path, requested, optional)
+        columns, numbers = read_columns(path, requested, optional, progress)
         return columns, RowNames(name, numbers, "line")
     if path.suffix.lower() == ".json":
         stored = _json_columns(path)
