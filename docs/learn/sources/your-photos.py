@@ -147,9 +147,9 @@ for name, run in runs.items():
 figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
 for name, run in runs.items():
     rows = np.genfromtxt(run.path / "metrics.csv", delimiter=",", names=True, deletechars="")
-    axis.plot(rows["val/loss"], label=name)
-axis.set(xlabel="validation", ylabel="validation loss", yscale="log")
-axis.legend();
+    axis.plot(rows["epoch"], rows["val/loss"], label=name)
+axis.set(xlabel="epoch", ylabel="validation loss", yscale="log")
+figure.legend(loc="outside right center");
 
 # %% [markdown]
 # ## 5. The mistakes
