@@ -2,6 +2,8 @@
 
 import json
 import logging
+import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +17,7 @@ from vit.bundle import BundleError, load_bundle, save_ensemble
 from vit.data import DataError
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
 from vit.run.config.composing import ConfigError
+from vit.run.multirun import cross_validation
 from vit.run.multirun.cross_validation import cross_validate, fold_runs
 from vit.run.multirun.held_out import held_out
 from vit.run.parts.data_source import build_source
@@ -113,6 +116,22 @@ def test_numbers_are_those_of_the_runs(finished):
     sizes = [json.loads((finished.path / f"fold{k}" / "metrics.json").read_text())["test/images"] for k in (1, 2)]
     assert accuracy == pytest.approx(np.average(tests, weights=sizes))
     assert stored["ensemble"]["test_samples"] == 360 and stored["soups"] is None
+
+
+def test_the_predictions_and_the_test_of_the_ensemble_have_a_progress_bar(finished, tmp_path, monkeypatch):
+    stages = {}
+
+    @contextmanager
+    def recorded(console):
+        yield lambda stage, done, total: stages.update({stage: (done, total)})
+
+    monkeypatch.setattr(cross_validation, "stage_bar", recorded)
+    folder = shutil.copytree(finished.path, tmp_path / "cv")
+    combined = cross_validation.combine(folder, ["fold1", "fold2"], tmp_path / "table.csv")
+    assert combined["out_of_fold"] == finished.metrics["out_of_fold"]
+    sizes = [each["test/images"] for each in combined["runs"].values()]
+    assert stages == {f"predictions of fold{k}": (size, size) for k, size in enumerate(sizes, 1)} | {
+        f"test of {name}": (360, 360) for name in ("fold1", "fold2", "ensemble")}
 
 
 def test_the_ensemble_predicts_the_mean_of_its_members(finished):

@@ -17,6 +17,7 @@ from vit.data import DataError, Split, TextSplit
 from vit.data.source import separator_of
 from vit.evaluation.classification import RunOptions, check_labels, run_over_split
 from vit.evaluation.columns import Columns
+from vit.evaluation.progress import Progress
 from vit.evaluation.sample_scores import Contents
 from vit.evaluation.text_classification import run_over_texts
 from vit.files.atomic import write_output
@@ -173,7 +174,7 @@ def _labels_of(path: Path, rows: Sequence[Sequence[str]], classes: list[str], pr
 
 def predict_held_out(
     bundle: Bundle, split: Split | TextSplit, fold: str, batch_size: int = 64, precision: str = "32-true",
-    on_bad_sample: str = "error", device: str | None = None,
+    on_bad_sample: str = "error", device: str | None = None, progress: Progress | None = None,
 ) -> HeldOut:
     """The probabilities of a model, calibrated where it is, for every readable sample of a split.
 
@@ -185,7 +186,7 @@ def predict_held_out(
         DataError: the split is empty, or a label has no class.
     """
     if isinstance(split, TextSplit):
-        return _predict_texts(bundle, split, fold, batch_size, device)
+        return _predict_texts(bundle, split, fold, batch_size, device, progress)
     if split.labels.ndim == 1:
         check_labels(split, bundle.classes)
 
@@ -194,18 +195,20 @@ def predict_held_out(
     def score(logits: Tensor, labels: Tensor, rows: Tensor, contents: Contents) -> tuple[Tensor, ...]:
         return rows, probabilities_of(logits, bundle.calibration)
 
-    options = RunOptions(batch_size, precision, on_bad_sample, device, None)
+    options = RunOptions(batch_size, precision, on_bad_sample, device, progress)
     columns, _ = run_over_split(bundle.model, bundle.preprocessing, split, score, options)
     rows, probabilities = (column.numpy() for column in columns)
     return HeldOut([split.names[int(i)] for i in rows], [fold] * len(rows), split.labels[rows], probabilities,
                    bundle.classes)
 
 
-def _predict_texts(bundle: Bundle, split: TextSplit, fold: str, batch_size: int, device: str | None) -> HeldOut:
+def _predict_texts(
+    bundle: Bundle, split: TextSplit, fold: str, batch_size: int, device: str | None, progress: Progress | None
+) -> HeldOut:
     """The calibrated predictions of a text classifier for a split."""
     predictor, columns = TextPredictor(bundle, device), Columns(len(split))
     check_labels(split, bundle.classes)
-    for logits, _, _ in run_over_texts(predictor, split, batch_size):
+    for logits, _, _ in run_over_texts(predictor, split, batch_size, progress):
         columns.append([calibrated_probabilities(logits, bundle.calibration)])
     (probabilities,) = columns.filled()
     names = list(split.names)

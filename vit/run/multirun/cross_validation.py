@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from vit.bundle import load_bundle, save_ensemble
 from vit.data import DataError, PackedPreprocessing, Source, TextSplit
 from vit.evaluation.out_of_fold import HeldOut, predict_held_out
+from vit.evaluation.progress import as_stage
 from vit.files.atomic import write_atomically
 from vit.files.strict_json import json_text
 from vit.report.cross_validation import print_cross_validation
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.overrides import key_of
 from vit.run.config.own_configs import trusted_overrides
-from vit.run.console import console
+from vit.run.console import console, stage_bar
 from vit.run.multirun.compare import conclude, raise_failed, resume_printed, train_all
 from vit.run.multirun.comparison_plan import find_stopped, read_plan
 from vit.run.multirun.held_out import TASKS, held_out
@@ -138,7 +139,8 @@ def combine(
     runs = [folder / name for name in names]
     metrics = {name: read_metrics(folder / name) for name in names}
     (row,) = summary([SweptRun(str(folder / name), {}, 0, each) for name, each in metrics.items()])
-    out_of_fold = HeldOut.concat([held_out(run, overrides=trusted) for run in runs])
+    with stage_bar(console) as progress:
+        out_of_fold = HeldOut.concat([held_out(run, overrides=trusted, progress=progress) for run in runs])
     target = predictions or folder / PREDICTIONS
     out_of_fold.save(target)
     result = {
@@ -178,7 +180,10 @@ def build_ensemble(
         settings = extra["evaluation"] | {"on_bad_sample": config["data"].get("on_bad_sample", "error")}
         settings |= {"device": evaluation_device(config["trainer"]["accelerator"])}
         split = unseen.splits["test"]
-        each = [predict_held_out(load_bundle(model), split, "test", **settings) for model in (*runs, path)]
+        with stage_bar(console) as bar:
+            each = [predict_held_out(load_bundle(model), split, "test", **settings,
+                                     progress=as_stage(bar, f"test of {model.name}", len(split)))
+                    for model in (*runs, path)]
         *members, ensemble = (part.accuracy for part in each)
         result |= {"test_samples": len(each[0]), "test_accuracy": ensemble,
                    "member_test_accuracy": sum(members) / len(members)}

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from vit.bundle import load_bundle
 from vit.data import DataError
+from vit.data.threads import StageProgress
 from vit.evaluation.out_of_fold import HeldOut, predict_held_out
+from vit.evaluation.progress import as_stage
 from vit.files.credentials import is_masked
 from vit.messages import override_for_shell
 from vit.run.config.composing import ConfigError, compose, resolve
@@ -45,7 +47,10 @@ def moved_config(run: pathlib.Path, overrides: Sequence[str]) -> dict:
     return config
 
 
-def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), overrides: Sequence[str] = ()) -> HeldOut:
+def held_out(
+    run: pathlib.Path, splits: Sequence[str] = ("test",), overrides: Sequence[str] = (),
+    progress: StageProgress | None = None,
+) -> HeldOut:
     """The predictions of a run's model for the recorded samples of these splits that the run has.
 
     Args:
@@ -62,7 +67,7 @@ def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), overrides: Se
     if config["task"]["name"] not in TASKS:
         raise ConfigError(f"{run}: task={config['task']['name']} has no classes; this is for {', '.join(TASKS)}. "
                           "vit report lists the worst samples of other models, among them wrong references")
-    source, bundle = build_source(config["data"], record), load_bundle(run)
+    source, bundle = build_source(config["data"], record, progress=progress), load_bundle(run)
     available = [key for key in splits if key in source.splits]
     if not available:
         raise DataError(f"{run} has no split {' or '.join(splits)}; it has {', '.join(source.splits)}")
@@ -71,6 +76,7 @@ def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), overrides: Se
     fold, device = config["data"].get("fold") or "run", evaluation_device(config["trainer"]["accelerator"])
     return HeldOut.concat([
         predict_held_out(bundle, source.splits[key], fold, settings.get("batch_size", 64),
-                         settings.get("precision", "32-true"), on_bad_sample, device)
+                         settings.get("precision", "32-true"), on_bad_sample, device,
+                         as_stage(progress, f"predictions of {run.name}", len(source.splits[key])))
         for key in available
     ])
