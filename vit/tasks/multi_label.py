@@ -54,6 +54,10 @@ class MeanF1(MultilabelF1Score):
     def __init__(self, num_labels: int):
         super().__init__(num_labels, average="none", ignore_index=PADDING, validate_args=False)
 
+    def update(self, probabilities: Tensor, targets: Tensor) -> None:
+        """(N,classes) each; a label is predicted from 0.5 on, as in the test, and torchmetrics needs more than 0.5."""
+        super().update((probabilities >= 0.5).long(), targets)
+
     def compute(self) -> Tensor:
         """The mean over the labels that occur, a scalar."""
         return super().compute()[self.tp + self.fn > 0].mean()
