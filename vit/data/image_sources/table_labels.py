@@ -157,7 +157,7 @@ def _folders_in_names(names: Any, known: Sequence[str] | None) -> list[str]:
 def _label_column(path: Path, columns: dict[Column, Any], requested: Column | None) -> Column:
     """The column of labels; the error names the columns that state labels by 0 and 1, if there are several."""
     try:
-        return select_column(path, columns, requested, LABEL_COLUMNS, "label")
+        return select_column(path, columns, requested, (*LABEL_COLUMNS, "labelname"), "label")
     except DataError as error:
         found = _indicator_columns({name: distinct(column) for name, column in columns.items()})
         if len(found) < 2:

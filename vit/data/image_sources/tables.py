@@ -15,6 +15,7 @@ from vit.data.formats.split_tables import tables_of_folder
 from vit.data.image_sources.file_names import has_files, spread
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
+from vit.data.image_sources.open_images import one_row_per_image
 from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
 from vit.data.image_sources.split_lists import lists_beside_table
 from vit.data.image_sources.table_columns import (
@@ -97,7 +98,8 @@ def table(
     Face datasets or in a classes.json beside the table), else names. List cells and `label_separator` allow several
     labels per image, or none; so does a list of columns of 0 and 1 as `label`, one for each class, which with `one_hot`
     state one class per image, as do labels (N,classes) of arrays. In a list of images alone the folders in their names
-    are the classes.
+    are the classes. A table with the columns ImageID, LabelName and Confidence of Open Images has a row for each label,
+    and a label with Confidence 0 is absent.
 
     The tables in a folder are those that `split_tables` finds. Their classes are those of the table of train. A table
     of val or test without labels, or whose labels are all -1, is left out, with a warning. Where the images are not in
@@ -177,7 +179,8 @@ def _several_tables(folder: Path, tables: dict[str, Path], options: _Options) ->
 
 def _columns(path: Path, options: _Options) -> Content:
     """The columns of a table; it has no header line if the column of images is a number."""
-    return read_table_columns(path, headed=not isinstance(options.image, int))
+    columns, names = read_table_columns(path, headed=not isinstance(options.image, int))
+    return one_row_per_image(path, columns, options.image, options.label), names
 
 
 def _read_table(
