@@ -91,12 +91,16 @@ def test_lists_of_splits_beside_a_table(class_folders, caplog):
     (root / "train_val_list.txt").write_text("\n".join(each[:4]))
     (root / "test_list.txt").write_text("\n".join(each[4:]))
     table(root / "Data_Entry.csv", fractions=(1, 0, 0))
-    assert ("test_list.txt, train_val_list.txt state splits of the images and are not used; to use them, add a column "
-            "split to the table") in caplog.text
+    assert ("test_list.txt, train_val_list.txt state splits of the images and are not used; to use them, set "
+            "data.train=train_val_list.txt data.test=test_list.txt") in caplog.text
+    found = table(root / "Data_Entry.csv", train="train_val_list.txt", test="test_list.txt", fractions=(1, 0, 0))
+    assert {key: [name.split("/")[-1] for name, _ in split] for key, split in found.split_lists().items()} == {
+        "train": each[:4], "test": each[4:]}
     (root / "test_list.txt").unlink(), (root / "train_val_list.txt").unlink()
     (root / "list_eval_partition.txt").write_text("\n".join(f"{name} {i % 3}" for i, name in enumerate(each)))
     table(root / "Data_Entry.csv", fractions=(1, 0, 0))
-    assert "list_eval_partition.txt states splits of the images" in caplog.text
+    assert ("list_eval_partition.txt states splits of the images and is not used; to use it, set "
+            "data.split=list_eval_partition.txt") in caplog.text
     caplog.clear()
     rows = (root / "Data_Entry.csv").read_text().split()
     (root / "Data_Entry.csv").write_text("\n".join(f"{row},{'train' if i else 'split'}" for i, row in enumerate(rows)))

@@ -22,7 +22,7 @@ def warn_about_other_tables(path: Path, labels: Sequence[Column]) -> None:
     Args:
         labels: the columns of labels; a delimited table without them is not reported.
     """
-    found = [other for other in _beside(path) if _has_columns(other, labels)]
+    found = [other for other in _beside(path) if has_columns(other, labels)]
     if found:
         listed = list_names((printable(str(other.relative_to(path.parent.parent))) for other in found), 5)
         folder = path.parent.parent if split_of(path.parent.name) == "train" else path.parent
@@ -53,7 +53,8 @@ def _beside(path: Path) -> list[Path]:
     return [other for other, rest, found in others if rest == name and found in (["val"], ["test"])]
 
 
-def _has_columns(path: Path, labels: Sequence[Column]) -> bool:
+def has_columns(path: Path, labels: Sequence[Column]) -> bool:
+    """Whether a delimited table has these columns; True for files of other kinds, which are not read for it."""
     if path.suffix.lower() not in DELIMITED:
         return True
     try:

@@ -44,7 +44,21 @@ def lists_beside_table(path: Path, images: Sequence[str]) -> str:
     if split_in_name(path.stem)[1]:  # the other tables of its splits are reported as such
         return ""
     found = _lists([file for file in _entries(path.parent) if file.name != path.name], images)
-    return f"{_listed(found, path.parent)} add a column split to the table" if found else ""
+    return f"{_listed(found, path.parent)} {_options(found) or 'add a column split to the table'}" if found else ""
+
+
+def _options(files: Sequence[Path]) -> str:
+    """The overrides with which a table is read together with files of its splits; "" if it is unclear which."""
+    readable = [file for file in files if not _is_judged_by_name(file) and file.suffix.lower() != ".json"]
+    if assigned := [file for file in readable if not split_in_name(file.stem)[1]]:
+        return f"set {override_for_shell('data.split', assigned[0].name)}"
+    lists: dict[str, str] = {}
+    for file in readable:
+        splits = split_in_name(file.stem)[1]
+        key = "train" if "train" in splits else splits[0]  # train_val_list.txt
+        if lists.setdefault(key, file.name) != file.name:
+            return ""
+    return "set " + " ".join(override_for_shell(f"data.{key}", lists[key]) for key in SPLIT_NAMES if key in lists)
 
 
 def _listed(files: Sequence[Path], root: Path) -> str:

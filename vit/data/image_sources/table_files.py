@@ -68,7 +68,7 @@ def _by_white_space(path: Path, rows: list[tuple[int, list[str]]]) -> tuple[list
     lines = [(number, row) for number, row in rows if not row[0].startswith("#")]
     if not lines or any(len(row) != 1 for _, row in lines):
         return rows, False
-    fields = [(number, row[0].split()) for number, row in lines]
+    fields = _without_count([(number, row[0].split()) for number, row in lines])
     counts = {len(row) for _, row in fields}
     if max(counts, default=1) == 1:
         return rows, False
@@ -78,6 +78,18 @@ def _by_white_space(path: Path, rows: list[tuple[int, list[str]]]) -> tuple[list
                         f"{other} into another number of them; write it as a table of comma-separated values with the "
                         "header image,label")
     return fields, True
+
+
+def _without_count(fields: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """The rows of a list without a first line that is the number of the rows behind its header, as in CelebA and
+    DeepFashion; the header of CelebA then lacks the name of the column of images, which is added.
+    """
+    if len(fields) < 4 or fields[0][1] != [str(len(fields) - 2)]:
+        return fields
+    (number, header), *rows = fields[1:]
+    if {len(row) for _, row in rows} == {len(header) + 1}:
+        header = ["image", *header]
+    return [(number, header), *rows]
 
 
 def _header(path: Path, rows: list[list[str]], listed: bool) -> list[str]:

@@ -1,7 +1,7 @@
 """Tables of labelled images: a column of paths or encoded images, a column of labels, optionally one of splits."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from vit.data.image_sources.file_names import has_files, spread
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
 from vit.data.image_sources.open_images import one_row_per_image
-from vit.data.image_sources.other_tables import warn_about_other_tables, warn_about_shards
+from vit.data.image_sources.other_tables import has_columns, warn_about_other_tables, warn_about_shards
 from vit.data.image_sources.split_lists import lists_beside_table
+from vit.data.image_sources.stated_splits import names_images, splits_in_file, splits_in_lists
 from vit.data.image_sources.table_columns import (
     IMAGE_COLUMNS,
     distinct,
@@ -33,11 +34,11 @@ from vit.data.image_sources.table_samples import table_samples
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
-from vit.data.splits.names import MOST, SPLIT_NAMES, UnusedSplits, similar_splits, split_of
+from vit.data.splits.names import MOST, SPLIT_NAMES, UnusedSplits, similar_splits, split_of, warn_without_effect
 from vit.data.splits.split import Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.threads import StageProgress
-from vit.messages import override_for_shell
+from vit.messages import agree, number_of, override_for_shell
 
 log = logging.getLogger("vit")
 
@@ -46,7 +47,7 @@ TABLES = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".json", *JSON_LINES)  # 
 
 @dataclass(frozen=True)
 class _Options:
-    """The parameters of `table` of these names."""
+    """The parameters of `table` of these names; `lists` are those of train, val and test that are set."""
 
     image: Column | None
     label: Column | Sequence[Column] | None
@@ -59,6 +60,7 @@ class _Options:
     on_bad_sample: str
     group: Column | None
     one_hot: bool
+    lists: Mapping[str, str]
     progress: StageProgress | None
 
 
@@ -108,12 +110,14 @@ def table(
 
     Args:
         image, label, split: columns by name, or by number from 0 in a file without a header line; by default those with
-            conventional names.
+            conventional names. `split` may also be the name of a file beside the table that states a split for each
+            image.
         root: the folder that paths are relative to; by default that of the table.
         on_bad_sample: rows with a missing file are an "error" or left out ("skip").
         group: the column of the group that a sample belongs to; a regular expression, with parentheses, is not a column
             and is ignored here.
-        train, val, test: the names of other tables in the folder.
+        train, val, test: the names of other tables in the folder; beside one table those of lists of images. Without a
+            list of train, it has the images that are in no list.
         progress: called with the number of image files that have been looked up.
 
     Raises:
@@ -121,35 +125,51 @@ def table(
         FileNotFoundError: the table or image files do not exist.
     """
     path, root = Path(path).expanduser(), Path(root).expanduser() if root else None
-    tables = tables_of_folder(path, TABLES, {"train": train, "val": val, "test": test}, split)
-    if tables is None and path.suffix.lower() == ".npz":
+    stated = {"train": train, "val": val, "test": test}
+    arrays = path.suffix.lower() == ".npz"
+    tables = tables_of_folder(path, TABLES, stated if arrays or not path.is_file() else {}, split)
+    if tables is None and arrays:
         return npz(path, classes, fractions, split_seed, one_hot)
+    lists = {key: name for key, name in stated.items() if name}
     options = _Options(image, label, split, root, classes, fractions, split_seed, label_separator, on_bad_sample, group,
-                       one_hot, progress)
+                       one_hot, lists, progress)
     return _one_table(path, options) if tables is None else _several_tables(path, tables, options)
 
 
 def _one_table(path: Path, options: _Options) -> Source:
-    """The samples of a table, whose splits a column states, or the fractions."""
+    """The samples of a table, whose splits a column, a file or lists beside it state, or the fractions."""
     warn_about_shards(path)
     read = _read_table(path, _columns(path, options), options.root or path.parent, options)
-    column = _split_column(path, read.columns, options.split)
-    if column is None:
-        used = read.labels.columns
-        others = with_keys_of_objects({name: read.columns[name] for name in read.columns if name not in used})
-        _warn_about_unused_splits(path, others)
-        warn_about_other_tables(path, used)
-        _warn_about_folders_of_splits(path, read.samples.names)
-        if message := lists_beside_table(path, read.samples.names):
-            log.warning("%s: %s", path, message)
+    file = _split_file(path, read.columns, options.split)
+    column = _split_column(path, read.columns, options.split) if file is None else None
+    lists = _lists(path, read, options.lists)
+    if file is None and column is None and not lists:
+        _warn_about_splits_elsewhere(path, read)
         splits = three_ways(read.samples, options.fractions, options.split_seed)
+        return Source(path.stem, read.labels.classes, splits, read.left_out)
+    left_out = read.left_out
+    if column is None:
+        splits, rest = _by_files(path, read.samples, file, lists)
+        left_out = left_out + rest
     else:
+        warn_without_effect(lists, f"the column {column!r} of {path} states the splits")
         splits = _by_column(path, read.samples, column, values_of(path, read.columns, column), read.rows)
-        for key in ("val", "test"):
-            if key in splits:
-                warn_about_one_label(path, key, splits[key].labels, read.labels.classes)
-        splits = with_validation(splits, None, validation_fraction(options.fractions), options.split_seed)
-    return Source(path.stem, read.labels.classes, splits, read.left_out)
+    for key in ("val", "test"):
+        if key in splits:
+            warn_about_one_label(path, key, splits[key].labels, read.labels.classes)
+    splits = with_validation(splits, None, validation_fraction(options.fractions), options.split_seed)
+    return Source(path.stem, read.labels.classes, splits, left_out)
+
+
+def _warn_about_splits_elsewhere(path: Path, read: _Table) -> None:
+    """Warnings about columns, tables, folders and lists that may state the splits, for a table split by fractions."""
+    used = read.labels.columns
+    others = with_keys_of_objects({name: read.columns[name] for name in read.columns if name not in used})
+    _warn_about_unused_splits(path, others)
+    warn_about_other_tables(path, used)
+    _warn_about_folders_of_splits(path, read.samples.names)
+    if message := lists_beside_table(path, read.samples.names):
+        log.warning("%s: %s", path, message)
 
 
 def _several_tables(folder: Path, tables: dict[str, Path], options: _Options) -> Source:
@@ -269,6 +289,41 @@ def _split_column(path: Path, columns: dict[Column, Any], split: Column | None) 
     if split is None:
         return find_column(path, columns, "split", "split")
     return select_column(path, columns, split, (), "split")
+
+
+def _split_file(path: Path, columns: dict[Column, Any], split: Column | None) -> Path | None:
+    """The file beside the table that `data.split` names; None if that is a column."""
+    file = path.parent / split if isinstance(split, str) and split not in columns else None
+    return file if file is not None and file.is_file() else None
+
+
+def _lists(path: Path, read: _Table, stated: Mapping[str, str]) -> dict[str, str]:
+    """The stated lists of images, without tables of other images, which are read with those of a folder alone."""
+    names, labels = list(read.samples.names) if stated else [], read.labels.columns
+    named = bool(labels) and all(isinstance(column, str) for column in labels)
+    others = {key: name for key, name in stated.items() if named and (path.parent / name).is_file()
+              and has_columns(path.parent / name, labels) and not names_images(path.parent / name, names)}
+    warn_without_effect(others, f"{path} is one table, not a folder of tables")
+    return {key: name for key, name in stated.items() if key not in others}
+
+
+def _by_files(
+    path: Path, whole: Split, file: Path | None, lists: Mapping[str, str]
+) -> tuple[dict[str, Split], list[tuple[str, str]]]:
+    """The samples by split as a file or lists of images state them, and those that are in no list, with the reason."""
+    names = list(whole.names)
+    if file is not None:
+        warn_without_effect(lists, f"{file} states the splits")
+        found = splits_in_file(file, names)
+    else:
+        found = splits_in_lists({key: path.parent / name for key, name in lists.items()}, names)
+    left_out = [(name, "in no list of a split") for name, key in zip(names, found, strict=True) if key is None]
+    if left_out:
+        log.warning("%s: %d of %s %s in none of the lists (%s) and %s left out", path, len(left_out),
+                    number_of(len(names), "image"), agree(len(left_out), "is", "are"), ", ".join(lists.values()),
+                    agree(len(left_out), "is", "are"))
+    keys = np.array([key or "" for key in found])
+    return {key: whole.take(np.flatnonzero(keys == key)) for key in SPLIT_NAMES if (keys == key).any()}, left_out
 
 
 def _with_groups(path: Path, columns: dict[Column, Any], whole: Split, group: Column | None) -> Split:
