@@ -111,14 +111,15 @@ def _with_train(folder: Path, kinds: Sequence[str], patterns: Mapping[str, Table
                "of the splits, such as data.train=FILE data.test=FILE")
     elif arrays := sorted(folder.glob("*.npz")):
         fix = f"arrays are read by {override_for_shell('data.path', arrays[0])}"
-    elif inner := [entry for entry in sorted(folder.iterdir()) if entry.is_dir() and _has_train(entry, kinds)]:
+    elif inner := [entry for entry in sorted(folder.iterdir()) if entry.is_dir() and has_train(entry, kinds)]:
         fix = f"there is one in its folder {printable(inner[0].name)}: set {override_for_shell('data.path', inner[0])}"
     else:
         fix = f"it has no tables ({', '.join(kinds)}) at all"
     raise DataError(f"data.path: the folder {folder} has no table of the split train, such as train{kinds[0]}; {fix}")
 
 
-def _has_train(folder: Path, kinds: Sequence[str]) -> bool:
+def has_train(folder: Path, kinds: Sequence[str]) -> bool:
+    """Whether a folder has tables of these extensions that `split_tables` may take for that of train."""
     return any(each["train"] for each in _tables_by_pattern(folder, kinds).values())
 
 

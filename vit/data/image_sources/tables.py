@@ -11,10 +11,11 @@ import numpy as np
 from vit.data.class_names import clean_label, labels_are_withheld, warn_about_one_label, withheld_reason
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, find_column
-from vit.data.formats.split_tables import tables_of_folder
+from vit.data.formats.split_tables import has_train, tables_of_folder
 from vit.data.image_sources.file_names import has_files, spread
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
+from vit.data.image_sources.numbered_images import has_numbered_images, numbered_images
 from vit.data.image_sources.open_images import one_row_per_image
 from vit.data.image_sources.other_tables import has_columns, warn_about_other_tables, warn_about_shards
 from vit.data.image_sources.split_lists import lists_beside_table
@@ -103,7 +104,8 @@ def table(
     are the classes. A table with the columns ImageID, LabelName and Confidence of Open Images has a row for each label,
     and a label with Confidence 0 is absent.
 
-    The tables in a folder are those that `split_tables` finds. Their classes are those of the table of train. A table
+    The tables in a folder are those that `split_tables` finds, or the lists of CUB-200-2011 (images.txt,
+    image_class_labels.txt and train_test_split.txt). Their classes are those of the table of train. A table
     of val or test without labels, or whose labels are all -1, is left out, with a warning. Where the images are not in
     `root`, they are searched in its folder that is named after the split. Without a table of val, a part of train is
     held out.
@@ -127,9 +129,12 @@ def table(
     path, root = Path(path).expanduser(), Path(root).expanduser() if root else None
     stated = {"train": train, "val": val, "test": test}
     arrays = path.suffix.lower() == ".npz"
-    tables = tables_of_folder(path, TABLES, stated if arrays or not path.is_file() else {}, split)
+    numbered = not any(stated.values()) and has_numbered_images(path) and not has_train(path, TABLES)
+    of_folder = stated if arrays or not path.is_file() else {}
+    tables = None if numbered else tables_of_folder(path, TABLES, of_folder, split)
     if tables is None and arrays:
         return npz(path, classes, fractions, split_seed, one_hot)
+    root = path / "images" if numbered and root is None else root
     lists = {key: name for key, name in stated.items() if name}
     options = _Options(image, label, split, root, classes, fractions, split_seed, label_separator, on_bad_sample, group,
                        one_hot, lists, progress)
@@ -142,11 +147,11 @@ def _one_table(path: Path, options: _Options) -> Source:
     read = _read_table(path, _columns(path, options), options.root or path.parent, options)
     file = _split_file(path, read.columns, options.split)
     column = _split_column(path, read.columns, options.split) if file is None else None
-    lists = _lists(path, read, options.lists)
+    lists, name = _lists(path, read, options.lists), path.resolve().name if path.is_dir() else path.stem
     if file is None and column is None and not lists:
         _warn_about_splits_elsewhere(path, read)
         splits = three_ways(read.samples, options.fractions, options.split_seed)
-        return Source(path.stem, read.labels.classes, splits, read.left_out)
+        return Source(name, read.labels.classes, splits, read.left_out)
     left_out = read.left_out
     if column is None:
         splits, rest = _by_files(path, read.samples, file, lists)
@@ -158,7 +163,7 @@ def _one_table(path: Path, options: _Options) -> Source:
         if key in splits:
             warn_about_one_label(path, key, splits[key].labels, read.labels.classes)
     splits = with_validation(splits, None, validation_fraction(options.fractions), options.split_seed)
-    return Source(path.stem, read.labels.classes, splits, left_out)
+    return Source(name, read.labels.classes, splits, left_out)
 
 
 def _warn_about_splits_elsewhere(path: Path, read: _Table) -> None:
@@ -199,6 +204,8 @@ def _several_tables(folder: Path, tables: dict[str, Path], options: _Options) ->
 
 def _columns(path: Path, options: _Options) -> Content:
     """The columns of a table; it has no header line if the column of images is a number."""
+    if path.is_dir():
+        return numbered_images(path), {}
     columns, names = read_table_columns(path, headed=not isinstance(options.image, int))
     return one_row_per_image(path, columns, options.image, options.label), names
 
