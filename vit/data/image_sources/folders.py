@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ from vit.data.threads import StageProgress
 from vit.messages import agree, number_of, override_for_shell
 
 log = logging.getLogger("vit")
+
+UNLABELLED = re.compile("_?unlabell?ed", re.IGNORECASE)  # names of folders
 
 
 def folder(
@@ -184,6 +187,9 @@ def _class_names(root: Path, directory: str, files: ImageFiles, depth: int) -> l
     if wrong is not None:
         raise DataError(f"{root / directory}: the name of class folder {printable(wrong)!r} is not UTF-8; rename it")
     warn_about_similar_names(root / directory, names)
+    if unlabelled := next(filter(UNLABELLED.fullmatch, names), None):
+        log.warning("%s: the folder %s is read as a class; if its images have no labels, as in exports of FiftyOne, "
+                    "move it out of the folder of the classes", root / directory, unlabelled)
     if not names:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
         raise DataError(f"{root / directory}: holds no class folders; expected one folder of images per class{listed}"

@@ -58,7 +58,7 @@ def columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _columns(content: dict[str, Any]) -> dict[str, list[Any]]:
-    """The columns of a JSON object in one of six forms; {} for any other object.
+    """The columns of a JSON object in one of seven forms; {} for any other object.
 
     - file name -> label
     - file name -> row, all rows with the same keys
@@ -66,7 +66,11 @@ def _columns(content: dict[str, Any]) -> dict[str, list[Any]]:
     - column -> list of cells, all of one length
     - column -> {row: cell}, all with the same rows, as pandas writes tables by default
     - name of a row -> row, which has a key of images
+    - "classes" -> list of names, "labels" -> {file name without extension: number or name of its class}, as FiftyOne
+      exports image classification
     """
+    if content.keys() == {"classes", "labels"} and isinstance(content["labels"], dict):
+        return _fiftyone_columns(content["classes"] or [], content["labels"])
     if content and all(map(is_image_name, content)) and all(isinstance(v, str | int | list) for v in content.values()):
         return {"image": list(content), "label": list(content.values())}
     values = list(content.values())
@@ -84,6 +88,16 @@ def _columns(content: dict[str, Any]) -> dict[str, list[Any]]:
             return columns_of(values)
         return {name: [value[key] for key in values[0]] for name, value in content.items()}
     return {}
+
+
+def _fiftyone_columns(classes: list[str], labels: dict[str, Any]) -> dict[str, list[Any]]:
+    """The labels by file name; {} unless each is a class name or an index into the classes."""
+    numbers = [label for label in labels.values() if isinstance(label, int)]
+    if any(not 0 <= number < len(classes) for number in numbers) or not all(
+            isinstance(label, str | int) for label in labels.values()):
+        return {}
+    return {"image": list(labels),
+            "label": [classes[label] if isinstance(label, int) else label for label in labels.values()]}
 
 
 def _is_file(cell: Any) -> bool:
