@@ -1,6 +1,7 @@
 """Tables of labelled images: a column of paths or encoded images, a column of labels, optionally one of splits."""
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,8 @@ from vit.messages import agree, number_of, override_for_shell
 
 log = logging.getLogger("vit")
 
+# columns of what several images may show, of which a model must not see some in training and others in the test
+GROUPS = re.compile(r"(patient|lesion|subject|participant|individual|person)([_ ]?(id|number|no))?", re.IGNORECASE)
 TABLES = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".json", *JSON_LINES)  # of a folder with one for each split
 
 
@@ -150,6 +153,8 @@ def _one_table(path: Path, options: _Options) -> Source:
     lists, name = _lists(path, read, options.lists), path.resolve().name if path.is_dir() else path.stem
     if file is None and column is None and not lists:
         _warn_about_splits_elsewhere(path, read)
+        if options.group is None:
+            _warn_about_groups(path, read.columns)
         splits = three_ways(read.samples, options.fractions, options.split_seed)
         return Source(name, read.labels.classes, splits, read.left_out)
     left_out = read.left_out
@@ -269,6 +274,18 @@ def _folder_of_images(path: Path, content: Content, root: Path, key: str, option
         return root
     folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and key in similar_splits([entry.name])]
     return next((folder for folder in folders if has_files(folder, names)), root)
+
+
+def _warn_about_groups(path: Path, columns: dict[Column, Any]) -> None:
+    """A warning if a column with the name of one of patients or lesions has a value for several images."""
+    for name in columns:
+        if not GROUPS.fullmatch(str(name).strip()):
+            continue
+        values = [value for value in map(clean_label, to_list(columns[name])) if value]
+        if 1 < len({*values}) < len(values):
+            log.warning("%s: the column %r has %d values for %s, so that images of one value may be in train and in "
+                        "test; %s keeps them in one split", path, name, len({*values}),
+                        number_of(len(values), "image"), override_for_shell("data.group", name))
 
 
 def _warn_about_unused_splits(path: Path, columns: dict[Column, Any]) -> None:
