@@ -130,6 +130,23 @@ def test_a_table_of_the_images_beside_the_class_folders_is_reported(class_folder
     assert not caplog.text
 
 
+@pytest.mark.parametrize(("name", "reported"), [("_unlabeled", True), ("Unlabelled", True), ("labeled", False)])
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_a_class_folder_of_images_without_labels_is_reported(class_folders, caplog, name, reported, split):
+    root = class_folders({f"{split}{each}": 4 for each in ("cat", "dog", name)})
+    assert name in folder(root).classes
+    assert (f"the folder {name} is read as a class; if its images have no labels" in caplog.text) == reported
+
+
+@pytest.mark.parametrize(("name", "reported"), [("sample_submission.csv", False), ("SampleSubmission.csv", False),
+                                                ("labels.csv", True)])
+def test_a_table_of_placeholders_is_not_recommended(class_folders, caplog, name, reported):
+    root = class_folders({"train/cat": 4, "train/dog": 4, "test": 3})
+    (root / name).write_text("file,species\n" + "".join(f"{i:03}.png,cat\n" for i in range(3)))
+    folder(root)
+    assert (f"{name} names images and is not read" in caplog.text) == reported
+
+
 @pytest.mark.parametrize(("other", "reported"), [(None, False), ("dog", True), ("cow", False)])
 def test_a_table_with_paths_whose_labels_differ_from_the_folders_is_reported(class_folders, caplog, other, reported):
     root = class_folders({"train/cat": 60, "train/dog": 60})

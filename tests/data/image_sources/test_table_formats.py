@@ -587,6 +587,43 @@ def test_json_objects_of_columns_and_of_labels_by_name(root, form):
     assert labels(table(root / "t.json", **ALL)) == dict(ROWS)
 
 
+@pytest.mark.parametrize("classes", [["cat, big", "dog"], ["dog", "cat, big"], None])
+def test_image_classification_of_fiftyone(root, classes):
+    found = {name.split("/")[1].removesuffix(".png"): classes.index(label) if classes else label
+             for name, label in ROWS}
+    (root / "labels.json").write_text(json.dumps({"classes": classes, "labels": found}))
+    assert labels(table(root / "labels.json", **ALL)) == dict(ROWS)
+    (root / "labels.json").write_text(json.dumps({"classes": classes, "labels": found | {"000": 2}}))
+    with pytest.raises(DataError, match="expected one object per image"):
+        table(root / "labels.json", **ALL)
+
+
+@pytest.mark.parametrize(("values", "reported"), [("-1 0 1", True), ("-1 1", False), ("0 1", False), ("0 1 2", False)])
+def test_labels_that_may_mean_uncertain_are_reported(root, caplog, values, reported):
+    numbers = values.split()
+    rows = [f"{name.split('/')[1][:3]} {numbers[i % len(numbers)]:>2}" for i, (name, _) in enumerate(ROWS)]
+    (root / "aeroplane_train.txt").write_text("\n".join(rows))
+    source = table(root / "aeroplane_train.txt", image=0, label=1, root=root / "images", **ALL)
+    assert source.classes == sorted(numbers, key=int)
+    assert ("leave out the rows of the second kind" in caplog.text) == reported
+
+
+@pytest.mark.parametrize(("column", "values", "reported"), [
+    ("lesion_id", 5, True), ("Patient ID", 5, True), ("patient", 5, True), ("patient_id", 10, False),
+    ("patient_id", 1, False), ("patient_age", 5, False), ("person", 2, True)])
+def test_a_column_of_patients_is_recommended_as_the_group(root, caplog, column, values, reported):
+    rows = [[*row, f"P{i % values}"] for i, row in enumerate(ROWS)]
+    (root / "t.csv").write_text(text(rows, header=("path", "label", column)))
+    table(root / "t.csv")
+    assert (f"has {values} values for 10 images" in caplog.text) == reported
+    caplog.clear()
+    table(root / "t.csv", group=column)
+    rows = [[*row, "val" if i < 4 else "train"] for i, row in enumerate(rows)]
+    (root / "t.csv").write_text(text(rows, header=("path", "label", column, "split")))
+    table(root / "t.csv")
+    assert "values for 10 images" not in caplog.text
+
+
 @pytest.mark.parametrize(("name", "content"), [
     ("t.json", '{"images/000.png": "a", "images/001.png": "b", "images/000.png": "b"}'),
     ("t.json", '[{"path": "images/000.png", "label": "a", "label": "b"}]'),

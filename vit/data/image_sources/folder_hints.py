@@ -25,6 +25,7 @@ PACKED = re.compile(r"\.(tfrecords?|tfrec|beton|bin|h5|hdf5|mat|npy|pkl|pickle|m
 IDX = re.compile(r"[-.]idx\d-\w+(\.gz)?$")  # as of EMNIST and QMNIST
 ARCHIVE = re.compile(r"\.(zip|tgz|tar\.\w+|7z|rar)$", re.IGNORECASE)
 NOT_LABELS = re.compile("readme|license|sample|submission|test|description", re.IGNORECASE)  # in names of other files
+PLACEHOLDERS = re.compile("sample_?submission", re.IGNORECASE)  # in names of tables whose labels mean nothing
 LABELS = re.compile("label|annot|class|train|metadata|attr|list|partition", re.IGNORECASE)
 MNIST = re.compile("train-images[-.]idx3-ubyte")
 NUMBER = re.compile(r"[\W_]*\d+\)?$")  # cat.17, cat_17, cat (17)
@@ -202,7 +203,8 @@ def unread_table(root: Path | Archive, directory: str, files: ImageFiles) -> str
         directory: the folder of the class folders below the root, "" for the root itself.
     """
     tables = [name for name, _ in files.left_out
-              if os.path.dirname(name) in ("", directory) and name.lower().endswith((".csv", ".tsv"))]
+              if os.path.dirname(name) in ("", directory) and name.lower().endswith((".csv", ".tsv"))
+              and not PLACEHOLDERS.search(os.path.basename(name))]
     if isinstance(root, Archive) or not tables:
         return ""
     rows = {name: _first_rows(root / name) for name in tables}

@@ -89,6 +89,7 @@ def table_labels(
         cells = values
         stated, (classes, values) = _classes_and_labels(path, values, names.get(label), classes, separator)
         if stated is None and separator is None:
+            _warn_about_signs(path, cells)
             _warn_about_a_column_of_names(path, columns, label, cells)
     else:
         stated = names.get(label) or train.stated
@@ -114,6 +115,13 @@ def _warn_about_more_words(path: Path, columns: dict[Column, Any], label: Column
     if word is not None and path.suffix.lower() != ".csv":
         log.warning("%s: the fields behind column %d, such as %r, are not read; if they belong to the names of the "
                     "classes, write the table with commas", path, label, word)
+
+
+def _warn_about_signs(path: Path, values: list[Any]) -> None:
+    """A warning if the labels are -1, 0 and 1, as in the lists of Pascal VOC and in CheXpert."""
+    if {clean_label(value) for value in values} == {"-1", "0", "1"}:
+        log.warning("%s: its labels -1, 0 and 1 are three classes; if they mean absent, difficult or uncertain, and "
+                    "present, as in Pascal VOC, leave out the rows of the second kind", path)
 
 
 def _warn_about_a_column_of_names(path: Path, columns: dict[Column, Any], label: Column, values: list[Any]) -> None:
