@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit.data import image_text, parallel
+from vit.data import DataError, image_text, parallel
 
 TEXTS = ["one ", "two", " three", "four", "five\u00a0", "six"]
 STRIPPED = ["one", "two", "three", "four", "five", "six"]
@@ -67,3 +67,20 @@ def test_texts_in_two_unicode_forms_are_a_warning(tmp_path, caplog, second, warn
     (tmp_path / "t.csv").write_text("file,text\n" + "".join(f"{i}.png,{text}\n" for i, text in enumerate(texts)))
     image_text(tmp_path / "t.csv", fractions=(1, 0, 0))
     assert ("text: 1 of 3 texts is not in Unicode's NFC form" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(("lines", "warned"), [
+    (["<doc docid='1'>", "<url>http://a</url>", "Good."], True),
+    (['<refset setid="a">', "<seg id=1> Good. </seg>"], True),
+    (["<b>Good</b>.", "a < b", "< doc", "<document>"], False)])
+def test_lines_of_markup_are_reported(tmp_path, caplog, lines, warned):
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("\n".join(lines))
+    assert list(parallel(tmp_path, fractions=(1, 0, 0)).splits["train"].targets) == lines
+    assert (f"train.de: 2 of {len(lines)} lines begin with a tag such as {lines[0]!r}" in caplog.text) == warned
+
+
+def test_a_text_file_of_captions_is_refused_with_the_fix(tmp_path):
+    (tmp_path / "captions.txt").write_text("image,caption\n0.png,A dog.\n")
+    with pytest.raises(DataError, match="captions.txt is not one of .tsv, .*; if commas .* rename it to .csv"):
+        image_text(tmp_path / "captions.txt", image="image", text="caption")

@@ -85,7 +85,8 @@ def _one_table(
 ) -> tuple[dict[str, PairSplit], LeftOut]:
     """The splits that a column of a table states, or all pairs as train, and the left-out rows."""
     if not is_table(path):
-        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}")
+        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}; if commas separate its cells, "
+                        "rename it to .csv, if tabs do, to .tsv")
     requested = [*options.columns(), *([("split", split)] if split is not None else [])]
     columns, numbers = read_columns(path, requested, "split" if split is None else "", options.progress)
     pairs, left_out, rows = _pairs(path, directory, columns, line_names(path, numbers), options)

@@ -18,7 +18,7 @@ from vit.data.formats.delimited import (
     read_lines,
 )
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
-from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
+from vit.data.pairs.text_forms import strip_texts, warn_about_markup, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings
 from vit.data.splits.names import SPLIT_NAMES, warn_without_effect
 from vit.data.threads import StageProgress
@@ -146,6 +146,8 @@ def _two_files(first: Path, second: Path, on_empty: str, strip: bool, progress: 
     if not sources:
         raise DataError(f"{first}: has 0 lines; expected one sentence per line")
     texts, names = {first.name: sources, second.name: targets}, line_names(first, len(sources))
+    for side, each in texts.items():
+        warn_about_markup(side, each, names)
     return _pairs(texts, names, on_empty, strip)[:2]
 
 

@@ -1,6 +1,7 @@
-"""Texts of pairs that look the same but differ: by white space around them, or by their Unicode form."""
+"""Texts of pairs that look the same but differ, by white space around them or by their Unicode form, and markup."""
 
 import logging
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -8,6 +9,9 @@ from vit.data.identity import to_nfc
 from vit.messages import agree, number_of, quoted
 
 log = logging.getLogger("vit")
+
+# lines of the corpora of WMT and IWSLT that are no sentences, or contain one
+MARKUP = re.compile(r"\s*<(\?xml|/?(doc|seg|url|talkid|keywords|speaker|reviewer|translator|(ref|src|tst)set))\b")
 
 
 def strip_texts(column: str, texts: list[str], names: Sequence[str]) -> list[str]:
@@ -39,3 +43,13 @@ def warn_about_mixed_forms(column: str, texts: Sequence[str], names: Sequence[st
                     "unicodedata.normalize('NFC', text)", column, len(other),
                     number_of(len(texts), "text"), agree(len(other), "is", "are"),
                     quoted(texts[example], format=ascii), names[example], ", ".join(map(ascii, twice[:3])))
+
+
+def warn_about_markup(side: str, texts: Sequence[str], names: Sequence[str]) -> None:
+    """Warns if lines of a file begin with a tag of SGML or XML, which is read as a text."""
+    found = [i for i, text in enumerate(texts) if "<" in text and MARKUP.match(text)]
+    if found:
+        log.warning("%s: %d of %s %s with a tag such as %s in %s, which is read as text; if the file is SGML or XML, "
+                    "convert it into one sentence per line on both sides", side, len(found),
+                    number_of(len(texts), "line"), agree(len(found), "begins", "begin"), quoted(texts[found[0]]),
+                    names[found[0]])
