@@ -176,6 +176,41 @@ def test_a_flipped_bit_changes_no_pixel(split, tmp_path, sizing, caplog):
     assert caplog.text.count(f"cache: {path} is damaged") == 6 and "next run" in caplog.text
 
 
+@pytest.mark.parametrize("pread", [True, False], ids=["pread", "seek"])  # Windows has no pread
+def test_a_file_that_is_cut_short_while_it_is_used_changes_no_pixel(split, tmp_path, caplog, monkeypatch, pread):
+    """In a process of its own: a memory map of such a file ends the process with SIGBUS."""
+    if not pread:
+        monkeypatch.delattr(os, "preadv")
+    expected = images(dataset(split, tmp_path))
+    opened = dataset(split, tmp_path)
+    assert opened.store.get(0) is not None
+    for path in files(tmp_path):
+        os.truncate(path, 100)
+    reading = multiprocessing.get_context("fork").Process(target=images, args=(opened,))
+    reading.start()
+    reading.join(60)
+    assert reading.exitcode == 0
+    assert torch.equal(images(opened), expected) and opened.store.get(1) is None
+    assert caplog.text.count("is damaged") == 1  # the other files were not open
+    assert torch.equal(images(dataset(split, tmp_path)), expected)
+
+
+def test_a_complete_cache_needs_no_writable_folder(split, tmp_path, monkeypatch):
+    """Such as one on a read-only file system, which also has the temporary file of a killed process."""
+    expected = images(dataset(split, tmp_path))
+    (tmp_path / "cache" / f".other.{atomic.host_name()}.{2**22}.tmp").touch()
+
+    def refused(*args, **options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for name in ("utime", "unlink", "mkdir"):
+        monkeypatch.setattr(os, name, refused)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert torch.equal(images(dataset(split, tmp_path)), expected)
+    with pytest.raises(DataError, match="cache cannot be written"):
+        dataset(split, tmp_path, preprocessing=P32.replace(crop_pct=0.9))
+
+
 def test_files_of_another_user_are_used(split, tmp_path, monkeypatch, caplog):
     """The owner alone may set the times of a file."""
     expected = images(dataset(split, tmp_path))

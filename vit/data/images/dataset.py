@@ -44,7 +44,7 @@ class ImageDataset(Dataset):
     Batches are requested by keys (B,2) of (epoch, index), so that workers need no state. `cache`: True, False, or
     "auto" for up to `cache_bytes` of decoded images: whole images with `sizing`, else images of the final size.
     "memory" and "disk" cache up to `cache_bytes` of images that are shrunk to `cache_side` before the random crop
-    (vit.data.images.prepared), in this process or in memory-mapped files below `cache_dir`; samples that are an array
+    (vit.data.images.prepared), in this process or in files below `cache_dir`; samples that are an array
     in memory are cached as with "auto".
     `on_bad_sample`: "error", or "skip", which leaves an unreadable image out of its batch and lists it under "bad".
     With `fill=False` the cache holds no images before `fill()`, except those passed to `keep`.

@@ -1,10 +1,11 @@
-"""Caches of prepared images: in memory, or in memory-mapped files that runs and ranks share.
+"""Caches of prepared images: in memory, or in files that runs and ranks share.
 
-Images that are not cached are prepared on request, with the same pixels: a full disk, a limit or a deleted file costs
-time, but changes no result. A file of the disk cache holds consecutive samples of a split. Its name is a hash of their
-fingerprints and of everything that determines the pixels, so a replaced image or another preprocessing leads to another
-file. The fingerprints are those of `vit.data.identity.pixel_fingerprint`, which reads two short parts of a JPEG or PNG
-file, and all bytes of other files and of arrays. A file is written under another name and renamed when it is complete.
+Images that are not cached are prepared on request, with the same pixels: a full disk, a limit, or a file that is
+deleted or damaged while it is used costs time, but changes no result. A file of the disk cache holds consecutive
+samples of a split. Its name is a hash of their fingerprints and of everything that determines the pixels, so a replaced
+image or another preprocessing leads to another file. The fingerprints are those of
+`vit.data.identity.pixel_fingerprint`, which reads two short parts of a JPEG or PNG file, and all bytes of other files
+and of arrays. A file is written under another name and renamed when it is complete.
 A lock lets one process write it, while other processes write other files. Every image has a checksum, with which a
 process compares the pixels that it reads first: a damaged image is prepared on request too.
 """
@@ -12,7 +13,9 @@ process compares the pixels that it reads first: a damaged image is prepared on 
 import hashlib
 import logging
 import os
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice, pairwise
@@ -39,6 +42,7 @@ ROWS = 256  # fewest samples of a file
 FILES = 256  # most files of a split, because all of them are open while it is used
 IN_USE = 24 * 3600  # a file is not deleted to make room within so many seconds of its last use
 SAMPLED = 8  # images from which the size is estimated
+SEEKING = threading.Lock()  # where a file is read at its position, which its readers share
 
 
 class MemoryCache:
@@ -68,7 +72,7 @@ class DiskCache:
 
     Raises:
         BadImage: an image cannot be read, with `on_bad_sample="error"`.
-        DataError: the folder cannot be created or written.
+        DataError: the folder cannot be created or written, and images are missing.
     """
 
     def __init__(
@@ -79,12 +83,10 @@ class DiskCache:
         self.rows = max(ROWS, -(-len(prepared) // FILES))
         self.paths = [folder / name for name in file_names(prepared, self.rows)]
         self._files: dict[int, StoredImages | None] = {}
-        open_folder(folder)
-        remove_stale_files(folder)
         self._fill(prepared, on_bad_sample, progress)
 
     def get(self, i: int) -> np.ndarray | None:
-        """(H,W,C) uint8, memory-mapped; None if it is not cached."""
+        """(H,W,C) uint8; None if it is not cached."""
         number, row = divmod(i, self.rows)
         if number not in self._files:
             self._files[number] = StoredImages.open(self.paths[number])
@@ -92,7 +94,7 @@ class DiskCache:
         return None if file is None else file.image(row)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_files": {}}  # another process maps the files itself
+        return self.__dict__ | {"_files": {}}  # another process opens the files itself
 
     def _fill(self, prepared: Prepared, on_bad_sample: str, progress: StageProgress | None) -> None:
         """Writes the missing files: first those that no process is writing, then those that others left unfinished."""
@@ -102,6 +104,8 @@ class DiskCache:
         if not missing:
             log.info("cache: all %d images are in %s", count, self.folder)
             return
+        open_folder(self.folder)
+        remove_stale_files(self.folder)
         bytes_each = announce(str(self.folder), prepared, self.limit)
         for wait in (False, True):
             for number in list(missing):
@@ -142,41 +146,69 @@ class DiskCache:
 
 
 class StoredImages:
-    """The images in a file of a disk cache, mapped into memory."""
+    """The images in a file of a disk cache, which stays open, so that they remain readable if it is deleted.
 
-    def __init__(self, path: Path, data: np.ndarray, index: np.ndarray):
-        self.path, self.data, self.index = path, data, index
-        self._intact = np.zeros(len(index), bool)
+    The file is not mapped into memory: reading a map of a file that was cut short, or whose disk fails, ends the
+    process with SIGBUS.
+
+    Raises:
+        OSError, ValueError: the file does not exist or is not complete.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+        weakref.finalize(self, os.close, self._descriptor)
+        end = os.fstat(self._descriptor).st_size - 16
+        count, magic = self._read(end, 16).view(np.int64)
+        start = end - 40 * int(count)
+        if magic.tobytes() != MAGIC or count < 0 or start < 0:
+            raise ValueError("the end is missing")
+        # offset, height, width, channels, checksum
+        self.index = self._read(start, end - start).view(np.int64).reshape(count, 5)
+        if self.index[:, 1:4].prod(1).sum() != start:
+            raise ValueError("the index is damaged")
+        self._intact = np.zeros(count, bool)
         self._damaged = False
 
     @classmethod
     def open(cls, path: Path) -> "StoredImages | None":
-        """The file mapped into memory; None if it does not exist or is not complete."""
+        """The images in a file; None if it does not exist or is not complete."""
         try:
-            data = np.memmap(path, np.uint8, "c")  # copy on write: torch.from_numpy warns about read-only memory
-        except (OSError, ValueError):  # an empty file cannot be mapped
+            return cls(path)
+        except (OSError, ValueError):
             return None
-        if len(data) < 24 or data[-8:].tobytes() != MAGIC:
-            return None
-        count = int(data[-16:-8].view(np.int64)[0])
-        start = len(data) - 16 - 40 * count
-        if count < 0 or start < 0:
-            return None
-        index = np.array(data[start:-16]).view(np.int64).reshape(count, 5)  # offset, height, width, channels, checksum
-        return cls(path, data, index) if index[:, 1:4].prod(1).sum() == start else None
 
     def image(self, row: int) -> np.ndarray | None:
         """(H,W,C), or None for an image that could not be read or is damaged."""
         offset, *shape, stored = self.index[row].tolist()
         if not shape[0]:
             return None
-        pixels = self.data[offset : offset + shape[0] * shape[1] * shape[2]]
+        try:
+            pixels = self._read(offset, shape[0] * shape[1] * shape[2])
+        except (OSError, ValueError):
+            self._report_damage()
+            return None
         if not self._intact[row]:
             if checksum(pixels) != stored:
                 self._report_damage()
                 return None
             self._intact[row] = True
         return pixels.reshape(shape)
+
+    def _read(self, offset: int, size: int) -> np.ndarray:
+        """`size` bytes as uint8.
+
+        Raises:
+            OSError, ValueError: they are not in the file, or cannot be read.
+        """
+        data, done = np.empty(size, np.uint8), 0
+        while done < size:
+            count = read_at(self._descriptor, offset + done, data[done:])
+            if not count:
+                raise ValueError(f"the file ends after {done} of {size} bytes")
+            done += count
+        return data
 
     def _report_damage(self) -> None:
         """Remove the file, so that the next run stores its images again."""
@@ -187,6 +219,17 @@ class StoredImages:
             self.path.unlink(missing_ok=True)
         log.warning("cache: %s is damaged; its damaged images are decoded in every epoch, and the next run stores them "
                     "again", self.path)
+
+
+def read_at(descriptor: int, offset: int, data: np.ndarray) -> int:
+    """Reads into uint8 (N,) from an offset of an open file; returns the number of bytes, 0 at the end of the file."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [data], offset)
+    with SEEKING:  # Windows
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        found = os.read(descriptor, len(data))
+    data[: len(found)] = np.frombuffer(found, np.uint8)
+    return len(found)
 
 
 def open_folder(folder: Path) -> None:
