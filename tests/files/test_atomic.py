@@ -1,5 +1,6 @@
 """Outputs replace earlier files only when they are complete."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -63,3 +64,20 @@ def test_a_stream_that_another_process_writes_is_named_and_one_that_was_killed_i
     with open_output(path) as file:
         file.write(b"second")
     assert path.read_text() == "second" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows lets no other process replace an open file")
+def test_where_files_cannot_be_locked_no_unfinished_output_of_another_process_is_put_in_place(tmp_path, monkeypatch):
+    def unsupported(*args):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    path = tmp_path / "rows.csv"
+    first, second = open_output(path), open_output(path)
+    first.__enter__().write(b"first")
+    second.__enter__().write(b"second")
+    with pytest.raises(CheckpointError, match="another process is writing"):
+        first.__exit__(None, None, None)
+    assert not path.exists()
+    second.__exit__(None, None, None)
+    assert path.read_bytes() == b"second"

@@ -133,6 +133,9 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            state = os.fstat(file.fileno())
+            if state.st_nlink == 0 and not os.path.samestat(state, os.lstat(streamed)):  # files cannot be locked
+                raise being_written(streamed)
             if os.name == "nt":  # which renames no open file
                 file.close()
             _put_in_place(streamed, Path(os.path.realpath(path)))
@@ -153,7 +156,8 @@ def _remove_unlocked(path: Path) -> None:
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
-    """Lock an open file until it is closed; without effect where files cannot be locked.
+    """Lock an open file until it is closed; without effect where files cannot be locked. There another process may
+    remove the file and begin again, which `open_output` notices at the end.
 
     Raises:
         CheckpointError: another process has locked the file, or has replaced it.
@@ -170,7 +174,12 @@ def _lock(file: BinaryIO, path: Path) -> None:
     except OSError:  # some network file systems
         return
     if not is_there:
-        raise CheckpointError(f"another process is writing {path}; wait until it has ended, or choose another output")
+        raise being_written(path)
+
+
+def being_written(path: Path) -> CheckpointError:
+    """The error about an output that another process is writing, or has begun again."""
+    return CheckpointError(f"another process is writing {path}; wait until it has ended, or choose another output")
 
 
 def streamed_file(path: Path) -> Path:

@@ -326,6 +326,15 @@ def test_killed_and_concurrent_processes_leave_whole_files(split, tmp_path):
     assert torch.equal(images(dataset(split, tmp_path)), images(nothing))
 
 
+def test_images_are_stored_on_a_file_system_without_locks(split, tmp_path, monkeypatch, caplog):
+    def unsupported(*args):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    dataset(split, tmp_path)
+    assert len(files(tmp_path)) == 3 and "every epoch" not in caplog.text
+
+
 def test_a_file_that_another_process_writes_is_waited_for(split, tmp_path):
     dataset(split, tmp_path)
     path = files(tmp_path)[0]

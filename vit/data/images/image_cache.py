@@ -6,7 +6,8 @@ samples of a split. Its name is a hash of their fingerprints and of everything t
 image or another preprocessing leads to another file. The fingerprints are those of
 `vit.data.identity.pixel_fingerprint`, which reads two short parts of a JPEG or PNG file, and all bytes of other files
 and of arrays. A file is written under another name and renamed when it is complete.
-A lock lets one process write it, while other processes write other files. Every image has a checksum, with which a
+A lock lets one process write it, while other processes write other files; on a file system without locks several may
+write the same one, and the last replaces the others. Every image has a checksum, with which a
 process compares the pixels that it reads first: a damaged image is prepared on request too.
 """
 
@@ -17,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from vit.data.images.prepared import Prepared
 from vit.data.splits.split import content_of
 from vit.data.threads import StageProgress, map_in_threads, reported
 from vit.files.atomic import remove_stale_files, write_atomically
+from vit.files.locks import has_locks
 from vit.files.strict_json import json_text
 
 log = logging.getLogger("vit")
@@ -112,7 +114,7 @@ class DiskCache:
                 rows, path = rows_of[number], self.paths[number]
                 done = count - sum(len(rows_of[each]) for each in missing)
                 try:
-                    with FileLock(path.with_suffix(".lock"), timeout=-1 if wait else 0):
+                    with lock(path.with_suffix(".lock"), wait):
                         if not is_usable(path):
                             if not self._make_room(bytes_each * len(rows)):
                                 warn_about_limit(number * self.rows, count, self.limit)
@@ -243,6 +245,15 @@ def open_folder(folder: Path) -> None:
         reason = error.strerror or str(error)
     raise DataError(f"data.cache_dir: {folder} cannot be written ({reason}); choose another folder, or set "
                     "data.cache=memory")
+
+
+def lock(path: Path, wait: bool) -> AbstractContextManager:
+    """Context manager: the lock of a file of a cache, if the file system has locks.
+
+    Raises:
+        Timeout: another process holds it, without `wait`.
+    """
+    return FileLock(path, timeout=-1 if wait else 0) if has_locks(path) else nullcontext()
 
 
 def store(file: Any, images: Iterator[np.ndarray | None]) -> None:

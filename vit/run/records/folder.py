@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 import yaml
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, Timeout
 
 from vit.files.atomic import (
     MANIFEST,
@@ -29,6 +29,7 @@ from vit.files.atomic import (
     write_atomically,
 )
 from vit.files.credentials import masked
+from vit.files.locks import file_lock, holder_file
 from vit.files.machine import available_cores, processor_name
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
@@ -64,7 +65,7 @@ class RunFolder:
 
     def __init__(self, path: pathlib.Path, main: bool = True):
         self.path, self.main = pathlib.Path(path).expanduser(), main
-        self._lock: FileLock | None = None
+        self._lock: BaseFileLock | None = None
         self._descriptor: int | None = None  # of the folder, wherever it is moved
         self._log: LogFile | None = None
         self._new = False
@@ -133,7 +134,7 @@ class RunFolder:
         if not file.exists():
             return False
         try:
-            with FileLock(file, timeout=0):
+            with file_lock(file).acquire(timeout=0):
                 return False
         except Timeout:
             return True
@@ -152,13 +153,15 @@ class RunFolder:
         """Create the folder if there is none, and lock it."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.path / LOCK)  # between threads too; forked workers do not inherit it
+            self._lock = file_lock(self.path / LOCK)  # between threads too; forked workers do not inherit it
             self._lock.acquire(timeout=LOCK_SECONDS)
             if os.name != "nt":  # where a folder with open files cannot be moved
                 self._descriptor = os.open(self.path, os.O_RDONLY)
         except Timeout:
+            holder = holder_file(self.path / LOCK)
+            fix = f"; if it was killed, perhaps on another machine, remove {holder}" if holder.exists() else ""
             raise ConfigError(f"run_dir={self.path}: another run is writing there; wait until it has ended to resume "
-                              "it, or choose another run_dir") from None
+                              f"it, or choose another run_dir{fix}") from None
         except OSError as error:
             raise ConfigError(
                 f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir"
