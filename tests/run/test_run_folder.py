@@ -225,6 +225,17 @@ def test_a_run_resumes_with_another_strategy(tmp_path, before, after):
     assert steps == {12}
 
 
+def test_a_damaged_manifest_is_reported_once(folder, tmp_path):
+    """A resumed run reads it many times, and repairs it."""
+    for name in ("manifest.json", "checkpoints/manifest.json"):
+        (folder / name).write_text('{"fi')
+    (done,) = run(["resume=run"], tmp_path)
+    assert done.code == 0 and done.output.count("run/manifest.json is damaged") == 1, done.output
+    assert done.output.count("checkpoints/manifest.json is damaged") == 1
+    assert "manifest.json is damaged" in (folder / "log.txt").read_text()
+    assert json.loads((folder / "manifest.json").read_text())["files"]
+
+
 def test_a_start_waits_for_vit_runs_but_not_for_a_run(tmp_path):
     tmp_path.joinpath("run").mkdir()
     lock = FileLock(tmp_path / "run" / ".lock", thread_local=False)

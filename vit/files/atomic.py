@@ -28,6 +28,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a full disk
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)  # errors of unsupported hard links
 MANIFEST = "manifest.json"
 CHANGED = f"it is not the file that the run wrote: its SHA-256 is not the one in {MANIFEST}"
+DAMAGED: set[str] = set()  # the manifests about which this process has warned
 RESULTS = ("metrics.json", "metrics.csv", "environment.json", "predictions.csv")  # recorded when a run has finished
 
 
@@ -311,7 +312,9 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: str | Path) -> "Manifest":
-        """The manifest of a folder; without entries if it is absent, or if it is damaged, which is logged."""
+        """The manifest of a folder; without entries if it is absent, or if it is damaged, about which a process
+        warns once.
+        """
         path = Path(folder) / MANIFEST
         try:
             content = parse_json(read_text(path), float)
@@ -321,12 +324,15 @@ class Manifest:
         except FileNotFoundError:
             return cls(folder)
         except (ValueError, KeyError, TypeError, AttributeError, NotRegularFileError):
-            log.warning("%s is damaged: files are checked by their own checksums only", path)
+            level = logging.DEBUG if str(path) in DAMAGED else logging.WARNING  # a run reads it often
+            DAMAGED.add(str(path))
+            log.log(level, "%s is damaged: files are checked by their own checksums only", path)
             return cls(folder)
 
     def write(self) -> None:
         text = json.dumps({"files": self.files, "saving": self.saving}, indent=2) + "\n"
         write_atomically(self.folder / MANIFEST, text.encode())
+        DAMAGED.discard(str(self.folder / MANIFEST))
 
     def announce(self, name: str, sha256: str) -> None:
         """Records the content that a file is about to have; until it is written, the present content is valid too."""
