@@ -23,7 +23,7 @@ WRITES = 3  # that are counted for one open file; more would repeat the same cas
 CRASHED = 77  # exit code
 COUNTED = "operations.json"
 SAVING = 22  # file operations of a save
-RUNNING = 201  # of a whole run: start, training, report
+RUNNING = 208  # of a whole run: start, training, report
 RUN = [["recipe.epochs=1", "recipe.batch_size=600", "model.depth=1", "model.dim=16", "model.num_heads=2"]]
 RUN[0] += ["precision=32-true", "logger=csv", "run_dir=run"]
 CHANGES_NOTHING = {  # operations that fail without an injected fault, as the caller expects
@@ -98,7 +98,8 @@ class FileFaults:
         original = os.open
 
         def patched(path, flags, *rest, **options):
-            if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            exists = flags & os.O_EXCL and os.path.lexists(path)  # then it fails, as the caller expects
+            if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and not exists:
                 self.count("open", path)
             descriptor = original(path, flags, *rest, **options)
             if self.inside(path):
