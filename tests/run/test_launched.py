@@ -106,6 +106,32 @@ def test_the_only_task_of_a_slurm_job_starts_ranks_itself(monkeypatch):
     assert not is_launched()
 
 
+def test_the_tasks_of_srun_in_an_interactive_job_are_the_ranks_of_one_run(tmp_path):
+    """Each of them started all ranks, and the second one failed, because another run wrote into its folder."""
+    variables = {**TASK, "SLURM_JOB_NAME": "interactive", "SLURM_NTASKS_PER_NODE": "2"}
+    tasks = [start([*ONE_EPOCH, "strategy=ddp", "trainer.devices=2"], tmp_path,
+                   **variables | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank}) for rank in "01"]
+    for task in tasks:
+        out, err = task.communicate()
+        assert task.returncode == 0, out + err
+    (folder,) = (tmp_path / "runs" / "digits").iterdir()
+    assert len(table(folder / "metrics.csv")) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_command_in_the_shell_of_srun_starts_its_ranks_itself(monkeypatch, terminal):
+    """That shell, of `srun --pty bash`, is a task with a terminal; the other tasks have ended."""
+    own, other = os.openpty() if terminal else os.pipe()[::-1]
+    with subprocess.Popen(["sleep", "60"], stdin=other) as task:
+        for name, value in {**TASK, "SLURM_JOB_NAME": "bash", "SLURM_TASK_PID": str(task.pid)}.items():
+            monkeypatch.setenv(name, value)
+        assert is_launched() is not terminal
+        task.kill()
+    for descriptor in (own, other):
+        os.close(descriptor)
+
+
 def test_two_machines_without_a_launcher_have_one_run_folder(tmp_path):
     """The second one named a folder of its own and failed at the end, because that had no results."""
     with socket.socket() as free:

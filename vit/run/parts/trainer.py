@@ -22,6 +22,7 @@ from vit.run.parts.finetuning import read_finetune
 from vit.run.parts.loggers import build_loggers
 from vit.run.parts.same_folder import SameFolder
 from vit.run.parts.same_samples import SameSamples
+from vit.run.processes.launcher import is_task_of_step
 from vit.run.records.folder import RunFolder
 from vit.run.records.metrics_table import MetricsTable
 from vit.training import (
@@ -104,9 +105,9 @@ def build_trainer(
 
 def cluster_plugins() -> list[SLURMEnvironment]:
     """Lightning's SLURM environment in a SLURM job, without its handler of SIGUSR1, which would resubmit the job. An
-    empty list outside SLURM, and under torchrun, whose ranks are not those of SLURM.
+    empty list outside SLURM, in an interactive shell, and under torchrun, whose ranks are not those of SLURM.
     """
-    is_slurm = SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
+    is_slurm = (SLURMEnvironment.detect() or is_task_of_step()) and not TorchElasticEnvironment.detect()
     return [SLURMEnvironment(auto_requeue=False)] if is_slurm else []
 
 

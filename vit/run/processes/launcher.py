@@ -90,10 +90,29 @@ def is_launched() -> bool:
     """
     from lightning_fabric.plugins.environments import LSFEnvironment, MPIEnvironment, SLURMEnvironment
 
-    if "RANK" in os.environ or "LOCAL_RANK" in os.environ:
+    if "RANK" in os.environ or "LOCAL_RANK" in os.environ or is_task_of_step():
         return True
     slurm = SLURMEnvironment.detect() and os.environ["SLURM_NTASKS"] != "1"
     return slurm or any(environment.detect() for environment in (LSFEnvironment, MPIEnvironment))
+
+
+def is_task_of_step() -> bool:
+    """Whether this process is one of several tasks of a call of `srun`, which are ranks also in a job named bash or
+    interactive, such as that of `salloc`. Lightning regards every process of such a job as started by hand.
+    """
+    several = os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+    return several and {"SLURM_PROCID", "SLURM_NTASKS"} <= os.environ.keys() and not in_shell_of_srun()
+
+
+def in_shell_of_srun() -> bool:
+    """Whether this process was started in the shell of `srun --pty bash`, the only one of its tasks that remains."""
+    task = os.environ.get("SLURM_TASK_PID", "")
+    if task == str(os.getpid()):
+        return False
+    try:
+        return os.readlink(f"/proc/{task}/fd/0").startswith("/dev/pts/")
+    except OSError:  # a container with process ids of its own
+        return False
 
 
 def first_node(nodes: int) -> bool:
