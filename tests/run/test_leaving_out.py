@@ -116,6 +116,7 @@ def test_a_batch_of_unreadable_images_does_not_end_the_run(tmp_path, strategy):
     assert code == 0, err
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["steps"] == 20 and metrics["epochs"] == 2
+    assert metrics["skipped_images"] == out.count("left out") == len(spoilt) == 14, "of all processes"
     assert all(np.isfinite(float(row["train/loss"])) for row in table(tmp_path / "run" / "metrics.csv"))
 
 

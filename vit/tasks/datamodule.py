@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+import torch.distributed as dist
 from pytorch_lightning import LightningDataModule
 
 from vit.data.images.dataset import Batch
@@ -23,6 +24,7 @@ class Batches(LightningDataModule):
         super().__init__()
         self._train, self._val = train, val
         self._loaders: list[Iterable] = []
+        self._bad_elsewhere: dict[str, str] = {}  # of the other processes
 
     def train_dataloader(self) -> Iterable:
         return self._prepared(self._train(self.trainer.global_rank, self.trainer.world_size))
@@ -41,10 +43,18 @@ class Batches(LightningDataModule):
         for loader in self._loaders:
             loader.close()
 
+    def teardown(self, stage: str) -> None:
+        """Gather the skipped samples of all processes at the end of training."""
+        if stage == "fit" and self.trainer.world_size > 1:
+            parts = [None] * self.trainer.world_size
+            dist.all_gather_object(parts, self.bad)
+            self._bad_elsewhere = {name: reason for part in parts for name, reason in part.items()}
+
     @property
     def bad(self) -> dict[str, str]:
-        """Name and reason of every sample that was skipped so far in this process."""
-        return {name: reason for loader in self._loaders for name, reason in loader.bad.items()}
+        """Name and reason of every sample that was skipped so far: in this process, after training in all processes."""
+        own = {name: reason for loader in self._loaders for name, reason in loader.bad.items()}
+        return own | self._bad_elsewhere
 
 
 class DeviceBatches(Batches):
