@@ -2,6 +2,7 @@
 
 import datetime
 import logging
+import os
 from functools import partial
 
 from hydra.utils import instantiate
@@ -107,8 +108,9 @@ def cluster_plugins() -> list[SLURMEnvironment]:
     """Lightning's SLURM environment in a SLURM job, without its handler of SIGUSR1, which would resubmit the job. An
     empty list outside SLURM, in an interactive shell, and under torchrun, whose ranks are not those of SLURM.
     """
-    is_slurm = (SLURMEnvironment.detect() or is_task_of_step()) and not TorchElasticEnvironment.detect()
-    return [SLURMEnvironment(auto_requeue=False)] if is_slurm else []
+    if "SLURM_NTASKS" not in os.environ or TorchElasticEnvironment.detect():
+        return []
+    return [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() or is_task_of_step() else []
 
 
 def choose_strategy(config: dict, devices: Devices) -> str | Strategy:
