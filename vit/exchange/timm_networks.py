@@ -110,16 +110,27 @@ def pretrained_timm_model(name: str) -> nn.Module:
     """
     import timm  # takes a second that most runs need not wait for
 
-    if not timm.is_model(name.split(".")[0]):
-        near = ", ".join(nearest_timm_models(name, 0.4))
-        raise SourceError(f"timm {timm.__version__} has no such model" + (f"; nearest: {near}" if near else ""),
-                          f"{TIMM}{name}")
+    check_timm_source(name)
     try:
         check_hub_responds(timm.get_pretrained_cfg(name))
         return timm.create_model(name, pretrained=True)
     except Exception as error:
         raise SourceError(f"its weights could not be fetched ({with_cause(error, 100)}); without a network use a file "
                           "or folder of this machine", f"{TIMM}{name}") from None
+
+
+def check_timm_source(name: str) -> None:
+    """Checks that timm has a model of this name, without a network.
+
+    Raises:
+        SourceError: it has none.
+    """
+    import timm
+
+    if not timm.is_model(name.split(".")[0]):
+        near = ", ".join(nearest_timm_models(name, 0.4))
+        raise SourceError(f"timm {timm.__version__} has no such model" + (f"; nearest: {near}" if near else ""),
+                          f"{TIMM}{name}")
 
 
 def check_hub_responds(cfg: Any) -> None:

@@ -55,10 +55,7 @@ def timm_model(config: TimmConfig) -> nn.Module:
     """
     import timm  # imported here because it takes a second
 
-    if not timm.is_model(config.name):
-        near = ", ".join(nearest_timm_models(config.name, 0.4))
-        raise ValueError(f"timm has no model {config.name!r}; "
-                         f"{f'nearest: {near}' if near else 'timm.list_models() lists the names'}")
+    check_timm_name(config.name)
     try:
         model = timm.create_model(
             config.name,
@@ -73,6 +70,17 @@ def timm_model(config: TimmConfig) -> nn.Module:
     model.config = config
     check_patches(model, config)
     return model
+
+
+def check_timm_name(name: str) -> None:
+    """Raises ValueError if timm has no model of this name."""
+    import timm
+
+    name = name.removeprefix("timm:").removeprefix("timm/")
+    if not timm.is_model(name):
+        near = ", ".join(nearest_timm_models(name, 0.4))
+        raise ValueError(f"timm has no model {name!r}; "
+                         f"{f'nearest: {near}' if near else 'timm.list_models() lists the names'}")
 
 
 def check_patches(model: nn.Module, config: TimmConfig) -> None:

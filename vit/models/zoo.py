@@ -10,7 +10,7 @@ from torch import nn
 from vit.messages import nearest_names
 from vit.models.checks import check_names
 from vit.models.classifier import VisionTransformer
-from vit.models.config import VisionTransformerConfig
+from vit.models.config import ModelConfig, VisionTransformerConfig
 from vit.models.ensemble import ClassifierEnsemble, EnsembleConfig
 from vit.models.mae import MaskedAutoencoder, MaskedImageConfig
 from vit.models.masked import Bert, MaskedTextConfig
@@ -63,16 +63,26 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
     Raises:
         ValueError: an unknown name or override (the message has the nearest one), or values that do not fit together.
     """
+    config = named_config(name, **overrides)
+    return KINDS[config.kind][1](config)
+
+
+def named_config(name: str, **overrides: Any) -> ModelConfig:
+    """The config of the model that `create_model` builds.
+
+    Raises:
+        ValueError: as `create_model`; whether timm has a model is checked when it is built.
+    """
     overrides = {key: value for key, value in overrides.items() if value is not None}
     if name.startswith(TIMM):
         check_names(TimmConfig, overrides)
-        return timm_model(TimmConfig(name, **overrides))
+        return TimmConfig(name, **overrides)
     family, _, size = name.partition("_")
     if family in TEXT_FAMILIES and size in TEXT_SIZES:
         scale = {"scale_embed": overrides.get("positions") == "sincos"}  # see TextConfig
-        return model_from_config({"kind": TEXT_FAMILIES[family].kind, **scale, **text_values(size), **overrides})
-    kind = (MaskedImageConfig if family == MaskedImageConfig.kind else VisionTransformerConfig).kind
-    return model_from_config({"kind": kind, **named_values(name), **overrides})
+        return TEXT_FAMILIES[family].from_dict({**scale, **text_values(size), **overrides})
+    config = MaskedImageConfig if family == MaskedImageConfig.kind else VisionTransformerConfig
+    return config.from_dict({**named_values(name), **overrides})
 
 
 def list_models(pattern: str = "*") -> list[str]:

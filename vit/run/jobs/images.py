@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
-from vit.data import BadImage, DataError, ImageDataset, Mixup, Preprocessing, Source, Split
+from vit.data import BadImage, DataError, ImageDataset, Preprocessing, Source, Split
 from vit.data.errors import printable
 from vit.data.image_sources.files import summary
 from vit.data.quality.audit import audit
@@ -25,9 +25,9 @@ from vit.inference import Predictor
 from vit.messages import mega, number_of
 from vit.models import TimmConfig, VisionTransformerConfig, flops
 from vit.run.config.composing import ConfigError
-from vit.run.config.overrides import checked, yaml_text
+from vit.run.config.overrides import yaml_text
 from vit.run.jobs.base import Job, Tested
-from vit.run.parts.batches import build_augment, build_batches, image_datasets
+from vit.run.parts.batches import build_augment, build_batches, build_crop, build_mixup, image_datasets
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
@@ -36,6 +36,7 @@ from vit.run.parts.head_fit import start_head
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import (
     build_model,
+    check_image_model,
     check_neighbours,
     check_patch_size,
     model_name,
@@ -67,8 +68,11 @@ class ImageJob(Job):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """Raises ConfigError: as `Job.check_config`, or for a key that does not fit `data.pack`."""
+        """Raises ConfigError: as `Job.check_config` and `check_image_model`, or for a key that does not fit
+        `data.pack`.
+        """
         super().check_config(config, devices)
+        check_image_model(cls.network(config), config["data"], config["init_from"])
         if config["data"].get("pack"):
             check_packing(config)
         else:
@@ -76,6 +80,18 @@ class ImageJob(Job):
                 if (value := config["data"].get(key)) is not None:
                     raise ConfigError(f"data.{key}={value} is for images that keep their aspect ratio; add "
                                       "data.pack=true, or choose another data.image_size")
+
+    @classmethod
+    def check_recipe(cls, config: dict) -> None:
+        """Raises ConfigError: as `Job.check_recipe`, or for an invalid `recipe.crop`."""
+        super().check_recipe(config)
+        if crop := config["recipe"]["crop"]:
+            build_crop(crop, config["seed"])
+
+    @staticmethod
+    def network(config: dict) -> dict:
+        """The `model` node with what other nodes add to it."""
+        return config["model"]
 
     def check_source(self) -> None:
         """Nothing yet: the validation images are counted after the audit."""
@@ -194,6 +210,17 @@ class ImageClassificationJob(ImageJob):
             raise without_labels(config["data"])
         cls.check_patch_dropout(config, config["model"])
 
+    @classmethod
+    def check_recipe(cls, config: dict) -> None:
+        """Raises ConfigError: as `ImageJob.check_recipe`, or for an invalid `recipe.mixup`."""
+        super().check_recipe(config)
+        build_mixup(config["recipe"], 2)  # the classes are not known yet
+
+    @staticmethod
+    def network(config: dict) -> dict:
+        node = config["model"]
+        return with_distillation_token(node) if config["distill"]["kind"] == "token" else node
+
     @staticmethod
     def check_patch_dropout(config: dict, model: Mapping[str, Any]) -> None:
         """Raises ConfigError if a new run would drop patches of a model whose layers depend on their neighbours."""
@@ -218,10 +245,7 @@ class ImageClassificationJob(ImageJob):
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         patch_size, classes = self.config["data"]["patch_size"], self.source.classes
-        node = self.config["model"]
-        if self.config["distill"]["kind"] == "token":
-            node = with_distillation_token(node)
-        model = build_model(node, patch_size, self.preprocessing, classes, initial)
+        model = build_model(self.network(self.config), patch_size, self.preprocessing, classes, initial)
         check_patch_size(self.config, model)
         self.check_patch_dropout(self.config, model.config.to_dict())  # its values may be those of init_from
         if initial is not None:
@@ -262,15 +286,13 @@ class ImageClassificationJob(ImageJob):
         return start_head(self.model, self.source, self.preprocessing, self.devices, on_bad_sample)
 
     def build_task(self) -> Classification:
-        recipe, mixup, distillation = self.config["recipe"], None, None
+        recipe, distillation = self.config["recipe"], None
         if self.config["distill"]["kind"] != "none":
             check, expected = (None, self.recorded_teacher) if self.checkpoint else (self.check_leakage, None)
             distillation, found = build_distillation(self.config["distill"], self.model, self.source,
                                                      self.preprocessing, check, expected)
             self.config = {**self.config, "teacher_sha256": found}
         config = self.config  # with the leakage of the teacher
-        if recipe["mixup"]:
-            mixup = checked("recipe.mixup", partial(Mixup, self.source.num_classes), recipe["mixup"], unpack=True)
         return self.task_class(
             self.model,
             self.preprocessing,
@@ -278,7 +300,7 @@ class ImageClassificationJob(ImageJob):
             build_loss(recipe["loss"], self.source, config["data"]["balance"]),
             self.build_optimization(),
             augment=build_augment(recipe["augment"], config["seed"], bool(config["data"].get("pack"))),
-            mixup=mixup,
+            mixup=build_mixup(recipe, self.source.num_classes),
             seed=config["seed"],
             config=config,
             distillation=distillation,

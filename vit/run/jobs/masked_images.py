@@ -37,19 +37,22 @@ class MaskedImageJob(ImageJob):
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
         """Raises ConfigError: as `ImageJob.check_config`, or the layers of the model depend on neighbours."""
+        cls.check_kind(config["model"])
         super().check_config(config, devices)
         if not config.get("resumed"):
             check_neighbours(config["model"], f"task={config['task']['name']}")
 
-    def build_model(self, initial: Initial | None) -> nn.Module:
-        """The masked autoencoder; raises ConfigError for another kind of model."""
-        model = self.config["model"]
+    @staticmethod
+    def check_kind(model: dict) -> None:
+        """Raises ConfigError for a model that is no masked autoencoder."""
         kind = model.get("kind") or str(model["name"] or "").split("_")[0]
         if kind != MaskedImageConfig.kind:
             name = model["name"] or model.get("kind")
             raise ConfigError(f"model={name}: task=masked_image trains masked autoencoders; use model=mae, and for a "
                               "size model.name=mae_small (mae_tiny, mae_base, ...)")
-        made = build_model(model, self.config["data"]["patch_size"], self.preprocessing, [], None)
+
+    def build_model(self, initial: Initial | None) -> nn.Module:
+        made = build_model(self.config["model"], self.config["data"]["patch_size"], self.preprocessing, [], None)
         check_patch_size(self.config, made)
         return made
 

@@ -46,8 +46,10 @@ class MaskedTextJob(TextJob):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """Raises ConfigError: as `Job.check_config`, or both losses have the weight 0."""
+        """Raises ConfigError: as `Job.check_config` and `check_text_model`, or both losses have the weight 0."""
         super().check_config(config, devices)
+        required = {"vocab_size": 1, "max_len": config["data"]["max_len"]}
+        networks.check_text_model(config, MaskedTextConfig, required)
         if not any(loss_weights(config)):
             raise ConfigError("task.token_loss and task.pair_loss are both 0, so there is nothing to learn; set one of "
                               "them to 1")

@@ -16,11 +16,12 @@ from vit.run.parts.batches import check_no_augment
 from vit.run.parts.data_source import build_source
 from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import check_frozen, read_finetune, what_freezes
-from vit.run.parts.loggers import check_packages
+from vit.run.parts.init_from import check_source_name
+from vit.run.parts.loggers import check_loggers
 from vit.run.parts.named_targets import check_targets
-from vit.run.parts.recipe import AUTO, is_progressive
+from vit.run.parts.recipe import AUTO, check_optimizer, is_progressive
 from vit.run.records.splits import DataRecord
-from vit.training.optimization.optim import check_name, check_shardable
+from vit.training.optimization.optim import check_shardable
 
 JOBS = {  # task.name -> class below `vit.run.jobs`, imported when needed
     "classification": "images.ImageClassificationJob",
@@ -84,14 +85,17 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
     check_task(job, config)
     job.check_config(config, devices)
     job.check_recipe(config)
+    if not config.get("resumed"):
+        check_source_name("init_from", config["init_from"])
+        check_source_name("distill.teacher", config["distill"].get("teacher"))
     check_targets(config)
     optimizer = config["recipe"]["optimizer"]
-    name = optimizer.get("name", "adamw")
-    checked("recipe.optimizer", check_name, name)
+    check_optimizer(optimizer)
     if config["strategy"].get("name") == "fsdp":
+        name = optimizer.get("name", "adamw")
         checked("recipe.optimizer", partial(check_shardable, name), optimizer.get("options"))
     if config["logger"]:
-        check_packages(config["logger"])
+        check_loggers(config["logger"])
     return job
 
 

@@ -58,10 +58,20 @@ class Seq2SeqJob(Job):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """Raises ConfigError for batches that neither samples nor tokens limit."""
+        """Raises ConfigError: as `check_options` and, for data of this project, `check_text_model`; or neither samples
+        nor tokens limit a batch.
+        """
         recipe = config["recipe"]
         if recipe["batch_size"] is None and recipe["batch_tokens"] is None:
             raise ConfigError("recipe.batch_size and recipe.batch_tokens are both null; set one of them")
+        networks.check_options(config["model"], cls.model_configs)
+        data = config["data"]
+        if str(data["_target_"]).startswith("vit.data."):  # otherwise only the source shows whether it is images
+            required = {"vocab_size": 1, "max_len": max(data["max_source_len"] or 2, data["max_target_len"] or 2)}
+            if "preprocessing" in data:
+                required |= dict.fromkeys(("image_size", "patch_size"), data["patch_size"]) | {"in_chans": 3}
+            networks.check_text_model(config, ImageToTextConfig if "preprocessing" in data else EncoderDecoderConfig,
+                                      required)
 
     def check_source(self) -> None:
         self.source.check_train()

@@ -25,6 +25,7 @@ from vit.run.parts import networks
 from vit.run.parts.batches import micro_batch, train_loader, val_loader, warn_about_cut_texts
 from vit.run.parts.calibration import calibrate_texts, calibration_choice, trained_copy
 from vit.run.parts.data_source import truncates
+from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.recipe import build_loss
 from vit.run.parts.tokenizers import build_tokenizers, check_embeddings, with_tokenizers
@@ -72,6 +73,13 @@ class TextClassificationJob(TextJob):
     model_configs = (TextClassifierConfig,)
     unit = "texts"
     recipe_keys = ("loss.name",)
+
+    @classmethod
+    def check_config(cls, config: dict, devices: Devices) -> None:
+        """Raises ConfigError: as `Job.check_config` and `check_text_model`."""
+        super().check_config(config, devices)
+        required = {"vocab_size": 1, "num_classes": 2, "max_len": config["data"]["max_len"]}
+        networks.check_text_model(config, TextClassifierConfig, required)
 
     def build_inputs(self, initial: Initial | None) -> None:
         texts = [text for column in self.source.splits["train"].texts for text in column]

@@ -16,6 +16,7 @@ from vit.data import (
     EvalBatches,
     ImageDataset,
     LinePreprocessing,
+    Mixup,
     PackedAugment,
     PackedImageDataset,
     PackedPreprocessing,
@@ -160,6 +161,17 @@ def build_crop(crop: dict, seed: int, relative: bool = False) -> RandomResizedCr
     if crop["scale"] is None:
         return RandomCrop(seed)
     return checked("recipe.crop", partial(RandomResizedCrop, seed=seed, relative=relative), crop, unpack=True)
+
+
+def build_mixup(recipe: dict, num_classes: int) -> Mixup | None:
+    """Mixup and CutMix of a recipe; None if it has none.
+
+    Raises:
+        ConfigError: names the key of `recipe.mixup`.
+    """
+    if not recipe["mixup"]:
+        return None
+    return checked("recipe.mixup", partial(Mixup, num_classes), recipe["mixup"], unpack=True)
 
 
 def build_augment(steps: dict | None, seed: int, packed: bool = False) -> Augment | None:

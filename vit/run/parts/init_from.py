@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -17,6 +18,7 @@ from vit.exchange.options import Hints
 from vit.exchange.preprocessing import from_timm
 from vit.exchange.read import read_checkpoint
 from vit.exchange.source_names import TIMM, TIMM_SLASH
+from vit.exchange.timm_networks import check_timm_source
 from vit.models import EnsembleConfig, MaskedImageConfig, TimmConfig, VisionTransformerConfig
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.run.config.composing import ConfigError
@@ -123,8 +125,7 @@ def load_initial(source: str, stated: Mapping[str, Any] | None = None) -> Initia
         if isinstance(found.architecture.error, ConfigMismatchError):
             raise found.architecture.error
     except (SourceError, BundleError) as error:
-        hint = "; to train without pretrained weights: data=folder data.root=PHOTOS"
-        raise source_error("init_from", source, error, hint if source.startswith((TIMM, TIMM_SLASH)) else "") from None
+        raise source_error("init_from", source, error) from None
     preprocessing = found.preprocessing
     name = stated.get("name")
     if preprocessing is None and stated.get("library") == "timm" and isinstance(name, str):  # another is an error later
@@ -132,8 +133,23 @@ def load_initial(source: str, stated: Mapping[str, Any] | None = None) -> Initia
     return Initial(found, found.architecture.config, preprocessing)
 
 
-def source_error(key: str, source: str, error: Exception, hint: str = "") -> ConfigError:
+def check_source_name(key: str, source: str | None) -> None:
+    """Checks that timm has the model that a key names, before the data is read.
+
+    Raises:
+        ConfigError: it has none; names the nearest ones.
+    """
+    if source and source.startswith((TIMM, TIMM_SLASH)) and not Path(source).exists():
+        try:
+            check_timm_source(source[len(TIMM):])
+        except SourceError as error:
+            raise source_error(key, source, error) from None
+
+
+def source_error(key: str, source: str, error: Exception) -> ConfigError:
     """A ConfigError for the key that names a source; the source is named once."""
+    of_timm = key == "init_from" and source.startswith((TIMM, TIMM_SLASH))
+    hint = "; to train without pretrained weights: data=folder data.root=PHOTOS" if of_timm else ""
     named = isinstance(error, SourceError) and error.source == source
     return ConfigError(f"{key}={error}{hint}" if named else f"{key}={source}: {error}{hint}")
 

@@ -24,6 +24,7 @@ from vit.bundle.folder_replacement import locked
 from vit.files.credentials import masked
 from vit.messages import one_line
 from vit.run.config.overrides import ConfigError, check_kind, dotted_items, yaml_text
+from vit.run.parts.named_targets import check_target
 from vit.run.records.folder import CONFIG, RunFolder
 from vit.training.fault_tolerance.interrupts import find_stop
 
@@ -45,17 +46,19 @@ SILENCE = 10  # seconds without an answer of a tracker, after which a warning na
 PAUSE = 20  # times the seconds of a failed call: waiting for a tracker takes at most 5 % of the time
 
 
-def check_packages(loggers: dict) -> None:
-    """Checks that the packages of the trackers are installed.
+def check_loggers(loggers: dict) -> None:
+    """Checks that the packages of the trackers are installed, and that there are such classes with these options.
 
     Raises:
-        ConfigError: names the logger, its package and the command that installs it.
+        ConfigError: names the logger, its package and the command that installs it; or as `check_target`.
     """
     for key, settings in loggers.items():
         package = PACKAGES.get(str(settings.get("_target_"))) if isinstance(settings, dict) else None
         if package and sys.modules.get(package) is None and find_spec(package) is None:
             raise ConfigError(f"logger.{key} needs the package {package}, which is not installed: "
                               f"pip install 'vitwright[{package}]', or set logger.{key}=null")
+        if isinstance(settings, dict) and isinstance(target := settings.get("_target_"), str):
+            check_target(f"logger.{key}", settings, added=("save_dir",) if "TensorBoard" in target else ())
 
 
 def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:

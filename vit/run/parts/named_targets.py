@@ -1,33 +1,42 @@
 """The classes and functions that `_target_` names in a config are checked before the data is read."""
 
+import importlib
 import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pkgutil import resolve_name  # `hydra.utils.get_object` would also log an error
 from typing import Any
 
 from vit.messages import did_you_mean, nearest_names, one_line
+from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError
+
+CALLBACKS = ("monitor", "mode", "patience", "every_steps", "start_margin", "film")  # options of the callbacks node
 
 
 def check_targets(config: Mapping[str, Any]) -> None:
     """Checks the steps of `recipe.augment` and the callbacks of the user.
 
     Raises:
-        ConfigError: there is no such class or function, or it has no such parameter.
+        ConfigError: there is no such class or function, it has no such parameter, or it needs one that is not given; or
+            a key of `callbacks` is neither an option nor such a node.
     """
     for name, node in (("recipe.augment", config["recipe"].get("augment")), ("callbacks", config["callbacks"])):
         for key, step in (node or {}).items():
             if isinstance(step, Mapping) and isinstance(step.get("_target_"), str):
                 check_target(f"{name}.{key}", step)
+            elif step is not None and name == "callbacks" and key not in CALLBACKS:
+                raise ConfigError(f"callbacks.{key}={step}: no such option{nearest(key, list(CALLBACKS))}; a callback "
+                                  f"of your own is added by callbacks.{key}._target_")
 
 
-def check_target(key: str, node: Mapping[str, Any]) -> None:
+def check_target(key: str, node: Mapping[str, Any], added: Collection[str] = ()) -> None:
     """Checks one node with a `_target_`.
 
     Args:
         key: the dotted key of the node.
+        added: parameters that the run adds to those of the node.
 
     Raises:
         ConfigError: as `check_targets`.
@@ -37,6 +46,7 @@ def check_target(key: str, node: Mapping[str, Any]) -> None:
         made = resolve_name(target)
     except (ImportError, AttributeError, ValueError) as error:
         module, _, name = target.rpartition(".")
+        check_packages_of(module, f"{key}._target_={target}")
         near = nearest_names(name, [each for each in dir(sys.modules.get(module)) if each[:1] != "_"], cutoff=0.7)
         hint = did_you_mean([f"{module}.{each}" for each in near[:1]]) if module in sys.modules else ""
         why = "" if module in sys.modules else f" ({one_line(error)}){where_modules_are(error, module)}"
@@ -47,12 +57,36 @@ def check_target(key: str, node: Mapping[str, Any]) -> None:
         parameters = inspect.signature(made).parameters
     except (TypeError, ValueError):  # a class in C without a signature
         return
+    if not {"_args_", "_partial_"} & set(node):
+        required = [name for name, each in parameters.items() if each.default is each.empty and
+                    each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+        if missing := [name for name in required if name not in {*node, *added}]:
+            raise ConfigError(f"{key}: {target} needs a value for {', '.join(missing)}; add +{key}.{missing[0]}=VALUE")
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return
     for name, value in node.items():  # a step has no parameter that is null; _partial_ and the like are of Hydra
         if value is not None and name not in parameters and name[:1] != "_":
             near = did_you_mean(nearest_names(name, list(parameters)))
             raise ConfigError(f"{key}.{name}: {target} has no parameter {name!r}{near}")
+
+
+def check_packages_of(module: str, key: str) -> None:
+    """Checks that the packages are installed which a module that cannot be imported imports itself.
+
+    Args:
+        key: the `KEY=VALUE` that names the module.
+
+    Raises:
+        ConfigError: names the missing package and the command that installs it.
+    """
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name and name != module.partition(".")[0]:
+            raise ConfigError(f"{key}: its module imports {name}, which is not installed: pip install {name}") from None
+    except (ImportError, ValueError):
+        return
 
 
 def where_modules_are(error: Exception, module: str) -> str:
@@ -66,5 +100,6 @@ def where_modules_are(error: Exception, module: str) -> str:
         return ""
     found = next((each for each in (f"{name}.py", name) if os.path.exists(each)), None)
     if found is None:
-        return "; save it in the current folder and start python -m vit, or in a folder on PYTHONPATH"
+        return ("; save it in the current folder and start python -m vit, or in a folder on PYTHONPATH; install a "
+                f"package with: pip install {name}")
     return f"; {found} is in the current folder, which only python -m vit searches: start that, or set PYTHONPATH=."

@@ -17,10 +17,12 @@ from vit.models.checks import CHOICES, DROPPING, INITIAL_STD, check_names, curre
 from vit.models.classifier import Classifier
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
-from vit.models.zoo import KINDS, named_values
+from vit.models.timm_model import check_timm_name
+from vit.models.zoo import KINDS, TIMM, named_config, named_values
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.overrides import checked, key_of, yaml_text
 from vit.run.parts.init_from import Initial
+from vit.run.parts.preprocessing import DEFAULT_SIZE
 
 log = logging.getLogger("vit")
 
@@ -85,10 +87,43 @@ def build_model(
         return checked("model", model_from_config, {**initial.classifier, **_listed(required), **_listed(stated)})
     if model["name"] is None and initial is not None and initial.reason:
         raise ConfigError(f"init_from={initial.name}: {initial.reason}; or choose a model, such as model=small")
-    name = model_name(model)
-    if not name.startswith("timm:") and "_patch" not in name:
-        stated.setdefault("patch_size", patch_size)
+    name, stated = model_name(model), with_patches(model, stated, patch_size)
     return checked("model", partial(create_model, name), {**required, **stated}, unpack=True, names=model)
+
+
+def with_patches(model: dict, values: dict, patch_size: Any) -> dict:
+    """The values of the network, with the patch size of the data unless they or the name of the network have one."""
+    name = model_name(model)
+    return values if name.startswith(TIMM) or "_patch" in name else {"patch_size": patch_size, **values}
+
+
+def check_image_model(model: dict, data: dict, init_from: str | None) -> None:
+    """Checks the values of a new network of images before the data is read, which then determines only its classes.
+
+    Args:
+        model, data: these nodes of the config.
+        init_from: weights, whose image size and channels a run adopts; a model without a name adopts their values too.
+
+    Raises:
+        ConfigError: the network rejects a value, timm has no such model, or a value differs from that of the data.
+    """
+    if model.get("kind") or model["name"] is None and init_from:
+        return
+    stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
+    preprocessing, required = data["preprocessing"], {}
+    if size := data["image_size"] or preprocessing.get("size") or (None if init_from else DEFAULT_SIZE):
+        required["image_size"] = checked("data.preprocessing.size", as_size, size)
+    if not init_from:
+        required["in_chans"] = 1 if preprocessing.get("mode") == "L" else 3
+    check_required(stated, required)
+    name = model_name(model)
+    values = with_patches(model, stated, data["patch_size"])
+    if name.startswith(TIMM):
+        checked("model", check_timm_name, name)
+    elif not size:  # any that has patches
+        rows, columns = as_size(values.get("patch_size") or checked("model", named_values, name)["patch_size"])
+        required["image_size"] = (16 * rows, 16 * columns)
+    checked("model", partial(named_config, name), {**required, **values}, unpack=True, names=model)
 
 
 def check_required(model: dict, required: dict) -> None:
@@ -154,6 +189,23 @@ def listed(values: Mapping[str, tuple]) -> str:
     """key -> (other value, value): `depth=1 instead of 3, dim=16 instead of 128`"""
     return ", ".join(f"{key}={yaml_text(value)} instead of {yaml_text(other)}"
                      for key, (other, value) in sorted(values.items()))
+
+
+def check_text_model(config: dict, cls: type, required: dict) -> None:
+    """Checks the values of a new network of texts before the data is read. Those of one that starts from other weights
+    follow from these.
+
+    Args:
+        required: values that the data determines; those that are not known yet are replaced by valid ones.
+
+    Raises:
+        ConfigError: the network rejects a value.
+    """
+    model = config["model"]
+    if model.get("kind") or config["init_from"]:
+        return
+    values = {key: value for key, value in model.items() if value is not None and key not in (*NAMING, *INITIAL)}
+    checked("model", cls.from_dict, {**values, **required}, names=model)
 
 
 def text_model(config: dict, required: dict, cls: type, initial: Initial | None) -> nn.Module:

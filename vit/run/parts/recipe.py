@@ -168,13 +168,31 @@ def build_optimization(recipe: dict, model: nn.Module, steps: int) -> Optimizati
     """
     total = max(1, recipe["epochs"] * steps)
     lr = learning_rate(recipe, model, total)
-    options = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
-    optimizer = partial(build_optimizer, lr=lr, **options)
+    optimizer, built = checked_optimizer(recipe["optimizer"], lr, model)
     schedule = partial(_schedule, planned=total, **recipe["schedule"])
-    names = [f"options.{name}" for name in options.get("options") or ()]
-    built = checked("recipe.optimizer", optimizer, model, names=names)
     checked("recipe.schedule", partial(schedule, built), total)
     return Optimization(optimizer, schedule, recipe["clip"])
+
+
+def checked_optimizer(node: dict, lr: float, model: nn.Module) -> tuple[partial[Optimizer], Optimizer]:
+    """The function that builds the optimizer of `recipe.optimizer` for a model, and that of this model.
+
+    Raises:
+        ConfigError: names `recipe.optimizer`, or an option of it.
+    """
+    values = {key: value for key, value in node.items() if key not in ("lr", "lr_base_batch")}
+    build = partial(build_optimizer, lr=lr, **values)
+    names = [f"options.{name}" for name in values.get("options") or ()]
+    return build, checked("recipe.optimizer", build, model, names=names)
+
+
+def check_optimizer(node: dict) -> None:
+    """Checks the name and the options of `recipe.optimizer` on a model of one block, before the data is read.
+
+    Raises:
+        ConfigError: as `checked_optimizer`.
+    """
+    checked_optimizer(node, 1e-3, nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(1, 1)])}))
 
 
 def learning_rate(recipe: dict, model: nn.Module, total_steps: int) -> float:

@@ -13,7 +13,6 @@ from pytorch_lightning.strategies import Strategy
 
 from vit.nn.transformer import set_autocast_residual
 from vit.run.config.composing import ConfigError
-from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import check_kind, checked, yaml_text
 from vit.run.config.value_kinds import Duration, duration
 from vit.run.console import console
@@ -59,7 +58,6 @@ REFUSED = {  # callback of Lightning -> why it does not fit, and the key that do
                                "validation nor model/ would have the average; recipe.average_epochs=N averages the "
                                "last N epochs, recipe.ema=0.99 all steps",
 }
-OPTIONS = ("monitor", "mode", "patience", "every_steps", "start_margin", "film")  # keys of the callbacks node
 
 
 def build_trainer(
@@ -236,8 +234,7 @@ def own_callbacks(chosen: dict) -> list[Callback]:
     """Third-party callbacks, each a node with a `_target_` below the `callbacks` node; null switches one off.
 
     Raises:
-        ConfigError: names the key that is neither an option nor such a node, or whose `_target_` returns
-            no callback or one of `REFUSED`.
+        ConfigError: names the key whose `_target_` returns no callback or one of `REFUSED`.
     """
     found = []
     for key, node in chosen.items():
@@ -246,7 +243,4 @@ def own_callbacks(chosen: dict) -> list[Callback]:
             check_kind(f"callbacks.{key}", found[-1], Callback, "pytorch_lightning.Callback", node)
             if why := next((why for kind, why in REFUSED.items() if isinstance(found[-1], kind)), None):
                 raise ConfigError(f"callbacks.{key}: {why}")
-        elif node is not None and key not in OPTIONS:
-            raise ConfigError(f"callbacks.{key}={node}: no such option{nearest(key, list(OPTIONS))}; a callback of "
-                              f"your own is added by callbacks.{key}._target_")
     return found
