@@ -137,6 +137,48 @@ def test_a_part_of_the_config_that_does_not_fit_the_task(refused, overrides, tex
     refused([*overrides, *QUICK], 2, *texts)
 
 
+@pytest.mark.parametrize(("overrides", "texts"), [
+    (["model=tiny", "model.vocab_size=3"], ["the model has no option 'vocab_size'"]),
+    (["model=tiny", "model.dim=100"], ["dim 100 is not divisible by num_heads 3; nearest dim: 99, 102"]),
+    (["model=tiny", "model.dim=100", "init_from=timm:vit_tiny_patch16_224"], ["dim 100 is not divisible by num_heads"]),
+    (["model.pool=mean", "distill=token", "distill.teacher=timm:resnet18"], ["model.dist_token=true needs"]),
+    (["model.image_size=64"], ["model.image_size=64, but the data has image_size [224, 224]"]),
+    (["data.image_size=32", "data.patch_size=5"], ["image_size 32 is not divisible by patch_size 5"]),
+    (["model=timm", "model.name=resnet1888"], ["timm has no model 'resnet1888'; nearest: timm:resnet18"]),
+    (["experiment=mae", "model.decoder_dim=33"], ["decoder_dim 33 is not divisible by"]),
+    (["experiment=mae", "model.name=vit_tiny"], ["model=vit_tiny: task=masked_image trains masked autoencoders"]),
+    (["init_from=timm:vit_tinyy_patch16_224"], ["timm:vit_tinyy_patch16_224: timm", "nearest: timm:vit_tiny_patch16_"]),
+    (["distill=soft", "distill.teacher=timm:resnet1888"], ["distill.teacher=timm:resnet1888: timm", "timm:resnet18"]),
+    (["+recipe.optimizer.options.betaz=1"], ["optimizer 'adamw' has no option 'betaz'; nearest: betas"]),
+    (["recipe.optimizer.name=lamb", "+recipe.optimizer.options.betaz=1"], ["'lamb' has no option 'betaz'"]),
+    (["+recipe.mixup.cutmx=1"], ["recipe.mixup.cutmx: there is no such key; did you mean cutmix?"]),
+    (["recipe=finetune", "recipe.crop.ratio=[2,1]"], ["recipe.crop.ratio=[2, 1] must be [low, high]"]),
+    (["+callbacks.patence=1"], ["callbacks.patence=1: no such option; did you mean patience?"]),
+    (["+logger.mine._target_=pytorch_lightning.loggers.WandbLoger"], ["did you mean pytorch_lightning.loggers.Wandb"]),
+    (["+logger.mine._target_=pytorch_lightning.loggers.CSVLogger"], ["CSVLogger needs a value for save_dir; add +lo"]),
+    (["+logger.mine={_target_: pytorch_lightning.loggers.CSVLogger, save_dir: logs, nme: a}"], ["did you mean name?"]),
+])
+def test_a_mistake_is_reported_before_the_images_are_read(refused, tmp_path, overrides, texts):
+    """Reading this folder would be another error."""
+    (tmp_path / "photos").mkdir()
+    refused(["data=folder", f"data.root={tmp_path / 'photos'}", *overrides, *QUICK], 2, *texts)
+
+
+@pytest.mark.parametrize(("data", "overrides", "texts"), [
+    ("text_table", ["model.dim=65"], ["dim 65 is not divisible by num_heads 4"]),
+    ("text_table", ["model.tied=all"], ["the model has no option 'tied'"]),
+    ("parallel", ["model.dim=65"], ["dim 65 is not divisible by num_heads 4"]),
+    ("parallel", ["model.pool=mean"], ["the model has no option 'pool'"]),
+    ("image_text", ["model=seq2seq"], ["model.tied=all needs source=text"]),
+    ("corpus", ["model.dim=65"], ["dim 65 is not divisible by num_heads 4"]),
+])
+def test_a_mistake_is_reported_before_the_texts_are_read(refused, tmp_path, data, overrides, texts):
+    """Reading this file or folder would be another error."""
+    key, path = "path" if data in ("text_table", "image_text") else "root", tmp_path / "texts"
+    path.mkdir() if key == "root" else path.write_text("")
+    refused([f"data={data}", f"data.{key}={path}", *overrides, *QUICK], 2, *texts)
+
+
 def test_a_recipe_of_translation_is_refused_for_text_classification(refused, tmp_path):
     table = write_questions(tmp_path / "questions.csv")
     refused(["task=text_classification", "data=text_table", table, "recipe=sequence", *QUICK], 2,

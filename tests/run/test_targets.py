@@ -159,7 +159,13 @@ def test_a_module_of_the_user_that_is_not_found(tmp_path, monkeypatch, capsys):
         assert "roses.py is in the current folder, which only python -m vit searches" in capsys.readouterr().err
     monkeypatch.syspath_prepend(str(tmp_path))
     assert train_command(["data._target_=roses.roses"]) == 2
-    assert capsys.readouterr().err.endswith("there is no such function (No module named 'no_such_package')\n")
+    assert capsys.readouterr().err.endswith("data._target_=roses.roses: its module imports no_such_package, which is "
+                                            "not installed: pip install no_such_package\n")
+    (tmp_path / "garden").mkdir()
+    (tmp_path / "garden" / "beds.py").write_text("import no_such_package.parts\n")
+    assert train_command(["+callbacks.mine={_target_: garden.beds.Part}"]) == 2
+    assert "callbacks.mine._target_=garden.beds.Part: its module imports no_such_package, which is not installed: " in (
+        capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(("body", "text"), [
