@@ -29,6 +29,7 @@ from vit.run.parts.devices import BF16_MIN_WIDTH, SMALL_STEP, Devices, choose_pr
 from vit.run.parts.finetuning import describe, what_freezes
 from vit.run.parts.init_from import class_order
 from vit.run.parts.loggers import build_loggers, logger_defaults
+from vit.run.parts.named_targets import check_targets
 from vit.run.parts.networks import matrix_flops, model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
 from vit.run.parts.recipe import build_loss, build_text_loss
@@ -259,7 +260,7 @@ def test_a_callback_is_an_option_or_a_node_with_a_target():
     (made,) = own_callbacks({"monitor": "val/loss", "patience": None, "mine": node})
     assert type(made).__name__ == "DeviceStatsMonitor" and made._cpu_stats is True
     with pytest.raises(ConfigError, match=r"callbacks.patienc=3: no such option.*patience.*callbacks.patienc._target_"):
-        own_callbacks({"patienc": 3})
+        check_targets({"recipe": {}, "callbacks": {"patienc": 3}})
     schedule = {"_target_": "pytorch_lightning.callbacks.GradientAccumulationScheduler", "scheduling": {0: 2}}
     with pytest.raises(ConfigError, match=r"callbacks.mine: .* would sum their gradients; use recipe.accumulate"):
         own_callbacks({"mine": schedule})
