@@ -214,7 +214,8 @@ class ImageClassificationJob(ImageJob):
     def check_recipe(cls, config: dict) -> None:
         """Raises ConfigError: as `ImageJob.check_recipe`, or for an invalid `recipe.mixup`."""
         super().check_recipe(config)
-        build_mixup(config["recipe"], 2)  # the classes are not known yet
+        if mixup := config["recipe"]["mixup"]:
+            build_mixup(mixup, 2)  # the classes are not known yet
 
     @staticmethod
     def network(config: dict) -> dict:
@@ -300,7 +301,7 @@ class ImageClassificationJob(ImageJob):
             build_loss(recipe["loss"], self.source, config["data"]["balance"]),
             self.build_optimization(),
             augment=build_augment(recipe["augment"], config["seed"], bool(config["data"].get("pack"))),
-            mixup=build_mixup(recipe, self.source.num_classes),
+            mixup=build_mixup(recipe["mixup"], self.source.num_classes) if recipe["mixup"] else None,
             seed=config["seed"],
             config=config,
             distillation=distillation,

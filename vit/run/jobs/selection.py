@@ -86,8 +86,9 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
     job.check_config(config, devices)
     job.check_recipe(config)
     if not config.get("resumed"):
-        check_source_name("init_from", config["init_from"])
-        check_source_name("distill.teacher", config["distill"].get("teacher"))
+        for key, source in (("init_from", config["init_from"]), ("distill.teacher", config["distill"].get("teacher"))):
+            if source:
+                check_source_name(key, source)
     check_targets(config)
     optimizer = config["recipe"]["optimizer"]
     check_optimizer(optimizer)

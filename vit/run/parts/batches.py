@@ -163,15 +163,13 @@ def build_crop(crop: dict, seed: int, relative: bool = False) -> RandomResizedCr
     return checked("recipe.crop", partial(RandomResizedCrop, seed=seed, relative=relative), crop, unpack=True)
 
 
-def build_mixup(recipe: dict, num_classes: int) -> Mixup | None:
-    """Mixup and CutMix of a recipe; None if it has none.
+def build_mixup(mixup: dict, num_classes: int) -> Mixup:
+    """Mixup and CutMix of a recipe.
 
     Raises:
         ConfigError: names the key of `recipe.mixup`.
     """
-    if not recipe["mixup"]:
-        return None
-    return checked("recipe.mixup", partial(Mixup, num_classes), recipe["mixup"], unpack=True)
+    return checked("recipe.mixup", partial(Mixup, num_classes), mixup, unpack=True)
 
 
 def build_augment(steps: dict | None, seed: int, packed: bool = False) -> Augment | None:

@@ -133,13 +133,13 @@ def load_initial(source: str, stated: Mapping[str, Any] | None = None) -> Initia
     return Initial(found, found.architecture.config, preprocessing)
 
 
-def check_source_name(key: str, source: str | None) -> None:
+def check_source_name(key: str, source: str) -> None:
     """Checks that timm has the model that a key names, before the data is read.
 
     Raises:
         ConfigError: it has none; names the nearest ones.
     """
-    if source and source.startswith((TIMM, TIMM_SLASH)) and not Path(source).exists():
+    if source.startswith((TIMM, TIMM_SLASH)) and not Path(source).exists():
         try:
             check_timm_source(source[len(TIMM):])
         except SourceError as error:
