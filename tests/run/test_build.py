@@ -61,3 +61,12 @@ def test_an_unknown_task_is_an_error_that_lists_the_tasks():
     config["task"]["name"] = "clasification"
     with pytest.raises(ConfigError, match="task.name=clasification is not one of .*; did you mean classification[?]"):
         check_job(config, Devices("cpu", 1, 1))
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_checks_before_the_data_is_read_draw_no_random_numbers(name):
+    """Otherwise the initial weights of a seed would depend on them."""
+    config = resolve(compose(["recipe=deit", f"recipe.optimizer.name={name}"]))
+    state = torch.get_rng_state()
+    check_job(config, Devices("cpu", 1, 1))
+    assert torch.equal(torch.get_rng_state(), state)

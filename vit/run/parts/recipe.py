@@ -17,6 +17,7 @@ import math
 from functools import partial
 
 import numpy as np
+import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -192,7 +193,8 @@ def check_optimizer(node: dict) -> None:
     Raises:
         ConfigError: as `checked_optimizer`.
     """
-    checked_optimizer(node, 1e-3, nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(1, 1)])}))
+    block = nn.ParameterDict({"weight": torch.zeros(1, 1)})  # a layer would draw random numbers of the run
+    checked_optimizer(node, 1e-3, nn.ModuleDict({"blocks": nn.ModuleList([block])}))
 
 
 def learning_rate(recipe: dict, model: nn.Module, total_steps: int) -> float:
