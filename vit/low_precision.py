@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 log = logging.getLogger("vit")
 
-LEAST = 3  # products that are timed, however slow they are
+MIN_PRODUCTS = 3  # products that are timed, however slow they are
 DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # by Lightning's names of precisions
 CLEARLY_SLOWER = 0.8  # relative speed; with instructions for it bfloat16 usually has at least 1.5
 
@@ -27,7 +27,7 @@ def relative_speed(dtype: torch.dtype, size: int = 256, seconds: float = 0.02) -
         x, weight = torch.ones(size, size, dtype=each), torch.ones(size, size, dtype=each)
         F.linear(x, weight)  # the first product chooses and prepares the kernel
         found, end = [], time.perf_counter() + seconds
-        while (start := time.perf_counter()) < end or len(found) < LEAST:
+        while (start := time.perf_counter()) < end or len(found) < MIN_PRODUCTS:
             F.linear(x, weight)
             found.append(time.perf_counter() - start)
         times[each] = min(found)

@@ -92,7 +92,7 @@ def test_the_hardware_counts_cores_and_threads():
 
 @pytest.mark.parametrize(("kind", "forwards", "batches"), [("step", 3, (3,)), ("inference", 1, (1, 3))])
 def test_models_are_measured_against_all_peers(kind, forwards, batches, monkeypatch):
-    monkeypatch.setattr("vit.benchmarking.steps.LEAST_SECONDS", 1e-3)
+    monkeypatch.setattr("vit.benchmarking.steps.MIN_SECONDS", 1e-3)
     settings, cases = Settings(PEERS, rounds=2, batches=batches, clock="processor"), []
     bench_model(kind, build, settings, cases, quiet)
     report = checked_report(cases, settings)
@@ -272,9 +272,9 @@ def test_matrix_rates_are_positive():
 
 def test_slow_products_are_measured_with_smaller_matrices(monkeypatch):
     """A processor without instructions for bf16 takes seconds for 1024 rows."""
-    monkeypatch.setattr(hardware, "MOST_SECONDS", math.inf)
+    monkeypatch.setattr(hardware, "MAX_SECONDS", math.inf)
     assert default_size("32-true", "cpu") == hardware.CPU_SIZE
-    monkeypatch.setattr(hardware, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(hardware, "MAX_SECONDS", 0.0)
     assert default_size("32-true", "cpu") == hardware.CPU_SIZE // 8
 
 

@@ -19,7 +19,7 @@ QUICK = ["--precision", "32-true", "--batch", "2", "--rounds", "2", "--clock", "
 
 @pytest.fixture(autouse=True)
 def short_calls(monkeypatch):
-    monkeypatch.setattr(steps, "LEAST_SECONDS", 1e-3)
+    monkeypatch.setattr(steps, "MIN_SECONDS", 1e-3)
 
 
 def test_names_after_against_are_peers():

@@ -14,7 +14,7 @@ from vit.training.precision import BF16_RESIDUAL
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16,
           BF16_RESIDUAL: torch.bfloat16}
 CPU_SIZE, GPU_SIZE = 1024, 8192  # rows and columns
-MOST_SECONDS = 0.1  # longest product on a CPU; where bf16 is emulated, one of 1024 rows takes 2 s
+MAX_SECONDS = 0.1  # longest product on a CPU; where bf16 is emulated, one of 1024 rows takes 2 s
 
 
 def machine(device: str = "cpu") -> dict[str, object]:
@@ -53,7 +53,7 @@ def matrix_rates(
 
     Args:
         size: rows and columns of the matrices; by default 8192 on a GPU and on a CPU 1024, or fewer where a product of
-            that size takes longer than `MOST_SECONDS`.
+            that size takes longer than `MAX_SECONDS`.
     """
     programs: dict[str, Program] = {}
     sizes: dict[str, int] = {}
@@ -75,7 +75,7 @@ def default_size(precision: str, device: str) -> int:
     rows = CPU_SIZE // 8
     while rows < CPU_SIZE:
         run = product(*matrices(rows, precision, device))
-        if 8 * min(seconds_of(run) for _ in range(3)) > MOST_SECONDS:
+        if 8 * min(seconds_of(run) for _ in range(3)) > MAX_SECONDS:
             break
         rows *= 2
     return rows

@@ -23,8 +23,8 @@ from vit.training import build_optimizer, clip_gradients
 from vit.training.precision import BF16_RESIDUAL
 
 FORWARDS = {"step": 3, "inference": 1}  # model FLOPs in forward passes; the backward pass counts twice
-MOST_DIFFERENCE = 1e-3  # largest difference of float32 logits, relative to the largest logit
-LEAST_SECONDS = 0.1  # shortest measured time; a shorter call is repeated
+MAX_DIFFERENCE = 1e-3  # largest difference of float32 logits, relative to the largest logit
+MIN_SECONDS = 0.1  # shortest measured time; a shorter call is repeated
 Build = Callable[[], VisionTransformer]
 
 
@@ -75,7 +75,7 @@ def measure(case: Case, build: Build, settings: Settings) -> None:
         if case.setting["mode"] != "eager":
             case.facts[name]["compile_seconds"] = max(0.0, case.facts[name]["first_call_seconds"] - steady)
         if name == OURS:
-            repeats = max(1, math.ceil(LEAST_SECONDS / steady))
+            repeats = max(1, math.ceil(MIN_SECONDS / steady))
     case.amount, case.flops = case.amount * repeats, case.flops * repeats
     repeated = {name: partial(repeat, run, repeats) for name, run in programs.items()}
     in_turns(repeated, settings.rounds, settings.read_clock, warmup=0, times=case.times)
@@ -116,7 +116,7 @@ def check_peer(name: str, model: VisionTransformer, peer: Peer) -> dict[str, flo
     if peer.has_same_weights:
         images = torch.randn(2, *shape[1:], generator=torch.Generator().manual_seed(0))
         facts["difference"] = difference(model.eval(), peer.network.eval(), images)
-        if facts["difference"] > MOST_DIFFERENCE:
+        if facts["difference"] > MAX_DIFFERENCE:
             raise ValueError(f"{name} computes something else: with equal weights its logits differ by "
                              f"{facts['difference']:.2g} of the largest")
     return {**facts, "remark": peer.remark}

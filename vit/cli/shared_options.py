@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 SPLITS = ("train", "val", "test", "all")
-MOST = 2**31 - 1  # of numbers of samples; itertools and NumPy accept no larger ones than 2**63
+MAX_COUNT = 2**31 - 1  # samples; itertools and NumPy accept no number above 2**63
 
 
 class Precision(StrEnum):
@@ -105,13 +105,13 @@ ConfigDir = Annotated[str | None, typer.Option(
     "--config-dir", "-cd", help="Additional folder with your own config groups.", show_default=False)]
 Device = Annotated[str | None, typer.Option(
     help="Device to compute on: cpu, cuda, cuda:1, ...; by default the GPU if there is one.", show_default=False)]
-BatchSize = Annotated[int, typer.Option(min=1, max=MOST, help="Number of inputs per forward pass.")]
+BatchSize = Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Number of inputs per forward pass.")]
 ForwardPrecision = Annotated[Precision, typer.Option(help="Numerical precision of the forward pass.")]
 EvaluatedSplit = Annotated[str | None, typer.Option(
     help="Split to evaluate: train, val or test; all evaluates every split of data that the model was not trained on. "
          "By default test, or val if there is no test split.", show_default=False, callback=check_split)]
 EvaluationBatchSize = Annotated[int | None, typer.Option(
-    min=1, max=MOST, help="Number of samples per forward pass; by default as in the test after training, or 64.",
+    min=1, max=MAX_COUNT, help="Number of samples per forward pass; by default as in the test after training, or 64.",
     show_default=False)]
 EvaluationPrecision = Annotated[Precision | None, typer.Option(
     help="Numerical precision of the forward pass; by default as in the test after training, or 32-true.",

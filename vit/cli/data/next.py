@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.file_checks import check_new_folder, check_order
-from vit.cli.shared_options import MOST, BatchSize, Device, ForwardPrecision, Model, Precision, check_inputs
+from vit.cli.shared_options import MAX_COUNT, BatchSize, Device, ForwardPrecision, Model, Precision, check_inputs
 from vit.cli.terminal import (
     check_classes,
     counted,
@@ -28,7 +28,7 @@ def choose_next(
     inputs: Annotated[Path, typer.Argument(
         metavar="FOLDER", help="Folder of images; for a model of texts a file with one text per line.",
         show_default=False, callback=check_inputs)],
-    count: Annotated[int, typer.Option(min=1, max=MOST, help="Number of samples to choose.")] = 50,
+    count: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Number of samples to choose.")] = 50,
     output: Annotated[Path, typer.Option("--output", "-o", help="New folder for the files.")] = Path("next"),
     exclude: Annotated[list[Path] | None, typer.Option(
         help="next.csv of an earlier choice; leaves out its samples. May be repeated.", show_default=False,

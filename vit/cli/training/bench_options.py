@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.shared_options import MOST, Device
+from vit.cli.shared_options import MAX_COUNT, Device
 from vit.messages import did_you_mean, nearest_names
 
 ROUNDS = {"step": 11, "inference": 11, "loader": 7, "predict": 5, "generation": 5, "train": 1}  # by default
@@ -51,7 +51,7 @@ class TimingOptions:
         if self.batch is None:
             return None
         names = split_names(self.batch)
-        if not names or not all(each.isdecimal() and 0 < int(each) <= MOST for each in names):
+        if not names or not all(each.isdecimal() and 0 < int(each) <= MAX_COUNT for each in names):
             raise typer.BadParameter(f"--batch {self.batch}: must be numbers of images with commas, such as 1,64")
         return tuple(map(int, names))
 

@@ -15,7 +15,7 @@ from vit.data.image_sources.table_columns import IMAGE_COLUMNS
 from vit.files.untrusted import LimitError, parse_json
 from vit.messages import override_for_shell
 
-MOST = 20  # JSON files that are read
+MAX_FILES = 20  # JSON files that are read
 HEAD = 2**16  # bytes at the start of a file too large to be parsed, by which its format is recognized
 COCO = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
 FILE_NAME = re.compile(rb'"file_name"\s*:\s*"([^"\\]+)"')
@@ -35,7 +35,7 @@ def check_no_annotations(root: Path | Archive, files: ImageFiles, directory: str
                     key=lambda name: (name.count(os.sep), "train" not in name, name))
     keep = f"or, if the folders are classes, move it out of {root}"
     texts = [name for name in others if name.lower().endswith(".json")]
-    found = [(name, *stated) for name in texts[:MOST] if (stated := _stated(root, name))[0]]
+    found = [(name, *stated) for name in texts[:MAX_FILES] if (stated := _stated(root, name))[0]]
     known = {label for _, _, labels, _ in found for label in labels}
     if found and not (folders and known.issuperset(folders)):
         name, kind, _, image = found[0]

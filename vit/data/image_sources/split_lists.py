@@ -21,7 +21,7 @@ BY_NUMBER = re.compile(r"train_?(val_?)?test_?split", re.IGNORECASE)
 MATLAB = re.compile(r"(train|test)_(list|split)\.mat", re.IGNORECASE)
 BESIDE = re.compile("label|meta|list|split|annot", re.IGNORECASE)  # in the names of folders beside that of the images
 OTHERS = re.compile("predict|submission|result", re.IGNORECASE)  # in the names of files with the answers of a model
-MOST = 100  # entries of a folder, beyond which it is not searched
+MAX_ENTRIES = 100  # entries of a folder, beyond which it is not searched
 ROWS, LARGEST = 2000, 2**25  # rows of a file that are read, and bytes of one
 QUOTED = re.compile(r'"([^"\\]+)"')
 
@@ -155,7 +155,7 @@ def _entries(folder: Path) -> list[Path]:
     """The entries of a folder; [] if they are many, or cannot be listed."""
     try:
         with os.scandir(folder) as entries:
-            found = [Path(entry.path) for entry in islice(entries, MOST + 1)]
+            found = [Path(entry.path) for entry in islice(entries, MAX_ENTRIES + 1)]
     except OSError:
         return []
-    return found if len(found) <= MOST else []
+    return found if len(found) <= MAX_ENTRIES else []

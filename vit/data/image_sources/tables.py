@@ -36,7 +36,14 @@ from vit.data.image_sources.table_samples import table_samples
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
-from vit.data.splits.names import MOST, SPLIT_NAMES, UnusedSplits, similar_splits, split_of, warn_without_effect
+from vit.data.splits.names import (
+    MAX_SPLIT_NAMES,
+    SPLIT_NAMES,
+    UnusedSplits,
+    similar_splits,
+    split_of,
+    warn_without_effect,
+)
 from vit.data.splits.split import Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.threads import StageProgress
@@ -301,7 +308,8 @@ def _warn_about_folders_of_splits(path: Path, names: Sequence[str]) -> None:
     paths = [folder.split("/") for folder in {name.rpartition("/")[0] for name in names}]
     for level in range(min(map(len, paths), default=0)):
         found = {parts[level] for parts in paths}
-        if len(found) <= MOST and None not in (splits := {split_of(name) for name in found}) and len(splits) > 1:
+        splits = {split_of(name) for name in found} if len(found) <= MAX_SPLIT_NAMES else set()
+        if len(splits) > 1 and None not in splits:
             log.warning("%s: the images are in folders of splits (%s), which are not used, since the table has no "
                         "column split; to use them, add one with train, val or test in each row", path,
                         ", ".join(sorted(found)))

@@ -29,7 +29,7 @@ from vit.messages import number_of
 log = logging.getLogger("vit")
 
 GRID = 64  # pixels of a thumbnail's side
-LEAST = 2 * GRID  # a JPEG is decoded at a smaller scale if its shorter side keeps at least twice as many pixels
+MIN_DECODED_SIDE = 2 * GRID  # pixels of the shorter side of a JPEG that is decoded at a smaller scale
 WINDOW = 0.9  # fraction of each side of the crops that are searched
 COARSE, FINE = 8, 12  # frequencies per side
 COARSE_OFFSETS, FINE_OFFSETS = 3, 9  # positions of a window per side
@@ -130,7 +130,8 @@ def read_thumbnails(
         key, i = position
         split = source.splits[key]
         try:
-            image = draft.decode(split.read(i), split.names[i], lambda width, height: LEAST / min(width, height))
+            image = draft.decode(split.read(i), split.names[i],
+                                 lambda width, height: MIN_DECODED_SIDE / min(width, height))
         except (BadImage, OSError):
             return None
         return thumbnail(image), min(image.size)

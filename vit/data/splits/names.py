@@ -14,7 +14,7 @@ SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validati
 
 MARK = re.compile(r"is[_ ]?([a-z]+)")  # a column of booleans, such as is_valid
 WORDS = re.compile(r"[A-Za-z]+([ _-]?[A-Za-z]+)?")  # values that may name a split
-MOST = 6  # most different names in a column of splits
+MAX_SPLIT_NAMES = 6  # different names in a column of splits
 TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
 
 
@@ -95,7 +95,7 @@ class UnusedSplits:
             if key is None:
                 key = next(iter(similar_splits([name])), None) if WORDS.fullmatch(name) else None
                 self.similar.add(column)
-            if key is None or column in self.similar and len(found) == MOST:
+            if key is None or column in self.similar and len(found) == MAX_SPLIT_NAMES:
                 del self.found[column]
                 return
             found[name] = key
