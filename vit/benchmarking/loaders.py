@@ -35,12 +35,12 @@ from vit.data import (
     TrainBatches,
     folder,
 )
+from vit.data.images.preprocessing_values import IMAGENET_MEAN, IMAGENET_STD
 from vit.data.sample_names import RowNames
 from vit.data.splits.split import ReadArray
 from vit.files.machine import keep_freed_memory
 
 __all__ = ["LOADER_PEERS", "bench_loader"]
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CROP = (0.2, 1.0)  # areas of the random crop
 KINDS = ("crop", "full")
 SMALL, SMALL_COUNT, CLASSES = 32, 50_000, 10  # pixels, images and classes of the small images
@@ -100,7 +100,7 @@ def peers(
         except MissingPeer as error:
             case.missing[name] = str(error)
         else:
-            builders[name] = partial(build, data, batch, kind, CROP, (MEAN, STD))
+            builders[name] = partial(build, data, batch, kind, CROP, (IMAGENET_MEAN, IMAGENET_STD))
     return builders
 
 
@@ -147,7 +147,7 @@ def full(kind: str) -> list[nn.Module]:
 
 def photo_dataset(root: Path, cache: str | bool = False, cache_dir: Path | None = None) -> ImageDataset:
     split = folder(root, fractions=(0.998, 0.001, 0.001)).splits["train"]
-    preprocessing = Preprocessing((224, 224), mean=MEAN, std=STD)
+    preprocessing = Preprocessing((224, 224), mean=IMAGENET_MEAN, std=IMAGENET_STD)
     return ImageDataset(split, preprocessing, RandomResizedCrop(CROP), cache, cache_bytes=10**11, cache_dir=cache_dir)
 
 
@@ -161,7 +161,7 @@ def our_photos(
 def our_small(data: Pixels, batch: int, kind: str) -> VitBatches:
     pixels, labels = data
     split = Split(labels, RowNames("image", np.arange(len(labels))), ReadArray(pixels), pixels)
-    preprocessing = Preprocessing((SMALL, SMALL), mean=MEAN, std=STD)
+    preprocessing = Preprocessing((SMALL, SMALL), mean=IMAGENET_MEAN, std=IMAGENET_STD)
     return VitBatches(ImageDataset(split, preprocessing), Augment([PadCrop(4), HorizontalFlip(), *full(kind)]), batch)
 
 

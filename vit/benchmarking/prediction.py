@@ -18,10 +18,10 @@ from vit.benchmarking.results import OURS, Case, Settings
 from vit.benchmarking.timing import in_turns
 from vit.bundle import save_bundle
 from vit.data import Preprocessing
+from vit.data.images.preprocessing_values import IMAGENET_MEAN, IMAGENET_STD
 from vit.inference import autocast, load, named_images
 from vit.models import VisionTransformer, flops
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TIMM_WORKERS = 2  # the default of timm's inference.py
 Labels = Iterator[tuple[str, str]]  # name of the file, predicted label
 Labeller = Callable[[], Labels]  # a library's program that labels all files
@@ -60,7 +60,7 @@ def save(model: VisionTransformer, path: Path) -> Path:
     """The model as a folder that the other libraries open; its classes are numbered."""
     config = model.config
     classes = [f"class_{i:04d}" for i in range(config.num_classes)]
-    return save_bundle(path, model, classes, Preprocessing(config.image_size, mean=MEAN, std=STD))
+    return save_bundle(path, model, classes, Preprocessing(config.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD))
 
 
 def measure(case: Case, weights: Path, root: Path, settings: Settings) -> None:

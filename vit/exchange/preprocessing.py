@@ -9,17 +9,17 @@ from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.data.decoding.bit_depth import FULL, beyond_eight_bits
 from vit.data.images.preprocessing import TIMM, TORCHVISION, TRANSFORMERS
-from vit.data.images.preprocessing_values import as_size
+from vit.data.images.preprocessing_values import IMAGENET_MEAN, IMAGENET_STD, as_size
 
 CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm's -> our resize rule
 OPENCLIP_RESIZE = {"shortest": "shorter", "longest": "pad", "squash": "squash"}
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box")  # Pillow's numbers, which transformers writes
 INTERPOLATIONS = {"random": "bicubic"}  # timm trains such models with several
 OPENAI = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP's training images
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET = IMAGENET_MEAN, IMAGENET_STD
 HALF = (0.5,) * 3, (0.5,) * 3
 # what keys that pretrained_cfg lacks stand for in timm
-TIMM_DEFAULTS = {"input_size": (3, 224, 224), "mean": IMAGENET[0], "std": IMAGENET[1]}
+TIMM_DEFAULTS = {"input_size": (3, 224, 224), "mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 PREPROCESSING_KEYS = {*TIMM_DEFAULTS, "crop_pct", "crop_mode", "interpolation"}
 # of transformers' image processors: what keys that are missing or null in preprocessor_config.json stand for
 OTHER_PROCESSOR = {"size": 224, "default_to_square": True, "do_center_crop": False, "resample": 3}

@@ -1,8 +1,12 @@
-"""What all kinds of preprocessing share: conversion to and from the values that a bundle stores."""
+"""What all kinds of preprocessing share: conversion to and from the values that a bundle stores, and ImageNet's mean
+and standard deviation.
+"""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, Self
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of RGB pixels in [0,1]
 
 
 class StoredPreprocessing:

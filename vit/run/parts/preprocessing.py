@@ -16,7 +16,7 @@ from vit.data import (
     estimate,
 )
 from vit.data.decoding.bit_depth import FULL, RULES, has_unknown_depth
-from vit.data.images.preprocessing_values import as_size
+from vit.data.images.preprocessing_values import IMAGENET_MEAN, IMAGENET_STD, as_size
 from vit.data.pairs.line_widths import fitting_width
 from vit.data.statistics import array_type, resolve_range
 from vit.messages import override_for_shell
@@ -48,8 +48,8 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
     if initial is not None and not {"mean", "std"} <= set(stated):
         log.warning("init_from=%s does not state its preprocessing: mean and std are measured on the training images; "
                     "most weights were trained with %s %s", initial.name,
-                    override_for_shell("data.preprocessing.mean", [0.485, 0.456, 0.406]),
-                    override_for_shell("data.preprocessing.std", [0.229, 0.224, 0.225]))
+                    override_for_shell("data.preprocessing.mean", list(IMAGENET_MEAN)),
+                    override_for_shell("data.preprocessing.std", list(IMAGENET_STD)))
     stated.setdefault("size", (initial.image_size if initial is not None else None) or as_size(DEFAULT_SIZE))
     recorded = PackedPreprocessing if "max_patches" in stated else Preprocessing
     made = checked("data.preprocessing", recorded.from_dict, with_default_statistics(stated))
