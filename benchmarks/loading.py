@@ -21,9 +21,10 @@ from pathlib import Path
 import torch
 from pairs import in_turns, report, times_as_fast
 
-from vit.benchmarking.loaders import CROP, KINDS, MEAN, STD, folder_of_photos, our_photos, photo_dataset
+from vit.benchmarking.loaders import CROP, KINDS, folder_of_photos, our_photos, photo_dataset
 from vit.benchmarking.other_loaders import timm_photos
 from vit.data import ImageDataset
+from vit.data.images.preprocessing_values import IMAGENET_MEAN, IMAGENET_STD
 from vit.files.machine import keep_freed_memory
 
 OURS, CACHED, TIMM = "vit", "vit, cached", "timm"
@@ -46,7 +47,7 @@ def measure(photos: Path, cache: Path, kind: str, options: argparse.Namespace) -
     loaders = {
         OURS: our_photos(photos, options.batch, kind),
         CACHED: our_photos(photos, options.batch, kind, "disk", cache),
-        TIMM: timm_photos(photos, options.batch, kind, CROP, (MEAN, STD)),
+        TIMM: timm_photos(photos, options.batch, kind, CROP, (IMAGENET_MEAN, IMAGENET_STD)),
     }
     seconds = in_turns({name: batch_reader(loader) for name, loader in loaders.items()}, options.rounds,
                        clock=time.process_time)
