@@ -6,10 +6,11 @@ from types import ModuleType
 from vit.counters import permutation, uniform
 from vit.data.augment.distortions import RandomAffine, RandomElastic, RandomLineAffine, RandomStrokeWidth
 from vit.data.augment.mixup import Mixup
-from vit.data.augment.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAugment
+from vit.data.augment.policies import RandAugment, ThreeAugment, TrivialAugment
 from vit.data.augment.random_crop import RandomCrop, RandomResizedCrop
 from vit.data.augment.steps import (
     Augment,
+    ColorJitter,
     HorizontalFlip,
     PadCrop,
     RandomChannelPermutation,

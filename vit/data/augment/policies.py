@@ -1,4 +1,4 @@
-"""Augmentation steps that draw operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
+"""Augmentation steps that draw operations at random: RandAugment, TrivialAugment and 3-Augment.
 
 Every sample draws its own operations. Each operation runs on all images that drew it at once; on a CPU, on a few of
 them at a time. Shears and rotations share one group and one resampling, but on a CPU shears of large images are
@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vit.data.augment import image_ops
 from vit.data.augment.steps import (
+    ColorJitter,  # noqa: F401  was in this module, which a user's config may name
     Draw,
     OverwritingStep,
     are_numbers,
@@ -127,30 +128,6 @@ class ThreeAugment(OverwritingStep):
             1: lambda group, rows: image_ops.solarize(group, torch.full_like(sigma[rows], self.threshold)),
             2: lambda group, rows: image_ops.gaussian_blur(group, sigma[rows], self.radius),
         }, draw.overwrite)
-
-
-class ColorJitter(nn.Module):
-    """Random brightness, contrast and saturation, in this order; 0.3 means factors of 0.7..1.3.
-
-    Raises:
-        ValueError: an amount is negative.
-    """
-
-    def __init__(self, brightness: float = 0.3, contrast: float = 0.3, saturation: float = 0.3):
-        super().__init__()
-        each = (brightness, contrast, saturation)
-        if not (are_numbers(*each) and all(0 <= amount < math.inf for amount in each)):
-            amounts = f"brightness={brightness}, contrast={contrast}, saturation={saturation}"
-            raise ValueError(f"{amounts} must be at least 0")
-        self.amounts = (brightness, contrast, saturation)
-
-    def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        numbers = draw(torch.arange(3)[:, None])  # (3,B)
-        for slot, operation in enumerate((image_ops.brightness, image_ops.contrast, image_ops.saturation)):
-            if self.amounts[slot] > 0:
-                factor = 1 + self.amounts[slot] * (2 * numbers[slot] - 1)
-                images = operation(images, factor.clamp(min=0))
-        return images
 
 
 class _Ranges:

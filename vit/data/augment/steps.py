@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.counters import hash_counters, hash_to_int, random_bytes, to_unit_interval
+from vit.data.augment import image_ops
 
 SLOTS = 50  # random numbers per step and sample; slots from 1000 on are used by the random crops
 LARGE = 80 * 80  # pixels per image from which on the chosen images of a batch are changed one by one on a CPU
@@ -250,6 +251,30 @@ def noise_in_slices(images: Tensor, boxes: Tensor) -> None:
 def _highest_byte(bits: Tensor) -> Tensor:
     """The upper 8 of 64 bits (int64) as uint8."""
     return (bits >> 56).to(torch.uint8)
+
+
+class ColorJitter(nn.Module):
+    """Random brightness, contrast and saturation, in this order; 0.3 means factors of 0.7..1.3.
+
+    Raises:
+        ValueError: an amount is negative.
+    """
+
+    def __init__(self, brightness: float = 0.3, contrast: float = 0.3, saturation: float = 0.3):
+        super().__init__()
+        each = (brightness, contrast, saturation)
+        if not (are_numbers(*each) and all(0 <= amount < math.inf for amount in each)):
+            amounts = f"brightness={brightness}, contrast={contrast}, saturation={saturation}"
+            raise ValueError(f"{amounts} must be at least 0")
+        self.amounts = (brightness, contrast, saturation)
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        numbers = draw(torch.arange(3)[:, None])  # (3,B)
+        for slot, operation in enumerate((image_ops.brightness, image_ops.contrast, image_ops.saturation)):
+            if self.amounts[slot] > 0:
+                factor = 1 + self.amounts[slot] * (2 * numbers[slot] - 1)
+                images = operation(images, factor.clamp(min=0))
+        return images
 
 
 class RandomChannelPermutation(nn.Module):
