@@ -1,4 +1,8 @@
-"""Masked autoencoder: pre-training by reconstruction of masked patches (MAE, arXiv 2111.06377)."""
+"""Masked autoencoder: pre-training by reconstruction of masked patches (MAE, arXiv 2111.06377).
+
+Beside the usual letters, shapes have P tokens before the patches, N' visible patches, D' width of the decoder and
+(ph,pw) size of a patch in pixels.
+"""
 
 import math
 from dataclasses import dataclass, fields
@@ -100,12 +104,12 @@ class PixelDecoder(Stack):
         self.pixels = nn.Linear(dim, pixels)
 
     def forward(self, x: Tensor, visible: Tensor) -> Tensor:
-        """x (B,P+K,D) of the encoder, visible (B,K) indices of its patches -> pixels (B,N,ph*pw*C)"""
+        """x (B,P+N',D) of the encoder, visible (B,N') indices of its patches -> pixels (B,N,ph*pw*C)"""
         prefix, patches = apply_linear(self.proj, x).split([self.prefix, visible.shape[1]], dim=1)
         full = self.mask_token.to(x.dtype).expand(x.shape[0], self.pos_embed.shape[1], -1)  # (B,N,D')
         full = full.scatter(1, visible[..., None].expand(-1, -1, full.shape[2]), patches.to(x.dtype))
         x = torch.cat([prefix.to(x.dtype), full + self.pos_embed], dim=1)  # (B,P+N,D')
-        x = self.norm(self.run(x, None, None, None, False))
+        x = self.norm(self.run(x, None, None, None, False))  # no mask, no memory, not causal
         return apply_linear(self.pixels, x[:, self.prefix :])
 
 
@@ -141,16 +145,16 @@ class MaskedAutoencoder(nn.Module):
         return self.encoder(self.embed(images))
 
     def random_masking(self, rows: int, device: torch.device, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-        """noise (B,N) -> indices (B,K) of the visible patches, ascending; masked (B,N) bool"""
+        """noise (B,N) -> indices (B,N') of the visible patches, ascending; masked (B,N) bool"""
         noise = torch.rand(rows, math.prod(self.config.grid), device=device) if noise is None else noise
         visible = noise.argsort(dim=1)[:, : self.config.visible].sort(dim=1).values
         return visible, torch.ones_like(noise, dtype=torch.bool).scatter(1, visible, False)
 
     def encode_visible(self, images: Tensor, visible: Tensor) -> Tensor:
-        """images (B,C,H,W), visible (B,K) -> tokens (B,P+K,D) of the prefix and the visible patches"""
+        """images (B,C,H,W), visible (B,N') -> tokens (B,P+N',D) of the prefix and the visible patches"""
         x, prefix = self.embed(images), self.embed.prefix
         prefix_index = torch.arange(prefix, device=visible.device).expand(len(visible), -1)
-        index = torch.cat([prefix_index, visible + prefix], dim=1)  # (B,P+K)
+        index = torch.cat([prefix_index, visible + prefix], dim=1)  # (B,P+N')
         return self.encoder(x.gather(1, index[..., None].expand(-1, -1, x.shape[2])), positions=index)
 
     def targets(self, images: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Layers and stacks in plain torch: tensors in, tensors out.
 
-Letters in shapes: B batch, N tokens, S memory tokens, T target tokens, D width, H heads, K head width, V vocabulary,
-C channels.
+Letters in shapes: B batch, N tokens, S memory tokens, T target tokens, D width, H heads, K head width, V vocabulary (in
+attention layers the width of a head's values, which is K by default), C channels.
 """
 
 from vit.nn.activations import gelu_tanh, quick_gelu

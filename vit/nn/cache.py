@@ -50,7 +50,7 @@ class KeyValues:
 
 
 def grow(cached: Tensor, length: int, capacity: int) -> Tensor:
-    """(B,H,S,W) -> (B,H,capacity,W) with the first `length` entries copied"""
+    """keys or values (B,H,S,W), W = K or V -> (B,H,capacity,W) with the first `length` entries copied"""
     B, H, _, W = cached.shape
     new = cached.new_zeros(B, H, capacity, W)
     new[:, :, :length] = cached[:, :, :length]

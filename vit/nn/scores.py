@@ -23,7 +23,7 @@ class Heads:
     Args:
         num_heads: H.
         head_dim: K, width of the queries and keys of a head.
-        value_dim: width of the values of a head.
+        value_dim: V, width of the values of a head.
     """
 
     num_heads: int
