@@ -7,7 +7,8 @@ import numpy as np
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-Areas, Statistics = tuple[float, float], tuple[tuple[float, ...], tuple[float, ...]]
+Areas = tuple[float, float]  # smallest and largest area of a random crop, as a fraction of the image
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and standard deviation of each channel
 
 
 def timm_photos(root: Path, batch: int, kind: str, crop: Areas, statistics: Statistics) -> Iterable:

@@ -18,7 +18,7 @@ from vit.weights.formats.marian import marian_arguments, to_marian
 if TYPE_CHECKING:
     from transformers import MarianMTModel
 
-Texts = list[list[int]]
+Texts = list[list[int]]  # token ids of each text, without bos
 
 
 def marian(model: Transformer) -> "MarianMTModel":
@@ -96,8 +96,9 @@ def serve_translations(
     """The process of CTranslate2: receives batches of sources and sends the best texts."""
     import ctranslate2
 
-    kind, index = (chosen := torch.device(device)).type, chosen.index or 0
-    translator = ctranslate2.Translator(folder, device=kind, device_index=index, intra_threads=threads)
+    chosen = torch.device(device)
+    translator = ctranslate2.Translator(folder, device=chosen.type, device_index=chosen.index or 0,
+                                        intra_threads=threads)
     while True:
         found = translator.translate_batch(
             [[str(token) for token in row] for row in sources.recv()],

@@ -111,7 +111,8 @@ def check_peer(name: str, model: VisionTransformer, peer: Peer) -> dict[str, flo
     """
     shape = (1, model.config.in_chans, *model.config.image_size)
     facts = {"parameters": count_parameters(peer.network), "flops_per_image": count_flops(peer.network, shape)}
-    if facts["flops_per_image"] != (own := count_flops(model, shape)):
+    own = count_flops(model, shape)
+    if facts["flops_per_image"] != own:
         raise ValueError(f"{name} computes {facts['flops_per_image']:,} operations per image instead of {own:,}")
     if peer.has_same_weights:
         images = torch.randn(2, *shape[1:], generator=torch.Generator().manual_seed(0))

@@ -63,22 +63,25 @@ def as_bare_step(overrides: list[str], device: str) -> list[str]:
     Raises:
         ValueError: the run's own overrides have one of these keys.
     """
-    accelerator = {"cuda": "gpu"}.get(kind := torch.device(device).type, kind)
-    fixed = {"trainer.accelerator": accelerator, "trainer.devices": 1, "recipe.accumulate": 1}
+    kind = torch.device(device).type
+    fixed = {"trainer.accelerator": "gpu" if kind == "cuda" else kind, "trainer.devices": 1, "recipe.accumulate": 1}
     for override in overrides:
-        if (key := override.lstrip("+").partition("=")[0]) in fixed:
+        key = override.lstrip("+").partition("=")[0]
+        if key in fixed:
+            instead = ", and choose the device with --device" if key == "trainer.accelerator" else ""
             raise ValueError(f"{override}: the run is compared with a step on one device without accumulation; leave "
-                             f"{key} out" + (", and choose the device with --device" if "accel" in key else ""))
+                             f"{key} out{instead}")
     return [f"{key}={value}" for key, value in fixed.items()]
 
 
 def environment(device: str) -> dict[str, str]:
     """The environment variables of a run, which uses the first GPU that it sees: for `cuda:1` it sees only that one."""
+    variables = {**os.environ, "NO_COLOR": "1"}
     chosen, visible = torch.device(device), os.environ.get("CUDA_VISIBLE_DEVICES")
-    only = {}
-    if chosen.type == "cuda" and chosen.index:
-        only = {"CUDA_VISIBLE_DEVICES": visible.split(",")[chosen.index].strip() if visible else str(chosen.index)}
-    return {**os.environ, "NO_COLOR": "1", **only}
+    if chosen.type == "cuda" and chosen.index:  # an index among the visible GPUs
+        gpu = visible.split(",")[chosen.index].strip() if visible else str(chosen.index)
+        variables["CUDA_VISIBLE_DEVICES"] = gpu
+    return variables
 
 
 def run_command(overrides: list[str], folder: Path, variables: dict[str, str]) -> dict:

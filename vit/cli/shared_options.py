@@ -26,8 +26,8 @@ class Precision(StrEnum):
 
 
 def check_overrides(context: typer.Context, overrides: list[str] | None) -> list[str] | None:
-    """The overrides, whose syntax, options of groups and paths of data are checked before torch is loaded; with folders
-    of the user's own groups only their syntax.
+    """The overrides, after a check of their syntax, of the options of groups and of the paths of data, before torch is
+    loaded. With folders of the user's own groups only the syntax is checked.
 
     Raises:
         ConfigError: names the override.
@@ -59,11 +59,18 @@ def check_model(models: Any) -> Any:
     """
     from vit.exchange.source_names import HUB, TIMM, hint_at_missing_source
 
-    for model in models if isinstance(models, list) else [] if models is None else [models]:
+    for model in listed_values(models):
         if (hint := hint_at_missing_source(str(model))) is not None:
             raise FileNotFoundError(f"{model}: there is no such model{hint} (accepted: a run folder, a model folder, a "
                                     f"file of weights, {TIMM}NAME or {HUB}OWNER/NAME)")
     return models
+
+
+def listed_values(value: Any) -> list:
+    """The values of an argument or option that may be repeated; none if it is not given."""
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
 
 
 def check_inputs(paths: Any) -> Any:
@@ -74,7 +81,7 @@ def check_inputs(paths: Any) -> Any:
     """
     from vit.files.missing import hint_at_missing, is_missing
 
-    for path in paths if isinstance(paths, list) else [] if paths is None else [paths]:
+    for path in listed_values(paths):
         if is_missing(path):
             raise FileNotFoundError(f"{path} does not exist{hint_at_missing(path)}")
     return paths

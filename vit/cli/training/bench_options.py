@@ -10,11 +10,14 @@ import typer
 from vit.cli.shared_options import MAX_COUNT, Device
 from vit.messages import did_you_mean, nearest_names
 
-ROUNDS = {"step": 11, "inference": 11, "loader": 7, "predict": 5, "generation": 5, "train": 1}  # by default
+# benchmark -> its rounds by default
+ROUNDS = {"step": 11, "inference": 11, "loader": 7, "predict": 5, "generation": 5, "train": 1}
 PEERS = ("timm", "torchvision", "transformers", "vit-pytorch", "ctranslate2", "uncached")
 
 
 class Clock(StrEnum):
+    """The names of `vit.benchmarking.timing.CLOCKS`."""
+
     wall = "wall"
     processor = "processor"
 
@@ -58,7 +61,7 @@ class TimingOptions:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The size of text generation."""
+    """Model, beam width and number of tokens of the benchmark `generation`."""
 
     shape: Annotated[str, typer.Option(help="Size of the generation model: multi30k or marian-base.")] = "multi30k"
     beam: Annotated[int, typer.Option(min=1, help="Beam width of generation.")] = 5
