@@ -219,7 +219,8 @@ def read_risk(values: Any) -> SelectiveRisk:
     Raises:
         ValueError: a value is missing or not a number.
     """
-    values = mapping(values, key := "selective_risks", {"probability", "samples", "wrong"})
+    key = "selective_risks"
+    values = mapping(values, key, {"probability", "samples", "wrong"})
     probability, samples, wrong = (number(values[name], key) for name in ("probability", "samples", "wrong"))
     return SelectiveRisk(probability, int(samples), int(wrong))
 

@@ -38,7 +38,7 @@ from vit.nn.init import SkipInit
 from vit.weights.formats.timm import from_timm
 
 LARGE = 10_000  # pixels, channels, tokens or classes
-TRIES = 100
+TRIES = 100  # of loading, while other processes replace the folder
 PAUSE = 0.05  # seconds; systems without an atomic exchange of folders have no folder for a moment of the replacement
 
 CALIBRATED_ON = "calibrated_on"  # key of `extra`
@@ -88,7 +88,9 @@ class Bundle:
             raise BundleError(f"{self.path / CONFIG} has no {side} tokenizer, which texts need; save the model again "
                               f"with tokenizers={{{side!r}: ...}}")
         tokenizer, config = self.tokenizers[side], self.model.config
-        vocab_size = (side == "source" and getattr(config, "source_vocab", None)) or config.vocab_size
+        vocab_size = config.vocab_size
+        if side == "source":  # null if both sides have one vocabulary
+            vocab_size = getattr(config, "source_vocab", None) or vocab_size
         if tokenizer.vocab_size > vocab_size:
             raise BundleError(f"{self.path / CONFIG}: the {side} tokenizer has {tokenizer.vocab_size} tokens, the "
                               f"model only {vocab_size}; it belongs to another model")
@@ -102,7 +104,7 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
         FileNotFoundError: the path does not exist.
         BundleError: there is no bundle, it is damaged, or it has a newer format.
     """
-    missing = False
+    missing = False  # whether there was no such path in the try before
     for _ in range(TRIES):
         try:
             folder = find_bundle(path)
@@ -201,12 +203,12 @@ def _check_size(config: dict[str, Any], weights: Path) -> None:
     """
     with safe_open(weights, framework="pt") as file:
         tensors = len(file.keys())
-    members, count = config.get("member", {}), len(config.get("means", [None]))  # of an ensemble
+    member, count = config.get("member", {}), len(config.get("means", [None]))  # an ensemble has a mean per member
     if count > tensors:
         raise BundleError(f"it has {count:,} members, but {weights} has {tensors:,} tensors")
-    for key, value in (*config.items(), *members.items()):
+    for key, value in (*config.items(), *member.items()):
         if "depth" in key and isinstance(value, int) and value * count > tensors:
-            of_each = f" in each of {count:,} members" if members else ""
+            of_each = f" in each of {count:,} members" if member else ""
             raise BundleError(f"{key} is {value:,}{of_each}, but {weights} has {tensors:,} tensors")
     if max(_numbers(config), default=0) <= LARGE:
         return
@@ -220,8 +222,10 @@ def _check_size(config: dict[str, Any], weights: Path) -> None:
 
 def _numbers(values: Any) -> Iterator[float]:
     """Every number in nested mappings and lists."""
-    if isinstance(values, Mapping | list):
-        for value in values.values() if isinstance(values, Mapping) else values:
+    if isinstance(values, Mapping):
+        values = list(values.values())
+    if isinstance(values, list):
+        for value in values:
             yield from _numbers(value)
     elif isinstance(values, int | float):
         yield values

@@ -39,9 +39,14 @@ def read_record(folder: Path) -> tuple[dict[str, Any], str]:
         BundleError: there is none, it is incomplete or of another format, or the weights are missing.
     """
     file, constants = folder / CONFIG, []
+
+    def record_constant(name: str) -> float:
+        constants.append(name)
+        return float(name)
+
     try:
         text = read_text(file)
-        config = parse_json(text, lambda name: constants.append(name) or float(name))
+        config = parse_json(text, record_constant)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or one_line(error)
         raise BundleError(f"{file} cannot be read: {reason}; copy the folder again") from None
@@ -146,8 +151,9 @@ def preprocessing_from_dict(values: dict[str, Any] | None) -> AnyPreprocessing |
         return None
     if not isinstance(values, dict):
         raise ValueError(f"preprocessing is {values!r}; it must be an object with the keys of the preprocessing")
-    kinds = {"max_width": LinePreprocessing, "max_patches": PackedPreprocessing}
-    return next((kind for key, kind in kinds.items() if key in values), Preprocessing).from_dict(values)
+    if "max_width" in values:
+        return LinePreprocessing.from_dict(values)
+    return (PackedPreprocessing if "max_patches" in values else Preprocessing).from_dict(values)
 
 
 def text_with_checksum(config: Mapping[str, Any]) -> str:

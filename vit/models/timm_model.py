@@ -78,9 +78,9 @@ def check_timm_name(name: str) -> None:
 
     name = name.removeprefix("timm:").removeprefix("timm/")
     if not timm.is_model(name):
-        near = ", ".join(nearest_timm_models(name, 0.4))
-        raise ValueError(f"timm has no model {name!r}; "
-                         f"{f'nearest: {near}' if near else 'timm.list_models() lists the names'}")
+        near = nearest_timm_models(name, 0.4)
+        hint = f"nearest: {', '.join(near)}" if near else "timm.list_models() lists the names"
+        raise ValueError(f"timm has no model {name!r}; {hint}")
 
 
 def check_patches(model: nn.Module, config: TimmConfig) -> None:

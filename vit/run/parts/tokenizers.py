@@ -37,13 +37,18 @@ def build_tokenizers(
         ConfigError: overrides of `data.tokenizer` contradict a loaded tokenizer.
     """
     node = config["data"]["tokenizer"]
-    known = load_tokenizers(checkpoint) if checkpoint else initial.tokenizers if initial is not None else {}
+    known, origin = {}, f"init_from={config['init_from']}"
+    if checkpoint:
+        known, origin = load_tokenizers(checkpoint), f"resume={checkpoint}"
+    elif initial is not None:
+        known = initial.tokenizers
     found = {side: known[side] for side in texts if side in known}
-    check_stated(config, found, f"resume={checkpoint}" if checkpoint else f"init_from={config['init_from']}")
+    check_stated(config, found, origin)
     if found and checkpoint is None:
         check_training_options(config, found, len(texts))
     if len(texts) == 2 and node["shared"] and len(found) < 2:
-        found = dict.fromkeys(texts, next(iter(found.values()), None) or train(node, [*texts.values()], progress))
+        shared = next(iter(found.values())) if found else train(node, [*texts.values()], progress)
+        found = dict.fromkeys(texts, shared)
     return {side: found[side] if side in found else train(node, [texts[side]], progress) for side in texts}
 
 
@@ -77,9 +82,9 @@ def check_stated(config: dict, found: Mapping[str, Tokenizer], origin: str) -> N
     for key in sorted(stated(config["overrides"], "data.tokenizer")):
         for tokenizer in found.values():
             actual = {"kind": tokenizer.kind, "lower": tokenizer.lower, "vocab_size": tokenizer.vocab_size}.get(key)
-            fits = actual is None or (actual <= node[key] if key == "vocab_size" else actual == node[key])
-            if key == "vocab_size" and tokenizer.kind == "byte":  # its size is fixed
-                fits = True
+            fits = actual in (None, node[key])
+            if key == "vocab_size":  # an upper limit; the size of a byte tokenizer is fixed
+                fits = tokenizer.kind == "byte" or actual <= node[key]
             if not fits:
                 raise ConfigError(f"data.tokenizer.{key}={yaml_text(node[key])}, but the tokenizer of {origin}, whose "
                                   f"embeddings are loaded, has {key}={yaml_text(actual)}; leave the key out")
@@ -137,7 +142,9 @@ def warn_of_lossy_texts(tokenizer: Tokenizer, references: Iterable[str]) -> None
     changed = [(text, result) for text, result in decoded if text != result]
     if changed:
         text, result = changed[0]
-        same = max(len(commonprefix([text, result])) - 20, 0) if len(text) > 60 else 0  # left out of a long text
+        same = 0  # number of first characters that the message leaves out of a long text
+        if len(text) > 60:
+            same = max(len(commonprefix([text, result])) - 20, 0)
         log.warning("%d of the first %s cannot be generated exactly and %s as wrong, such as %s, "
                     "which the tokenizer changes to %s", len(changed),
                     number_of(len(decoded), "validation text"), agree(len(changed), "counts", "count"),

@@ -100,8 +100,11 @@ def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, A
     vision = model.get("vision_cfg", {})
     stated = {own: vision[key] for key, own in VISION_KEYS.items() if key in vision}
     if vision:
-        tanh = (vision.get("act_kwargs") or {}).get("approximate") == "tanh"
-        activation = "quick_gelu" if model.get("quick_gelu") else "gelu_tanh" if tanh else "gelu"
+        activation = "gelu"
+        if model.get("quick_gelu"):
+            activation = "quick_gelu"
+        elif (vision.get("act_kwargs") or {}).get("approximate") == "tanh":
+            activation = "gelu_tanh"
         stated["norm_eps"] = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
         stated["num_heads"] = vision.get("width", 768) // vision.get("head_width", 64)
         if (pool := vision.get("pool_type", "tok")) not in POOLS or vision.get("final_ln_after_pool"):
