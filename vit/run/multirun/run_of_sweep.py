@@ -32,13 +32,14 @@ class Sweep:
     Args:
         folder: the folder of the sweep.
         inside: whether the run folders are within it.
-        carried: overrides of Hydra's own settings that every run needs.
+        carried: overrides of Hydra's own settings, which are passed on to every run.
         total: number of runs, if it is known.
         searching: whether a sweeper searches by the metric.
         together: the stop of all runs, if the launcher starts several at the same time.
         begin: number of the first new folder of a search that continues an earlier one; 0 for other sweeps.
-        defaults: overrides that Hydra has for all runs, because the first one has them beside those of the command.
-        forced: keys that Hydra has with `++`, and a run without.
+        defaults: overrides beside those of the command that its first run needs, such as `model=pretrained` for
+            `init_from`; Hydra passes them to all runs.
+        forced: keys whose overrides Hydra was given with `++`, which the run itself does not need.
     """
 
     folder: Path
@@ -77,16 +78,10 @@ def run_one_of_sweep(sweep: Sweep) -> float:
     check_direction(hydra.sweeper, config)
     if here != origin:
         sweep, config["runs"] = replace(sweep, folder=origin / sweep.folder), str(origin / config["runs"])
-    named = folder_of_command(config)
-    path = named or folder_of_run(sweep, sweep.name_of(hydra.job, str(hydra.sweep.subdir)), config, overrides)
-    if config["resume"] == "auto":
-        wait_until_unused(path, sweep.together)
-    if config["resume"] == "auto" and is_finished(path, overrides):
-        print_line(f"{path} is finished")
-        code = 0
-    else:
-        new = overrides if named else [*overrides, override_text("run_dir", str(path))]
-        code = train_beside_others(new, sweep.together, number) if sweep.together else train_in_new_process(new)
+    path = folder_of_command(config)
+    if path is None:
+        path = folder_of_run(sweep, sweep.name_of(hydra.job, str(hydra.sweep.subdir)), config, overrides)
+    code = train_unless_finished(path, overrides, config, sweep.together, number)
     if code in STOPPED:
         raise SystemExit(code)
     has_metrics = code == 0 and (path.expanduser() / METRICS).is_file()  # a comparison has them in its runs
@@ -149,6 +144,24 @@ def folder_of_run(sweep: Sweep, name: str, config: dict, overrides: list[str]) -
     if sweep.inside:
         return sweep.folder / name
     return unfinished(config, overrides) or new_path(config)
+
+
+def train_unless_finished(
+    path: Path, overrides: list[str], config: dict, together: StopTogether | None, number: int
+) -> int:
+    """The exit code of the run in this folder; 0 at once if `resume=auto` finds it finished.
+
+    Raises:
+        SystemExit: as `wait_until_unused`.
+    """
+    if config["resume"] == "auto":
+        wait_until_unused(path, together)
+        if is_finished(path, overrides):
+            print_line(f"{path} is finished")
+            return 0
+    if folder_of_command(config) is None:
+        overrides = [*overrides, override_text("run_dir", str(path))]
+    return train_beside_others(overrides, together, number) if together else train_in_new_process(overrides)
 
 
 def train_beside_others(overrides: list[str], together: StopTogether, number: int) -> int:

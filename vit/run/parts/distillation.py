@@ -70,7 +70,7 @@ def build_distillation(
         ConfigError: a teacher that lacks classes of the data or is not the expected one, or a student without a
             distillation token.
     """
-    kind = node["kind"]
+    kind, name = node["kind"], str(node["teacher"])
     if source.multi_label:
         raise ConfigError(f"distill={kind} is for one label per image, and {source.name} has several")
     if kind == "token":
@@ -78,7 +78,6 @@ def build_distillation(
             raise ConfigError("distill=token needs a student with a distillation token: model.dist_token=true, or one "
                               "of timm's deit_*_distilled")
         model.set_distilled_training(True)
-    name = str(node["teacher"])
     try:
         loaded = load_teacher(name)
     except ValueError as error:
@@ -89,11 +88,7 @@ def build_distillation(
     prepared = check_preprocessing(loaded.preprocessing, preprocessing, name)
     check_pixel_range(prepared, preprocessing, source, name)
     found = fingerprint(loaded.sha256, prepared, columns)
-    if expected is not None and expected != found:
-        raise ConfigError(f"distill.teacher={name} is not the teacher that this run began with: its fingerprint is "
-                          f"{found[:16]}…, and the run has recorded {expected[:16]}… (SHA-256 of weights, class order, "
-                          "image size and normalization); restore it, or add allow_change=distill.teacher to continue "
-                          "with it, which changes the results")
+    check_fingerprint(found, expected, name)
     teacher = Teacher(loaded.model, prepared, preprocessing, columns)
     parameters = sum(parameter.numel() for parameter in loaded.model.parameters())
     log.info("teacher: %s, %s parameters, %d classes, distill=%s", name, f"{parameters:,}",
@@ -222,6 +217,22 @@ def fingerprint(sha256: str, preprocessing: Preprocessing, columns: Sequence[int
     size, mean, std = ([float(each) for each in values] for values in
                        (preprocessing.size, preprocessing.mean, preprocessing.std))
     return hashlib.sha256(repr((sha256, size, mean, std, list(columns))).encode()).hexdigest()
+
+
+def check_fingerprint(found: str, expected: str | None, name: str) -> None:
+    """Checks that the teacher of a resumed run is the one with which the run began.
+
+    Args:
+        expected: as for `build_distillation`.
+
+    Raises:
+        ConfigError: it has another fingerprint.
+    """
+    if expected is not None and expected != found:
+        raise ConfigError(f"distill.teacher={name} is not the teacher that this run began with: its fingerprint is "
+                          f"{found[:16]}…, and the run has recorded {expected[:16]}… (SHA-256 of weights, class order, "
+                          "image size and normalization); restore it, or add allow_change=distill.teacher to continue "
+                          "with it, which changes the results")
 
 
 def with_absolute_teacher(node: dict) -> dict:
