@@ -52,7 +52,7 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray
     axes.imshow(colours, interpolation="nearest", aspect="auto", extent=(-0.5, last, last, -0.5))
     right, total = int(confusion.diagonal().sum()), int(confusion.sum())
     share = f"{right:,} of {total:,} correct ({right / max(total, 1):.2%})"
-    shown = fit(heading, _side(names) + GAP - 0.1, TITLE, bold=True)
+    shown = fit(heading, _matrix_width(names) + GAP - 0.1, TITLE, bold=True)
     set_title(axes, shown, f"{share}, {number_of(len(classes), 'class')}")
     _label(axes, names)
     if len(classes) <= MAX_COUNTS:
@@ -63,32 +63,32 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray
 
 def _layout(names: list[str]) -> tuple[Figure, Axes, Axes]:
     """The figure, the axes of the matrix, and the axes of the list beside it; all sizes in inches."""
-    matrix = _side(names)
+    matrix = _matrix_width(names)
     letter = LETTER if len(names) <= MAX_COUNTS else 0.058
     margin = letter * max(map(letters, names), default=0) if len(names) <= MAX_NAMES else 0.4
-    left, top, bottom, side = 0.5 + margin, 0.65, 0.55 + (0.15 if _upright(names) else margin), 3.3
-    side = max(side, 0.082 * (2 * max(map(letters, names), default=0) + 3))  # two names and an arrow
-    width, height = left + matrix + GAP + side + 0.2, top + matrix + bottom
+    left, top, bottom = 0.5 + margin, 0.65, 0.55 + (0.15 if _upright(names) else margin)
+    list_width = max(3.3, 0.082 * (2 * max(map(letters, names), default=0) + 3))  # two names and an arrow
+    width, height = left + matrix + GAP + list_width + 0.2, top + matrix + bottom
     figure = new_figure(width, height)
     figure.set_layout_engine("none")
     axes = figure.add_axes((left / width, bottom / height, matrix / width, matrix / height))
-    beside = figure.add_axes(((left + matrix + GAP) / width, bottom / height, side / width, matrix / height))
+    beside = figure.add_axes(((left + matrix + GAP) / width, bottom / height, list_width / width, matrix / height))
     return figure, axes, beside
 
 
 def _upright(names: list[str]) -> bool:
     """Whether the names fit below their columns without being turned."""
     longest = max(map(letters, names), default=0)
-    return len(names) <= MAX_COUNTS and LETTER * longest < _side(names) / max(len(names), 1)
+    return len(names) <= MAX_COUNTS and LETTER * longest < _matrix_width(names) / max(len(names), 1)
 
 
-def _side(names: list[str]) -> float:
+def _matrix_width(names: list[str]) -> float:
     """The width of the matrix in inches."""
     return min(max((0.42 if len(names) <= MAX_COUNTS else 0.16) * len(names), 3.2), 13.0)
 
 
 def _colours(confusion: csr_array) -> np.ndarray:
-    """(cells,cells,3): color by the share of the true class's images; errors on a steeper scale.
+    """(cells,cells,3) uint8: colour by the share of the true class's images; errors on a steeper scale.
 
     A block on the diagonal is blue by its correct predictions, or orange by its errors if none is correct.
     """
@@ -129,8 +129,10 @@ def _label(axes: Axes, names: list[str]) -> None:
 def _write_counts(axes: Axes, confusion: np.ndarray, colours: np.ndarray) -> None:
     for row, column in zip(*np.nonzero(confusion), strict=True):
         count = int(confusion[row, column])
-        axes.text(column, row, f"{count}", ha="center", va="center", family=FONT,
-                  fontsize=8.5 if count < 1000 else 7 if count < 100_000 else 5.5,
+        size = 8.5
+        if count >= 1000:
+            size = 7 if count < 100_000 else 5.5
+        axes.text(column, row, f"{count}", ha="center", va="center", family=FONT, fontsize=size,
                   color=_readable(colours[row, column]))
 
 
@@ -142,9 +144,14 @@ def _readable(colour: np.ndarray) -> str:
 
 def contrast(one: np.ndarray, other: np.ndarray) -> float:
     """The contrast ratio of two colours (3,) in [0,1], from 1 to 21, as WCAG 2 defines it."""
-    low, high = sorted(float(np.where(each <= 0.04045, each / 12.92, ((each + 0.055) / 1.055) ** 2.4)
-                             @ (0.2126, 0.7152, 0.0722)) for each in (one, other))
+    low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: np.ndarray) -> float:
+    """The relative luminance of an sRGB colour (3,) in [0,1], as WCAG 2 defines it."""
+    linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 def _list_errors(side: Axes, confusion: csr_array, names: list[str], unit: str) -> None:
