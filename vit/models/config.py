@@ -82,8 +82,8 @@ class StackConfig(ModelConfig):
         position_std: that of learned position tables; None for D^-1/2.
         layer_scale: initial value of LayerScale (arXiv 2103.17239); None for none.
         drop_path: stochastic depth rate (arXiv 1603.09382) of the last block.
-        drop_path_schedule: "linear", rates that grow with the block from 0 at the first, as in timm; the paper's are
-            l / depth of the last one, from l = 1 on. "constant", the same rate in all blocks, as in CaiT (arXiv
+        drop_path_schedule: "linear", from 0 in the first block to `drop_path` in the last one, as in timm (in the paper
+            block l = 1, 2, ... has l / depth of it); "constant", `drop_path` in all blocks, as in CaiT (arXiv
             2103.17239) and DeiT III (arXiv 2204.07118).
     """
 
@@ -188,6 +188,8 @@ class ImageConfig(StackConfig):
         positions: "learned" table, fixed "sincos" table (2-D), "sincos_simple" as in SimpleViT, axial "rotary",
             "learned_rotary" for both, or "none".
         prefix_positions: class token and registers have rows in a learned table.
+        stem: from pixels to patch tokens (see `vit.nn.stem`): a linear layer ("linear"), a linear layer between norms
+            ("normed"), or convolutions ("conv", "compact", "masked_conv", "pooled_conv").
         patch_bias, patch_norm: the patch projection has a bias, and a norm before positions are added.
         embed_norm: a norm on the tokens before the first block, as in CLIP.
         rotary_theta: longest wavelength over 2 pi.
@@ -273,6 +275,7 @@ class VisionTransformerConfig(ImageConfig):
         pool_heads, pool_mlp_ratio: heads and MLP of attention pooling; as in the blocks by default.
         final_norm: the last norm acts on the "tokens", on the "pooled" vector (timm's `fc_norm`), or is left out
             ("none").
+        patch_dropout: fraction of the patches that are dropped in training (arXiv 2212.00794).
 
     Raises:
         ValueError: a value is out of range, or values do not fit together.

@@ -46,8 +46,8 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.embed, self.encoder = embed, encoder
         self.target_embed, self.decoder, self.head = target_embed, decoder, head
-        in_order = any(isinstance(part, (Local, Convolution)) for part in encoder.modules())
-        self.needs_neighbours = in_order and isinstance(embed, PatchEmbed)  # the padding of texts follows all tokens
+        has_windows = any(isinstance(part, (Local, Convolution)) for part in encoder.modules())
+        self.padding_last = has_windows and isinstance(embed, PatchEmbed)  # of texts it is last already
 
     def forward(
         self,
@@ -73,15 +73,15 @@ class EncoderDecoder(nn.Module):
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """ids (B,S) or images (B,C,H,W) -> memory (B,S,D), with class token and registers of images first
 
-        Windows and convolutions over patches are those of the image alone: its padding, at the end of each row of
-        patches, does not separate the rows.
+        Padding is at the end of each row of patches. For local attention and convolutions it is moved behind all rows,
+        so that it does not separate them, and the memory has the original order.
         """
         if isinstance(self.embed, PatchEmbed):
             x, positions = self.embed(source, source_mask), self.embed.positions(source)
         else:
             x, positions = self.embed(source), None
         mask = self.memory_mask(source_mask)
-        if mask is None or not self.needs_neighbours:
+        if mask is None or not self.padding_last:
             return self.encoder(x, mask, positions=positions)
         order = (~mask).byte().argsort(dim=1, stable=True)  # (B,S): the tokens of the image, then the padding
         index = order[..., None].expand_as(x)
@@ -102,7 +102,9 @@ class EncoderDecoder(nn.Module):
     def memory_mask(self, source_mask: Tensor | None) -> Tensor | None:
         """mask (B,S) of tokens or patches -> mask (B,S) of the memory, which has the prefix tokens too"""
         prefix = getattr(self.embed, "prefix", 0)
-        return source_mask if source_mask is None or not prefix else F.pad(source_mask, (prefix, 0), value=True)
+        if source_mask is None or not prefix:
+            return source_mask
+        return F.pad(source_mask, (prefix, 0), value=True)
 
     def logits(self, x: Tensor, packed: Packed | None = None) -> Tensor:
         """(...,D) -> (...,V)"""
