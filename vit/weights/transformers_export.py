@@ -36,8 +36,8 @@ def to_transformers(state: State, config: Any) -> ForeignWeights:
 
 
 def closest_family(config: Any) -> Callable[[State, Any], ForeignWeights]:
-    """The export function of the family that supports the parts of the config, checked from the most specific part to the
-    plain ViT; the function raises if another part is unsupported.
+    """The export function of the closest family. Parts of the config that only one family has are checked first; plain
+    ViT is the last.
     """
     if config.kind in TEXT_KINDS:
         return to_bert

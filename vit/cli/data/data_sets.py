@@ -175,11 +175,12 @@ def calibration_split(source: "Source | PairSource", split: str, data: dict, bun
     """
     if bundle.calibration is None:
         return None
-    recorded = bundle.calibrated_on
-    if recorded and recorded.get("data") != source.name or not recorded and not is_training_data(source, data, bundle):
-        return None
-    used = recorded.get("split") if recorded else "val"
-    return used if split == used or split == ALL and used in source.splits else None
+    if recorded := bundle.calibrated_on:
+        used, is_same = recorded.get("split"), recorded.get("data") == source.name
+    else:  # by the run, on its validation samples
+        used, is_same = "val", is_training_data(source, data, bundle)
+    evaluates_it = split == used or (split == ALL and used in source.splits)
+    return used if is_same and evaluates_it else None
 
 
 def splits_of_all(source: "Source | PairSource") -> list[str]:
@@ -198,8 +199,9 @@ def report_part(source: "Source | PairSource", split: str, data: dict, bundle: "
 def is_training_data(source: "Source | PairSource", data: dict, bundle: "Bundle") -> bool:
     """Whether a model was trained on this data set, by the record of its run or of its bundle."""
     record = sample_record(bundle)
-    return record.is_of(data, source) if record is not None and record.splits else is_recorded_location(
-        data, bundle.extra)
+    if record is not None and record.splits:
+        return record.is_of(data, source)
+    return is_recorded_location(data, bundle.extra)
 
 
 def sample_record(bundle: "Bundle") -> "DataRecord | None":
@@ -253,5 +255,7 @@ def absolute_path(path: object) -> str:
 
 def may_be_recorded(data: dict, extra: dict) -> bool:
     """Whether the data set has the same name as the one that a bundle records."""
-    names = [override for override in extra.get("data", []) if override.startswith("data=")]
-    return "data" in extra and f"data={data['name']}" in (names[-1:] or [f"data={data['name']}"])
+    if "data" not in extra:
+        return False
+    names = [override.removeprefix("data=") for override in extra["data"] if override.startswith("data=")]
+    return not names or names[-1] == data["name"]  # without a name in the record any data set may be the recorded one

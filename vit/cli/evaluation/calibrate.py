@@ -109,14 +109,16 @@ def matched_source(config: dict, bundle: "Bundle", split: str) -> "Source":
                             "score: a calibration on them would not hold for new samples; choose one split: "
                             f"{', '.join(splits)}")
     source = evaluation_source(config["data"], bundle, split)
-    wanted = MULTI_LABEL if bundle.thresholds else TEXTS if bundle.preprocessing is None else IMAGES
+    wanted = TEXTS if bundle.preprocessing is None else IMAGES
+    if bundle.thresholds:
+        wanted = MULTI_LABEL
     if (holds := kind_of_data(source)) != wanted:
         raise ValueError(f"{source.name} holds {holds}, but the model is for {wanted}; choose another data set with "
                          "data=NAME")
     if split == "train":
         raise ArgumentError("--split train: a model is more confident about samples that it was trained on, so the "
                             "calibration would not hold for new samples; use val or test")
-    names = {"train", split} & set(source.splits) | {split}
+    names = {split, "train"} if "train" in source.splits else {split}
     return replace(source, classes=bundle.classes,
                    splits={name: matched_split(source, bundle.classes, name) for name in sorted(names)})
 

@@ -38,7 +38,7 @@ def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
         raise ArgumentError(f"--tta is for classifiers of images, but {predictor.bundle.path} is for {kind}; {instead}")
     predictor.precision = task.precision
     functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts,
-                 PLAIN_TEXT: measure_masked_words}
+                 PLAIN_TEXT: measure_masked_tokens}
     return functions.get(kind, measure_seq2seq)(predictor, task)
 
 
@@ -125,7 +125,7 @@ def measure_seq2seq(predictor: "Seq2SeqPredictor", task: Measurement) -> dict:
     return evaluation.to_dict(task.split)
 
 
-def measure_masked_words(predictor: "MaskedTextPredictor", task: Measurement) -> dict:
+def measure_masked_tokens(predictor: "MaskedTextPredictor", task: Measurement) -> dict:
     """Loss and accuracies of a masked language model, with the same masks and pairs as in the test after training.
 
     Raises:

@@ -46,8 +46,9 @@ def attention(
     if source is None and similarity:
         raise typer.BadParameter("--similarity shows the tokens of one input; pass an image or a text")
     check_writable(output)
-    check_not_an_input(output, [*([] if source is None else [source]), *files_of_model(model)])
-    check_order(model, [] if source is None else [source])
+    inputs = [] if source is None else [source]
+    check_not_an_input(output, [*inputs, *files_of_model(model)])
+    check_order(model, inputs)
     if output.suffix not in FIGURES:
         raise typer.BadParameter(f"--output {output} must end with {', '.join(FIGURES[:-1])} or {FIGURES[-1]}")
     if dark and output.suffix == ".html":

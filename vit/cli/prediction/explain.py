@@ -62,7 +62,8 @@ def opened(name: str, values: list[str]) -> "nn.Module":
     from vit.exchange.source_names import HUB
     from vit.models import create_model
 
-    if not Path(name).exists() and not name.startswith(HUB) and (name.startswith("timm") or "/" not in name):
+    is_path = Path(name).exists() or ("/" in name and not name.startswith("timm"))
+    if not is_path and not name.startswith(HUB):
         options = dict(map(parsed, values))
         if "name" in options:
             raise ValueError(f"name={options['name']}: the model is named by {name}; leave name= out")
