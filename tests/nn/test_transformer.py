@@ -181,19 +181,21 @@ def test_features_are_the_outputs_of_the_blocks() -> None:
     torch.testing.assert_close(made.norm(features[-1]), result)
 
 
-def test_patch_dropout_selects_the_positions_and_the_mask_of_its_tokens() -> None:
+@pytest.mark.parametrize("axes", [0, 1, 2])
+def test_patch_dropout_selects_the_positions_and_the_mask_of_its_tokens(axes: int) -> None:
     """The remaining patches are rotated by their own positions and have their own part of the mask."""
     made = stack(Encoder, rotary=Rotary((T,), D // H), patch_dropout=PatchDropout(0.5))
     x, mask = torch.randn(B, T, D), torch.ones(B, T, dtype=torch.bool)
+    positions = [None, torch.randperm(T), torch.rand(B, T).argsort(1)][axes]
     made.train()
     torch.manual_seed(1)
-    remaining, positions = made.patch_dropout(x)
+    remaining, index = made.patch_dropout(x)
     torch.manual_seed(1)
-    result = made(x, mask)
+    result = made(x, mask, positions=positions)
     made.eval()
     made.patch_dropout = None
-    only = torch.zeros(B, T, dtype=torch.bool).scatter(1, positions, True)
-    expected = made(x, only).gather(1, positions[..., None].expand(-1, -1, D))
+    only = torch.zeros(B, T, dtype=torch.bool).scatter(1, index, True)
+    expected = made(x, only, positions=positions).gather(1, index[..., None].expand(-1, -1, D))
     assert remaining.shape == (B, T // 2, D)
     torch.testing.assert_close(result, expected, **CLOSE)
 

@@ -121,7 +121,8 @@ class Encoder(Stack):
             mask = mask if mask is None or remaining is None else mask.gather(1, remaining)
         rotary = None
         if self.rotary is not None:
-            positions = positions if remaining is None else remaining if positions is None else positions[remaining]
+            if remaining is not None:
+                positions = remaining if positions is None else positions.expand(x.shape[0], -1).gather(1, remaining)
             whole = positions is None and grid is None
             rotary = self.rotary.part(0, N) if whole else self.rotary(positions, grid)
         x = self.run(x, mask, None, None, False, rotary=rotary, features=features, first=first)
