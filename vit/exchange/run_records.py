@@ -57,7 +57,9 @@ def best_epoch(metrics: Mapping[str, Any]) -> int | None:
     counted from 0.
     """
     epoch = metrics.get("best_epoch")
-    return None if not isinstance(epoch, int) else epoch if "ended" in metrics else epoch + 1
+    if not isinstance(epoch, int):
+        return None
+    return epoch if "ended" in metrics else epoch + 1
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -275,7 +275,8 @@ class Seq2SeqPredictor:
             settings = settings or self.settings
             self.check_settings(settings)
             return RecordedSearch(GeneratedText(source, ("",), (0.0,)), SearchTree(settings), [""], [0])
-        encoded = self.encode(source, name, truncated := [])
+        truncated: list[str] = []
+        encoded = self.encode(source, name, truncated)
         if truncated:
             warnings.warn(f"{name} is longer than the model's limit of {self.max_source_len} tokens and was truncated",
                           stacklevel=2)

@@ -145,7 +145,10 @@ class Local(ScaledDotProduct):
         N, S, g, step = q.shape[2], k.shape[2], self.global_tokens, self.dilation
         mask, is_causal = attention_mask(mask, causal, q, k)
         full = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device)
-        mask = full.tril() if is_causal else full if mask is None else mask
+        if is_causal:
+            mask = full.tril()
+        elif mask is None:
+            mask = full
         if N == S:
             index = torch.arange(N, device=q.device)
             distance, to_global = (index[:, None] - index).abs(), (index < g) | (index[:, None] < g)

@@ -226,7 +226,9 @@ def _low_mode(image: Image.Image) -> str | None:
     if image.mode not in ("RGB", "RGBA") or not getattr(image, "tile", None):
         return None
     args = image.tile[0].args
-    mode = args if isinstance(args, str) else args[0] if args else ""
+    mode = args
+    if not isinstance(args, str):
+        mode = args[0] if args else ""
     name, _, order = str(mode).partition(";16")
     if (name, order) == ("LA", "B"):
         return "RGBA"

@@ -31,9 +31,11 @@ class ReadRow(ReadLocation):
 
     def location(self, i: int) -> Raw | Path:
         value = self.rows[int(i)][self.column]
-        if isinstance(value, dict):
-            value = value["bytes"] if value["bytes"] is not None else Path(value["path"]) if value["path"] else b""
-        return value or b""
+        if not isinstance(value, dict):
+            return value or b""
+        if value["bytes"] is None and value["path"]:
+            return Path(value["path"])
+        return value["bytes"] or b""
 
 
 def hub(

@@ -27,8 +27,10 @@ def split_of(value: object, column: object = None) -> str | None:
     name = str(value).strip().lower()
     marked = MARK.fullmatch(str(column).strip().lower())
     key = _conventional(marked[1]) if marked else None
-    if key is not None and name in (*TRUE, *FALSE):
-        return key if name in TRUE else "test" if key == "train" else "train"
+    if key is not None and name in TRUE:
+        return key
+    if key is not None and name in FALSE:
+        return "test" if key == "train" else "train"
     return _conventional(name)
 
 

@@ -221,7 +221,10 @@ def _unescaped(cell: str) -> str:
         return cell
     characters, escaped = [], False
     for char in cell:
-        characters.append(UNESCAPES.get(char, char) if escaped else "" if char == "\\" else char)
+        if escaped:
+            characters.append(UNESCAPES.get(char, char))
+        elif char != "\\":
+            characters.append(char)
         escaped = char == "\\" and not escaped
     return "".join(characters)
 

@@ -34,7 +34,8 @@ def watched_splitting() -> Iterator[list[str]]:
     """A list that has an entry for each call of `assign_splits` in this context: it stays empty if the data has its
     own splits, so that neither fractions nor the seed have an effect.
     """
-    token = _ASSIGNED.set(calls := [])
+    calls: list[str] = []
+    token = _ASSIGNED.set(calls)
     try:
         yield calls
     finally:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -245,8 +246,10 @@ def _json_columns(path: Path) -> dict[str, list[Any]]:
 
 def _cell(key: str, value: Any) -> str:
     """A cell of a Parquet column as text, "" if it is missing."""
-    return clean_label(value) if key == "label" or isinstance(value, float) and value != value else (
-        "" if value is None else str(value))
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if key == "label" or is_nan:
+        return clean_label(value)
+    return "" if value is None else str(value)
 
 
 def _classes(

@@ -114,7 +114,9 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
     """
     compiling, training = torch.compiler.is_compiling(), torch.is_grad_enabled()
     is_packed = is_packed and not compiling and not training
-    kind = TRAINING_PRODUCTS if training else PACKED_PRODUCTS if is_packed else PRODUCTS
+    kind = PACKED_PRODUCTS if is_packed else PRODUCTS
+    if training:
+        kind = TRAINING_PRODUCTS
     if kind not in cpu.ENABLED or x.device.type != "cpu":
         return False
     if torch.jit.is_tracing() or torch.compiler.is_exporting():  # the program must run on other processors too

@@ -148,7 +148,9 @@ def cells(models: Sequence[ComparedModel], fact: Fact) -> list[str]:
     """The values of one fact for all models, the best one in bold."""
     _, number, text, higher = fact
     values = [number(entry) for entry in models]
-    best = None if higher is None else max(values) if higher else min(values)
+    best = None
+    if higher is not None:
+        best = max(values) if higher else min(values)
     return [f"[bold]{text(value)}[/]" if value == best else text(value) for value in values]
 
 

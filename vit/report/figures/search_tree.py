@@ -85,14 +85,18 @@ def draw_node(axes: Axes, search: RecordedSearch, index: int, rows: np.ndarray, 
                   family=FONT)
         return
     chosen = index in search.chosen
-    colour = colours.blue if chosen else colours.muted if node.outcome is Outcome.dropped else colours.ink
-    if node.outcome in COLLECTED and not chosen:
-        colour = colours.orange
+    colour = edge = colours.ink
+    if chosen:
+        colour = edge = colours.blue
+    elif node.outcome is Outcome.dropped:
+        colour, edge = colours.muted, colours.rule
+    elif node.outcome in COLLECTED:
+        colour = edge = colours.orange
     x, t = node.step, np.linspace(0, 1, 12 if rows[node.parent] != rows[index] else 2)
     start = x - 1 + (0.62 if node.parent else 0.04)
     bend = rows[node.parent] + (rows[index] - rows[node.parent]) * t**2 * (3 - 2 * t)
-    axes.plot(start + (x - 0.06 - start) * t, bend, color=colour if chosen else colours.rule if
-              node.outcome is Outcome.dropped else colour, linewidth=3 if chosen else 1.2, solid_capstyle="round")
+    axes.plot(start + (x - 0.06 - start) * t, bend, color=edge, linewidth=3 if chosen else 1.2,
+              solid_capstyle="round")
     style = {"color": colour, "family": FONT, "va": "center"}
     axes.text(x, rows[index] - 0.17, shorten(search.tokens[index], 9), fontsize=11,
               fontweight="bold" if chosen else "normal", **style)

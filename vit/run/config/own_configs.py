@@ -22,7 +22,9 @@ def own_configs(overrides: Sequence[str], subcommand: str = "train") -> list[str
     if subcommand == "report":
         return [*own_folders(overrides), *own_targets(overrides, ("data",))]
     name = value_of(parse([each for each in overrides if each.startswith(PRIMARY)]), PRIMARY)
-    primary = [] if name is None else ["--config-name", str(name)] if subcommand == "train" else [f"{PRIMARY}={name}"]
+    primary = []
+    if name is not None:
+        primary = ["--config-name", str(name)] if subcommand == "train" else [f"{PRIMARY}={name}"]
     return [*own_folders(overrides), *primary, *own_targets(overrides)]
 
 

@@ -66,14 +66,14 @@ def check_type(override: Override, default: object) -> None:
     if isinstance(default, dict) and default and value is not None and not isinstance(value, dict):
         inner = f"{override.key_or_group}.{'name' if 'name' in default else next(iter(default))}"
         raise ConfigError(f"{override.key_or_group}={value}: it is a node; set one of its keys, such as {inner}")
+    expected = None
     if isinstance(default, bool):
         auto = override.key_or_group in BOOLEAN_OR_AUTO
-        valid = isinstance(value, bool) or auto and value == "auto"
-        expected = None if valid else "true, false or auto" if auto else "true or false"
-    else:
-        wrong = isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto"
+        if not isinstance(value, bool) and not (auto and value == "auto"):
+            expected = "true, false or auto" if auto else "true or false"
+    elif isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto":
         known = valid_values(override.key_or_group)
-        expected = (str(known) if isinstance(known, Number) else "a number") if wrong else None
+        expected = str(known) if isinstance(known, Number) else "a number"
     if expected:
         key, example = override.key_or_group, yaml_text(default)
         is_quoted = override.input_line.partition("=")[2][:1] in ("'", '"') and not isinstance(as_yaml(value), str)

@@ -137,8 +137,11 @@ class FirstRank:
     def missing(self, waiting: bool) -> str:
         """The error after `timeout` seconds without a store; empty before. Prints the wait now and then."""
         now = self.clock()
-        self._since = (now if self._since is None else self._since) if waiting else None
-        waited = now - self._since if waiting else 0.0
+        if not waiting:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        waited = 0.0 if self._since is None else now - self._since
         store = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} (MASTER_ADDR, MASTER_PORT)"
         if waited > self.timeout:
             return (f"rank 0 has not joined within {waited:.0f} s (trainer.timeout={self.timeout:g}): there is no run "

@@ -91,9 +91,11 @@ def to_bert(state: State, config: Any) -> ForeignWeights:
     allowed = {"pre_norm": (False,), "embed_norm": (True,), "qkv_bias": (True,), "pool": ("pooler",),
                "positions": ("learned",)}
     check_exportable(config, "transformers' BERT", allowed, kind=config.kind)
-    task = ("SequenceClassification" if config.num_classes else "") if classifies else "PreTraining"
+    architecture = "BertForPreTraining"
+    if classifies:
+        architecture = "BertForSequenceClassification" if config.num_classes else "BertModel"
     foreign_config = {
-        "architectures": [f"BertFor{task}" if task else "BertModel"], "model_type": "bert",
+        "architectures": [architecture], "model_type": "bert",
         "vocab_size": config.vocab_size, "max_position_embeddings": config.max_len,
         "type_vocab_size": config.segments or 1, **common_config(config), **dropout_config(config),
     }
@@ -103,7 +105,7 @@ def to_bert(state: State, config: Any) -> ForeignWeights:
     if TOKEN_BIAS in foreign:  # the output layer is tied to the embedding, but transformers saves it as well
         foreign["cls.predictions.decoder.weight"] = foreign[TOKENS]
         foreign["cls.predictions.decoder.bias"] = foreign[TOKEN_BIAS]
-    if not task:
+    if architecture == "BertModel":
         foreign = {name.removeprefix("bert."): tensor for name, tensor in foreign.items()}
     return foreign_config, foreign
 

@@ -46,10 +46,10 @@ def serial_defaults(state: State) -> dict[str, Any]:
         gated = fc1.shape[0] == 2 * fc2.shape[1]
     eva = eva or (clip and (siglip or not {"norm.weight", "fc_norm.weight"} & set(state)))  # a Perception Encoder
     beit3 = not eva and "blocks.0.attn.norm.weight" in state
-    values: dict[str, Any] = {
-        "norm_eps": 1e-5 if clip or beit3 else 1e-6,
-        "activation": "silu" if gated else None if clip or siglip else "gelu",
-    }
+    activation = "silu" if gated else "gelu"
+    if not gated and (clip or siglip):
+        activation = None  # differs between published models
+    values: dict[str, Any] = {"norm_eps": 1e-5 if clip or beit3 else 1e-6, "activation": activation}
     return {**values, **default_rotary_values(state, gated)} if eva else values
 
 
