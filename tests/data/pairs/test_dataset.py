@@ -197,6 +197,24 @@ def test_texts_that_are_too_long():
     assert len(exact) == 3, "max_len counts the end, not the beginning"
 
 
+@pytest.mark.parametrize("on_long", ["skip", "cut"])
+def test_texts_that_are_too_long_are_tokenized_once(on_long, monkeypatch):
+    split = PairSplit(["abc", "abcdef"], ["f line 1", "f line 2"], ["a", "abcdefgh"])
+    tokenized, encode = [], BYTES.encode_batch
+    monkeypatch.setattr(ByteTokenizer, "encode_batch", lambda _, texts: tokenized.extend(texts) or encode(texts))
+    PairDataset(split, BYTES, BYTES, max_source_len=5, max_target_len=5, on_long=on_long)
+    assert sorted(tokenized) == sorted([*split.sources, *split.targets])
+
+
+def test_cut_tokens_are_those_of_cut_texts():
+    texts = ["ab", "", "abcdef", "abc"]
+    for max_len in (2, 3, 9):
+        for tokens, limit in ((source_tokens, max_len), (target_tokens, max_len + 1)):
+            cut, expected = tokens(BYTES, texts).cut(limit), tokens(BYTES, texts, max_len)
+            assert cut.ids.tolist() == expected.ids.tolist() and cut.offsets.tolist() == expected.offsets.tolist()
+    assert len(source_tokens(BYTES, []).cut(4)) == 0
+
+
 @pytest.mark.parametrize(
     ("build", "text"),
     [
@@ -262,7 +280,7 @@ def test_the_progress_of_texts_is_reported_for_each_part_that_is_tokenized(monke
     assert seen == 2 * parts and same(dataset[3], data(60)[3])
     seen.clear()
     data(60, max_source_len=4, on_long="cut", progress=lambda *each: seen.append(each))
-    assert seen == 3 * parts  # the sources again, to cut them
+    assert seen == 2 * parts  # the sources are cut without being tokenized again
 
 
 def test_a_filler_has_no_token_to_predict_and_the_epoch_of_padding():

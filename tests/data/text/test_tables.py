@@ -271,6 +271,15 @@ def test_long_texts():
     assert batch["segment"][1].tolist() == [0] * 4 + [1] * 5
 
 
+@pytest.mark.parametrize("on_long", ["skip", "cut"])
+def test_long_texts_are_tokenized_once(on_long, monkeypatch):
+    split = TextSplit(np.arange(2), ["f line 1", "f line 2"], (["abcdefgh", "ab"],))
+    tokenized, encode = [], BYTES.encode_batch
+    monkeypatch.setattr(ByteTokenizer, "encode_batch", lambda _, texts: tokenized.extend(texts) or encode(texts))
+    TextDataset(split, BYTES, 6, on_long)
+    assert tokenized == ["abcdefgh", "ab"]
+
+
 def test_the_longer_of_two_texts_is_cut_first():
     """Against removing one token at a time."""
     for limit in range(2, 12):

@@ -66,7 +66,7 @@ class PairDataset(Dataset):
         self.targets = target_tokens(target, split.targets, progress=progress)
         long = find_too_long(self.targets.lengths - 1, max_target_len, split.names, on_long, "max_target_len")
         if long and on_long == "cut":
-            self.targets = target_tokens(target, split.targets, max_target_len, progress)
+            self.targets = self.targets.cut(max_target_len + 1)
         if isinstance(source, LinePreprocessing):
             self.sources = _Images(split, source, on_bad_sample, cache, augment, cache_bytes, progress)
         else:
@@ -130,7 +130,7 @@ class _Texts:
         self.tokens = source_tokens(tokenizer, split.sources, progress=progress)
         self.long = find_too_long(self.tokens.lengths, max_len, split.names, on_long, "max_source_len")
         if self.long and on_long == "cut":
-            self.tokens = source_tokens(tokenizer, split.sources, max_len, progress)
+            self.tokens = self.tokens.cut(max_len)
         self.lengths = self.tokens.lengths
 
     def batch(self, index: np.ndarray, epoch: np.ndarray, blank: np.ndarray) -> Sources:

@@ -76,11 +76,18 @@ class TextInputs:
         self, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], max_len: int | None = None,
         progress: StageProgress | None = None,
     ):
-        if len(columns) not in (1, 2) or len({len(column) for column in columns}) != 1:
-            raise ValueError(f"expected one or two columns of texts of equal length, got {[len(c) for c in columns]}")
-        plain = [tokenize(tokenizer, column, suffix=(), progress=progress) for column in columns]
+        self._join(_tokenized(tokenizer, columns, progress), max_len)
+
+    @classmethod
+    def of_tokens(cls, plain: list[Tokens], max_len: int | None = None) -> "TextInputs":
+        """The inputs of columns that are tokenized, without special tokens."""
+        inputs = cls.__new__(cls)
+        inputs._join(plain, max_len)
+        return inputs
+
+    def _join(self, plain: list[Tokens], max_len: int | None) -> None:
         lengths = np.stack([tokens.lengths for tokens in plain])  # (columns,N)
-        specials = 1 + len(columns)
+        specials = 1 + len(plain)
         self.whole = lengths.sum(0) + specials
         if max_len is not None:
             lengths = truncated_lengths(lengths, max_len - specials)
@@ -115,13 +122,15 @@ class TextDataset(Dataset):
         self, split: TextSplit, tokenizer: Tokenizer, max_len: int | None = None, on_long: str = "error",
         progress: StageProgress | None = None,
     ):
-        inputs = TextInputs(tokenizer, split.texts, progress=progress)
-        long = find_too_long(inputs.whole, max_len, split.names, on_long, "max_len")
+        plain = _tokenized(tokenizer, split.texts, progress)
+        whole = np.sum([tokens.lengths for tokens in plain], axis=0) + 1 + len(plain)
+        long = find_too_long(whole, max_len, split.names, on_long, "max_len")
         listed = [(split.names[i], reason) for i, reason in long.items()]
         self.left_out, self.cut = (listed, []) if on_long == "skip" else ([], listed)
         if long and on_long == "skip":
-            split = split.take(np.setdiff1d(np.arange(len(split)), list(long)))
-        self.inputs = TextInputs(tokenizer, split.texts, max_len, progress) if long else inputs
+            rows = np.setdiff1d(np.arange(len(split)), list(long))
+            split, plain = split.take(rows), [tokens.take(rows) for tokens in plain]
+        self.inputs = TextInputs.of_tokens(plain, max_len if long else None)
         self.split, self.labels = split, torch.from_numpy(np.ascontiguousarray(split.labels))
 
     def __len__(self) -> int:
@@ -136,6 +145,15 @@ class TextDataset(Dataset):
         keys = sample_keys(keys)
         epoch, index = torch.from_numpy(keys).unbind(1)
         return self.inputs.batch(keys[:, 1]) | {"label": self.labels[index], "index": index, "epoch": epoch}
+
+
+def _tokenized(
+    tokenizer: Tokenizer, columns: Sequence[Sequence[str]], progress: StageProgress | None
+) -> list[Tokens]:
+    """The tokens of one or two columns, without special ones; raises ValueError for others."""
+    if len(columns) not in (1, 2) or len({len(column) for column in columns}) != 1:
+        raise ValueError(f"expected one or two columns of texts of equal length, got {[len(c) for c in columns]}")
+    return [tokenize(tokenizer, column, suffix=(), progress=progress) for column in columns]
 
 
 def truncated_lengths(lengths: np.ndarray, max_sum: int) -> np.ndarray:
@@ -155,11 +173,14 @@ def truncated_lengths(lengths: np.ndarray, max_sum: int) -> np.ndarray:
 
 def _join_columns(plain: list[Tokens], lengths: np.ndarray) -> Tokens:
     """The first `lengths` (columns,N) tokens of each text, joined with special tokens to one input per sample."""
-    parts = []
-    for i in range(lengths.shape[1]):
-        parts.append([BOS])
-        for tokens, length in zip(plain, lengths[:, i], strict=True):
-            parts += [tokens[i][:length], [EOS]]
-    sizes = lengths.sum(0) + 1 + len(plain)
-    ids = np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
-    return Tokens(ids, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+    offsets = np.concatenate([[0], np.cumsum(lengths.sum(0) + 1 + len(plain), dtype=np.int64)])
+    ids = np.full(offsets[-1], EOS, np.int32)
+    ids[offsets[:-1]] = BOS
+    start = offsets[:-1] + 1
+    for tokens, length in zip(plain, lengths, strict=True):
+        edges = np.zeros(len(ids), np.int8)
+        edges[start] += 1
+        edges[start + length] -= 1
+        ids[np.cumsum(edges, dtype=np.int8).view(bool)] = tokens.first(np.arange(len(length)), length).ids
+        start += length + 1
+    return Tokens(ids, offsets)

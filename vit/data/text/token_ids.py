@@ -39,6 +39,27 @@ class Tokens:
         """rows (B,) → their numbers of ids (B,), without reading the other rows."""
         return self.offsets[rows + 1] - self.offsets[rows]
 
+    def take(self, rows: np.ndarray) -> "Tokens":
+        """The ids of `rows`, in that order."""
+        return self.first(rows, self.lengths_of(rows))
+
+    def cut(self, max_len: int) -> "Tokens":
+        """The rows with at most `max_len` ids, of which the last one remains: eos."""
+        short = self.first(np.arange(len(self)), np.minimum(self.lengths, max_len))
+        short.ids[short.offsets[1:] - 1] = self.ids[self.offsets[1:] - 1]
+        return short
+
+    def first(self, rows: np.ndarray, lengths: np.ndarray) -> "Tokens":
+        """The first `lengths` (B,) ids of each of the rows (B,)."""
+        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        ids = np.empty(offsets[-1], self.ids.dtype)
+        for start in range(0, len(rows), _CHUNK):  # the indices take several times the memory of the ids
+            part = slice(start, start + _CHUNK)
+            shift = np.repeat(self.offsets[rows[part]] - offsets[:-1][part], lengths[part])
+            target = np.arange(offsets[start], offsets[start] + len(shift))
+            ids[target] = self.ids[target + shift]
+        return Tokens(ids, offsets)
+
     def padded(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """rows (B,) → ids (B,N) int64 with padding, and mask (B,N), False at padding."""
         lengths = self.lengths_of(rows)
