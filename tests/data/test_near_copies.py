@@ -108,6 +108,16 @@ def test_blocks_do_not_matter(monkeypatch):
     assert [pair[:2] for pair in blocks] == [pair[:2] for pair in whole] and len(whole) == 9
 
 
+def test_the_candidates_of_many_blocks_are_sorted_together(monkeypatch):
+    """Sorting all candidates after each pair of blocks would take longer than comparing the images."""
+    pixels = np.stack([thumbnail(drawing(seed % 8)) for seed in range(32)])
+    monkeypatch.setattr("vit.data.quality.near_copies.BLOCK", 8)
+    calls, unique = [], np.unique
+    monkeypatch.setattr(np, "unique", lambda *arguments, **options: calls.append(0) or unique(*arguments, **options))
+    assert len(find_pairs(pixels)) == 8 * 6
+    assert len(calls) == 1
+
+
 def test_the_number_of_candidates_is_bounded_by_the_best_ones(monkeypatch):
     originals = [drawing(seed) for seed in range(30)]
     pixels = np.stack([thumbnail(image) for image in (*originals, *originals[:9])])

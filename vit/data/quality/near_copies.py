@@ -228,6 +228,7 @@ def _candidates(pixels: np.ndarray, progress: StageProgress | None) -> tuple[np.
             raw = space.raw(pixels[start : start + BLOCK], rows, columns)
             for variant in (raw, raw * space.mirror):
                 similar.add(torch.from_numpy(space.normalized(variant).astype(np.float32)), whole, start)
+    similar.merge()
     if progress:
         progress("compares", len(pairs) * len(pixels), len(pairs) * len(pixels))
     if similar.limit > COARSE_LIMIT:
@@ -244,12 +245,13 @@ class _MostSimilar:
     """The most similar pairs i < j of `count` images, as codes i * count + j.
 
     When there are more than `MAX_CANDIDATES` pairs, the least similar ones are dropped and the limit of the similarity
-    rises.
+    rises. Added pairs are collected first, since merging those of a block takes as long as sorting all pairs.
     """
 
     def __init__(self, count: int):
         self.count, self.limit = count, COARSE_LIMIT
         self.codes, self.similarities = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        self.added, self.number_added = [], 0  # (codes, similarities) of each block
 
     def add(self, variants: torch.Tensor, whole: torch.Tensor, start: int) -> None:
         """Adds the pairs of variants (B,D) of the images from `start` on with the whole images (N,D)."""
@@ -259,12 +261,16 @@ class _MostSimilar:
             values, one, two = similar[i, j].numpy(), i.numpy() + start, j.numpy() + other
             apart = one != two
             codes = np.minimum(one, two) * self.count + np.maximum(one, two)
-            self._merge(codes[apart], values[apart])
+            if apart.any():
+                self.added.append((codes[apart], values[apart]))
+                self.number_added += len(self.added[-1][0])
+            if self.number_added >= MAX_CANDIDATES:
+                self.merge()
 
-    def _merge(self, codes: np.ndarray, values: np.ndarray) -> None:
-        if not len(codes):
-            return
-        codes, values = np.concatenate([self.codes, codes]), np.concatenate([self.similarities, values])
+    def merge(self) -> None:
+        """Merges the added pairs with the earlier ones."""
+        codes, values = map(np.concatenate, zip((self.codes, self.similarities), *self.added, strict=True))
+        self.added, self.number_added = [], 0
         self.codes, inverse = np.unique(codes, return_inverse=True)
         self.similarities = np.full(len(self.codes), -1, np.float32)
         np.maximum.at(self.similarities, inverse, values)
