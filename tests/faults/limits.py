@@ -5,6 +5,7 @@ import resource
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.promise import Case, Promise
@@ -22,7 +23,8 @@ def limited(folder: Path, fault: str, text: str) -> None:
     done = forks().run("tests.faults.limits:train", overrides, fault, folder=folder, FAULTS_FOLDER=str(folder))
     assert done.code == 1 and text in done.output, f"exit code {done.code}: {done.output}"
     output, _, noise = done.output.partition("Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__")
-    assert "Traceback" not in output and done.output.count("error: ") == 1, done.output
+    shown = "Traceback" in output and fault not in ("files_of_batch", "files_to_send")  # by a thread of multiprocessing
+    assert not shown and done.output.count("error: ") == 1, done.output
     assert not noise or fault == "files", noise  # printed by torch if it cannot create the iterator
     assert not orphans(folder)
 
@@ -68,7 +70,8 @@ def processes() -> None:
     os.fork = refused
 
 
-def in_worker(action) -> None:
+def in_worker(action, sending: bool = False) -> None:
+    """Runs an action in a worker at its second batch, before it is read or, with `sending`, before it is sent."""
     from vit.data.images.dataset import ImageDataset
 
     parent, load, calls = os.getpid(), ImageDataset.__getitems__, 0
@@ -76,9 +79,13 @@ def in_worker(action) -> None:
     def patched(self, keys):
         nonlocal calls
         calls += 1
-        if os.getpid() != parent and calls == 2:
+        acts = os.getpid() != parent and calls == 2
+        if acts and not sending:
             action()
-        return load(self, keys)
+        batch = load(self, keys)
+        if acts and sending:
+            action()
+        return batch
 
     ImageDataset.__getitems__ = patched
 
@@ -130,8 +137,28 @@ def unsent_batch() -> None:
     in_worker(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)))
 
 
+def no_more_files() -> None:
+    used = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, used + 1))
+    with suppress(OSError):
+        while True:  # the numbers of files that have been closed
+            os.open(os.devnull, os.O_RDONLY)
+
+
+def files_of_batch() -> None:
+    """The worker can open no file when it reads its images, none of which is unreadable."""
+    in_worker(no_more_files)
+
+
+def files_to_send() -> None:
+    """The worker can open no shared memory when it sends a batch."""
+    in_worker(no_more_files, sending=True)
+
+
 LIMITS = {
     "files": "too many open files",
+    "files_of_batch": "too many open files",
+    "files_to_send": "too many open files, the limit is ",
     "memory": "out of memory with recipe.batch_size",
     "processes": "the system starts no more processes or threads",
     "frozen_worker": f"no loading process returned a batch for {TIMEOUT} s",
@@ -146,7 +173,7 @@ LIMITS = {
 
 def cases() -> Iterator[Case]:
     for fault, text in LIMITS.items():
-        quick = fault in ("frozen_worker", "frozen_before_fetch", "unsent_batch")
+        quick = fault in ("frozen_worker", "frozen_before_fetch", "unsent_batch", "files_of_batch", "files_to_send")
         yield Case(fault, lambda folder, f=fault, t=text: limited(folder, f, t), quick)
 
 

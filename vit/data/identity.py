@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.system_limits import check_files_left
+
 END = 8192  # bytes that are hashed at the beginning and at the end of long contents
 PART = 1 << 20  # bytes of a file that are read at once
 JPEG_OR_PNG = (b"\xff\xd8\xff", b"\x89PNG")  # the first bytes of files whose end changes with an edit before it
@@ -45,7 +47,8 @@ def pixel_fingerprint(content: bytes | np.ndarray | Path) -> str:
                 if not start.startswith(JPEG_OR_PNG):
                     return _of_all(b"", start, iter(partial(file.read, PART), b""))
             return _of_file(content)
-        except OSError:
+        except OSError as error:
+            check_files_left(error)
             return ""
     if isinstance(content, np.ndarray):
         return _of_all(*_array_bytes(content), ())
@@ -86,7 +89,8 @@ def _of_file(path: Path) -> str:
             first = file.read(END)
             file.seek(-END, os.SEEK_END)
             return _hashed(b"", size, first, file.read(END))
-    except OSError:
+    except OSError as error:
+        check_files_left(error)
         return ""
 
 

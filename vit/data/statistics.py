@@ -14,6 +14,7 @@ from vit.data.images.dataset import ImageDataset
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.pairs.source import PairSplit
 from vit.data.splits.split import Split
+from vit.data.system_limits import check_files_left
 from vit.data.threads import map_in_threads
 from vit.messages import number_of, override_for_shell
 
@@ -71,6 +72,7 @@ def estimate(
         try:
             return preprocessing.image(split.location(i), split.names[i])
         except (BadImage, OSError) as error:  # OSError of sources without files, such as a damaged member of an archive
+            check_files_left(error)
             return error
 
     reason = None
@@ -101,7 +103,8 @@ def find_range(
         for i in permutation(0, 0, len(split))[:limit].tolist():
             try:
                 values = pixels.high_bit_depth_values(split.location(i), split.names[i])
-            except (BadImage, OSError):
+            except (BadImage, OSError) as error:
+                check_files_left(error)
                 continue
             if values is not None:
                 yield values[..., :3] if values.ndim == 3 else values

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vit.data import BadImage, DataError
 from vit.data.images.preprocessing_values import as_size
-from vit.data.system_limits import SystemLimitError, explain_limit
+from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
 from vit.files.checkpoints import without_weights
 from vit.files.machine import available_cores
 from vit.messages import number_of
@@ -203,7 +203,11 @@ def explain_errors(config: dict, folder: RunFolder, overrides: list[str]) -> Ite
     except BadImage as error:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
     except (RuntimeError, MemoryError, OSError) as error:
-        if reason := explain_limit(error):
+        if isinstance(error, SystemLimitError):
+            raise
+        # torch reports a lost loading process by a signal handler, thus anywhere in a step
+        timeout = timeout_of(config["trainer"]) or 0.0
+        if reason := explain_limit(error) or explain_lost_worker(error, timeout):
             raise SystemLimitError(reason) from error
         if isinstance(error, OSError):
             raise

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from torch.utils.data._utils.signal_handling import _remove_worker_pids
 from vit.data.decoding.decode import BadImage
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
-from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
+from vit.data.system_limits import SystemLimitError, exit_code, explain_limit, explain_lost_worker, is_lost_connection
 from vit.files.machine import STOP_SIGNALS, available_cores, stop_signals_blocked, unblock_stop_signals
 from vit.messages import number_of, one_line
 from vit.packed_images import PackedImages
@@ -91,8 +92,9 @@ class BatchLoader:
                 for batch in in_time:
                     yield self._checked(batch)
         except Exception as error:
+            codes = self._exit_codes(wait=1 if is_lost_connection(error) else 0)
             self.close(by_force=True)  # the garbage collector would wait for hung workers
-            if not explain_limit(error) and (reason := explain_lost_worker(error, self.timeout)):
+            if not explain_limit(error) and (reason := explain_lost_worker(error, self.timeout, codes)):
                 raise SystemLimitError(reason) from error
             raise
 
@@ -110,6 +112,16 @@ class BatchLoader:
             iterator._shutdown_workers()  # torch has no public name for it
             kill_workers(iterator)
         self._loader = None
+
+    def _exit_codes(self, wait: float) -> list[int | None]:
+        """The exit codes of the workers; None for those that run. Waits up to `wait` s until one has ended."""
+        workers = getattr(getattr(self._loader, "_iterator", None), "_workers", ())
+        with contextlib.suppress(RuntimeError):  # of torch's handler of SIGCHLD
+            ended = multiprocessing.connection.wait([worker.sentinel for worker in workers], wait)
+            for worker in workers:
+                if worker.sentinel in ended:  # its exit code follows
+                    worker.join(wait)
+        return [worker.exitcode for worker in workers]
 
     def _workers_loader(self) -> DataLoader:
         """The DataLoader of the workers, which is made once and follows `self._plan`."""
@@ -243,11 +255,11 @@ def _prepare_worker(worker: int) -> None:
 
 def _end_with_unsent_batch(error: Exception, batch: Any) -> None:
     """Ends a worker that cannot send a batch, as without shared memory for it: Python would drop the batch, and the
-    training process wait for it.
+    training process wait for it. The exit code is that of `exit_code`.
     """
     with contextlib.suppress(OSError):  # of a full disk
         print(f"a loading process cannot send a batch ({one_line(error)})", file=sys.stderr, flush=True)
-    os._exit(1)
+    os._exit(exit_code(error))
 
 
 def _ignore_stop_signals() -> None:

@@ -28,6 +28,7 @@ from vit.data.decoding.bit_depth import (
 )
 from vit.data.decoding.quiet_decoding import quiet_decoding
 from vit.data.errors import printable
+from vit.data.system_limits import check_files_left
 from vit.messages import import_problem, on_one_line
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
@@ -182,6 +183,7 @@ def _open(raw: bytes | Path, name: str, max_pixels: int) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise BadImage(name, _refused_by_pillow(error, max_pixels)) from None
     except Exception as error:
+        check_files_left(error)
         raise BadImage(name, f"cannot be opened ({_reason(error)})") from error
 
 

@@ -31,6 +31,7 @@ from vit.data.decoding.decode import (
 )
 from vit.data.formats.zip_archives import ArchivedFile
 from vit.data.images.preprocessing_values import StoredPreprocessing, as_numbers, as_size
+from vit.data.system_limits import check_files_left
 from vit.files.untrusted import read_bytes
 from vit.messages import check_choice, number_of
 
@@ -316,6 +317,7 @@ def _file_bytes(file: str | Path | ArchivedFile, name: str) -> bytes:
     try:
         return file.read_bytes() if isinstance(file, ArchivedFile) else read_bytes(Path(file))
     except OSError as error:
+        check_files_left(error)
         raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
 
 

@@ -25,6 +25,7 @@ from vit.data.quality.audit_report import AuditReport, BadSample
 from vit.data.source import Source
 from vit.data.splits.split import Raw, Split
 from vit.data.statistics import Histogram
+from vit.data.system_limits import check_files_left
 from vit.data.threads import StageProgress, map_in_threads, reported
 
 Content = tuple[bytes, Tensor | np.ndarray | None]  # hash of a sample, and its image where that is needed
@@ -137,6 +138,7 @@ def _header(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[tupl
     try:
         location = split.location(i)
     except OSError as error:
+        check_files_left(error)
         raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
     if isinstance(location, np.ndarray):
         return (location.shape[1], location.shape[0]), []
@@ -217,6 +219,7 @@ def _content(split: Split, i: int, decode: Callable[[Raw, str], Tensor | np.ndar
         digest = hashlib.sha256(data).digest()
         return digest, decode(raw, name)
     except OSError as error:
+        check_files_left(error)
         return BadImage(name, f"cannot be read ({error.strerror or error})")
     except BadImage as error:
         return error

@@ -23,6 +23,7 @@ from vit.data.errors import printable
 from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.images.packed import PackedPreprocessing
 from vit.data.source import Source
+from vit.data.system_limits import check_files_left
 from vit.data.threads import StageProgress, map_in_threads, reported
 from vit.messages import number_of
 
@@ -132,7 +133,8 @@ def read_thumbnails(
         try:
             image = draft.decode(split.read(i), split.names[i],
                                  lambda width, height: MIN_DECODED_SIDE / min(width, height))
-        except (BadImage, OSError):
+        except (BadImage, OSError) as error:
+            check_files_left(error)
             return None
         return thumbnail(image), min(image.size)
 

@@ -11,6 +11,7 @@ import numpy as np
 from vit.data.decoding.decode import BadImage
 from vit.data.identity import fingerprint
 from vit.data.sample_names import ConcatSequence, PackedStrings, RowNames, SelectedStrings, has_names, locate
+from vit.data.system_limits import check_files_left
 from vit.data.threads import StageProgress, map_in_threads, reported
 from vit.files.untrusted import read_bytes
 
@@ -163,6 +164,7 @@ def read_sample(split: Split, i: int) -> Raw:
     try:
         return split.read(i)
     except OSError as error:
+        check_files_left(error)
         raise BadImage(split.names[i], f"cannot be read ({error.strerror or error})") from error
 
 
@@ -170,7 +172,8 @@ def content_of(split: Split, i: int, hashed: Callable[[Raw | Path], str] = finge
     """The fingerprint of image i by `hashed`, by default the one that runs record; "" if it cannot be read."""
     try:
         return hashed(location_of(split.read, i))
-    except OSError:
+    except OSError as error:
+        check_files_left(error)
         return ""
 
 
