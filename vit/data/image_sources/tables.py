@@ -1,7 +1,6 @@
 """Tables of labelled images: a column of paths or encoded images, a column of labels, optionally one of splits."""
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,35 +10,37 @@ import numpy as np
 
 from vit.data.class_names import clean_label, labels_are_withheld, warn_about_one_label, withheld_reason
 from vit.data.errors import DataError
-from vit.data.formats.delimited import Column, find_column
+from vit.data.formats.delimited import Column
 from vit.data.formats.split_tables import has_train, tables_of_folder
 from vit.data.image_sources.file_names import has_files, spread
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
 from vit.data.image_sources.numbered_images import has_numbered_images, numbered_images
 from vit.data.image_sources.open_images import one_row_per_image
-from vit.data.image_sources.other_tables import has_columns, warn_about_other_tables, warn_about_shards
-from vit.data.image_sources.split_lists import lists_beside_table
-from vit.data.image_sources.stated_splits import names_images, splits_in_file, splits_in_lists
+from vit.data.image_sources.other_tables import warn_about_shards
 from vit.data.image_sources.table_columns import (
     IMAGE_COLUMNS,
-    distinct,
     has_column,
     select_column,
     to_list,
     values_of,
-    with_keys_of_objects,
 )
 from vit.data.image_sources.table_files import Content, read_table_columns
 from vit.data.image_sources.table_labels import TableLabels, table_labels
 from vit.data.image_sources.table_samples import table_samples
+from vit.data.image_sources.table_splits import (
+    lists_of_splits,
+    samples_by_column,
+    samples_by_files,
+    split_column,
+    split_file,
+    warn_about_groups,
+    warn_about_splits_elsewhere,
+)
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
 from vit.data.splits.names import (
-    MAX_SPLIT_NAMES,
-    SPLIT_NAMES,
-    UnusedSplits,
     similar_splits,
     split_of,
     warn_without_effect,
@@ -47,12 +48,10 @@ from vit.data.splits.names import (
 from vit.data.splits.split import Split
 from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.threads import StageProgress
-from vit.messages import agree, number_of, override_for_shell
+from vit.messages import override_for_shell
 
 log = logging.getLogger("vit")
 
-# columns of what several images may show, of which a model must not see some in training and others in the test
-GROUPS = re.compile(r"(patient|lesion|subject|participant|individual|person)([_ ]?(id|number|no))?", re.IGNORECASE)
 TABLES = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".json", *JSON_LINES)  # of a folder with one for each split
 
 
@@ -155,38 +154,28 @@ def _one_table(path: Path, options: _Options) -> Source:
     """The samples of a table, whose splits a column, a file or lists beside it state, or the fractions."""
     warn_about_shards(path)
     read = _read_table(path, _columns(path, options), options.root or path.parent, options)
-    file = _split_file(path, read.columns, options.split)
-    column = _split_column(path, read.columns, options.split) if file is None else None
-    lists, name = _lists(path, read, options.lists), path.resolve().name if path.is_dir() else path.stem
+    file = split_file(path, read.columns, options.split)
+    column = split_column(path, read.columns, options.split) if file is None else None
+    lists = lists_of_splits(path, read.labels.columns, read.samples.names, options.lists)
+    name = path.resolve().name if path.is_dir() else path.stem
     if file is None and column is None and not lists:
-        _warn_about_splits_elsewhere(path, read)
+        warn_about_splits_elsewhere(path, read.columns, read.labels.columns, read.samples.names)
         if options.group is None:
-            _warn_about_groups(path, read.columns)
+            warn_about_groups(path, read.columns)
         splits = three_ways(read.samples, options.fractions, options.split_seed)
         return Source(name, read.labels.classes, splits, read.left_out)
     left_out = read.left_out
     if column is None:
-        splits, rest = _by_files(path, read.samples, file, lists)
+        splits, rest = samples_by_files(path, read.samples, file, lists)
         left_out = left_out + rest
     else:
         warn_without_effect(lists, f"the column {column!r} of {path} states the splits")
-        splits = _by_column(path, read.samples, column, values_of(path, read.columns, column), read.rows)
+        splits = samples_by_column(path, read.samples, column, values_of(path, read.columns, column), read.rows)
     for key in ("val", "test"):
         if key in splits:
             warn_about_one_label(path, key, splits[key].labels, read.labels.classes)
     splits = with_validation(splits, None, validation_fraction(options.fractions), options.split_seed)
     return Source(name, read.labels.classes, splits, left_out)
-
-
-def _warn_about_splits_elsewhere(path: Path, read: _Table) -> None:
-    """Warnings about columns, tables, folders and lists that may state the splits, for a table split by fractions."""
-    used = read.labels.columns
-    others = with_keys_of_objects({name: read.columns[name] for name in read.columns if name not in used})
-    _warn_about_unused_splits(path, others)
-    warn_about_other_tables(path, used)
-    _warn_about_folders_of_splits(path, read.samples.names)
-    if message := lists_beside_table(path, read.samples.names):
-        log.warning("%s: %s", path, message)
 
 
 def _several_tables(folder: Path, tables: dict[str, Path], options: _Options) -> Source:
@@ -262,7 +251,7 @@ def _withheld_labels(path: Path, content: Content, train: TableLabels) -> list[A
 
 def _check_split_column(path: Path, key: str, read: _Table) -> None:
     """Checks that a column named split does not contradict the table of a split."""
-    column = _split_column(path, read.columns, None)
+    column = split_column(path, read.columns, None)
     values = [] if column is None else values_of(path, read.columns, column)
     other = next((value for value in values if split_of(clean_label(value)) not in (key, None)), None)
     if other is not None:
@@ -283,97 +272,9 @@ def _folder_of_images(path: Path, content: Content, root: Path, key: str, option
     return next((folder for folder in folders if has_files(folder, names)), root)
 
 
-def _warn_about_groups(path: Path, columns: dict[Column, Any]) -> None:
-    """A warning if a column with the name of one of patients or lesions has a value for several images."""
-    for name in columns:
-        if not GROUPS.fullmatch(str(name).strip()):
-            continue
-        values = [value for value in map(clean_label, to_list(columns[name])) if value]
-        if 1 < len({*values}) < len(values):
-            log.warning("%s: the column %r has %d values for %s, so that images of one value may be in train and in "
-                        "test; %s keeps them in one split", path, name, len({*values}),
-                        number_of(len(values), "image"), override_for_shell("data.group", name))
-
-
-def _warn_about_unused_splits(path: Path, columns: dict[Column, Any]) -> None:
-    """A warning if one of the columns, which are not read, contains only names of splits."""
-    unused = UnusedSplits(columns)
-    for name, values in columns.items():
-        unused.add(name, distinct(values))
-    unused.warn(path)
-
-
-def _warn_about_folders_of_splits(path: Path, names: Sequence[str]) -> None:
-    """A warning if one of the folders in the name of each image is called like a split, and not always the same one."""
-    paths = [folder.split("/") for folder in {name.rpartition("/")[0] for name in names}]
-    for level in range(min(map(len, paths), default=0)):
-        found = {parts[level] for parts in paths}
-        splits = {split_of(name) for name in found} if len(found) <= MAX_SPLIT_NAMES else set()
-        if len(splits) > 1 and None not in splits:
-            log.warning("%s: the images are in folders of splits (%s), which are not used, since the table has no "
-                        "column split; to use them, add one with train, val or test in each row", path,
-                        ", ".join(sorted(found)))
-            return
-
-
-def _split_column(path: Path, columns: dict[Column, Any], split: Column | None) -> Column | None:
-    """The column of splits: the stated one, else one with the conventional name, else None."""
-    if split is None:
-        return find_column(path, columns, "split", "split")
-    return select_column(path, columns, split, (), "split")
-
-
-def _split_file(path: Path, columns: dict[Column, Any], split: Column | None) -> Path | None:
-    """The file beside the table that `data.split` names; None if that is a column."""
-    file = path.parent / split if isinstance(split, str) and split not in columns else None
-    return file if file is not None and file.is_file() else None
-
-
-def _lists(path: Path, read: _Table, stated: Mapping[str, str]) -> dict[str, str]:
-    """The stated lists of images, without tables of other images, which are read with those of a folder alone."""
-    names, labels = list(read.samples.names) if stated else [], read.labels.columns
-    named = bool(labels) and all(isinstance(column, str) for column in labels)
-    others = {key: name for key, name in stated.items() if named and (path.parent / name).is_file()
-              and has_columns(path.parent / name, labels) and not names_images(path.parent / name, names)}
-    warn_without_effect(others, f"{path} is one table, not a folder of tables")
-    return {key: name for key, name in stated.items() if key not in others}
-
-
-def _by_files(
-    path: Path, whole: Split, file: Path | None, lists: Mapping[str, str]
-) -> tuple[dict[str, Split], list[tuple[str, str]]]:
-    """The samples by split as a file or lists of images state them, and those that are in no list, with the reason."""
-    names = list(whole.names)
-    if file is not None:
-        warn_without_effect(lists, f"{file} states the splits")
-        found = splits_in_file(file, names)
-    else:
-        found = splits_in_lists({key: path.parent / name for key, name in lists.items()}, names)
-    left_out = [(name, "in no list of a split") for name, key in zip(names, found, strict=True) if key is None]
-    if left_out:
-        log.warning("%s: %d of %s %s in none of the lists (%s) and %s left out", path, len(left_out),
-                    number_of(len(names), "image"), agree(len(left_out), "is", "are"), ", ".join(lists.values()),
-                    agree(len(left_out), "is", "are"))
-    keys = np.array([key or "" for key in found])
-    return {key: whole.take(np.flatnonzero(keys == key)) for key in SPLIT_NAMES if (keys == key).any()}, left_out
-
-
 def _with_groups(path: Path, columns: dict[Column, Any], whole: Split, group: Column | None) -> Split:
     """The samples with the groups that a column states; a regular expression is not a column and is ignored here."""
     if (column := group_column(group, columns)) is None:
         return whole
     values = values_of(path, columns, select_column(path, columns, column, (), "group"))
     return replace(whole, groups=PackedStrings([clean_label(value) for value in values]))
-
-
-def _by_column(
-    path: Path, whole: Split, column: Column, values: Sequence[Any], rows: np.ndarray
-) -> dict[str, Split]:
-    """The samples by split: the values of a column at the `rows` of the samples name their splits."""
-    found = [split_of(clean_label(values[row]), column) for row in rows]
-    if None in found:
-        row = rows[found.index(None)]
-        listed = ", ".join(name for names in SPLIT_NAMES.values() for name in names)
-        raise DataError(f"{path} row {row}: split {clean_label(values[row]).lower()!r} is not one of {listed}")
-    keys = np.array(found)
-    return {key: whole.take(np.flatnonzero(keys == key)) for key in SPLIT_NAMES if (keys == key).any()}
