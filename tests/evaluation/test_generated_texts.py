@@ -29,6 +29,7 @@ def test_the_loss_of_a_translator_is_the_mean_over_all_tokens_of_the_references(
         losses.append(F.cross_entropy(logits, ids[0, 1:], reduction="none"))
         hits.append(logits.argmax(-1) == ids[0, 1:])
     assert found.metrics["loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-4)
+    assert found.metrics["perplexity"] == pytest.approx(float(torch.cat(losses).mean().exp()), rel=1e-3)
     assert found.metrics["token_accuracy"] == pytest.approx(float(torch.cat(hits).double().mean()))
     assert found.rows == [0, 1, 2, 3, 4] and found.references == targets and sum(seen) == 5
 

@@ -24,6 +24,7 @@ def test_the_loss_of_masked_tokens_is_weighted_and_of_the_masks_of_epoch_0(tmp_p
     seen = []
     found = evaluate_masked_tokens(model, split, 2, limit=3, progress=seen.append, weights=(0.5, 2.0))
     assert [found["token_loss"], found["pair_loss"]] == pytest.approx(losses, rel=1e-5) and seen == [2, 1]
+    assert found["perplexity"] == pytest.approx(np.exp(losses[0]), rel=1e-4)
     assert found["loss"] == pytest.approx(0.5 * losses[0] + 2 * losses[1], rel=1e-5)
     right = tokens.argmax(-1) == batch["masked"].flatten()[positions], pairs.argmax(-1) == batch["next"]
     assert [found["token_accuracy"], found["pair_accuracy"]] == pytest.approx([float(r.double().mean()) for r in right])

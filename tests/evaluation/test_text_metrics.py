@@ -1,11 +1,12 @@
 """Text metrics against numbers worked out by hand and a plain edit distance."""
 
+import math
 import random
 
 import pytest
 
 from vit.evaluation import bleu_signature, text_metrics
-from vit.evaluation.text_metrics import has_words
+from vit.evaluation.text_metrics import has_words, perplexity
 
 
 def distance(a: str, b: str) -> int:
@@ -65,3 +66,9 @@ def test_one_reference_per_prediction():
 def test_scripts_without_spaces_have_no_words_for_bleu(texts, expected):
     assert has_words(texts) is expected
     assert expected or text_metrics(texts, texts)["bleu"] == 0  # although all texts are right
+
+
+def test_perplexity_is_the_vocabulary_of_a_uniform_guess_in_either_base():
+    nats = -math.log(1 / 261)
+    assert perplexity(nats) == pytest.approx(261) == pytest.approx(2 ** (nats / math.log(2)))
+    assert perplexity(0.0) == 1 and perplexity(710.0) == math.inf and math.isnan(perplexity(math.nan))

@@ -67,3 +67,6 @@ def test_the_table_has_rates_in_percent_and_losses_as_they_are(tmp_path, capsys)
     conclude(losses, tmp_path, "val/loss")
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("lr=")]
     assert rows == [["lr=2", "1", "0.1000"], ["lr=1", "1", "0.1235"]]
+    conclude([SweptRun("a", {"lr": "1"}, 0, {"val/perplexity": 12.5})], tmp_path, "val/perplexity")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("lr=")]
+    assert rows == [["lr=1", "1", "12.5000"]]

@@ -56,7 +56,7 @@ def test_files_of_a_translation_run(translation):
         file.name for file in translation.path.iterdir()
     }
     metrics = json.loads((translation.path / "metrics.json").read_text())
-    for name in ("exact_match", "cer", "bleu", "chrf", "loss", "token_accuracy"):
+    for name in ("exact_match", "cer", "bleu", "chrf", "loss", "perplexity", "token_accuracy"):
         assert f"test/{name}" in metrics
     assert "tok:13a" in metrics["test/bleu_signature"]
     rows = table(translation.path / "predictions.csv")
@@ -194,7 +194,7 @@ def test_two_processes_have_the_losses_of_one(tmp_path, strategy):
     two = ["trainer.devices=2", "trainer.accelerator=cpu", f"strategy={strategy}", "run_dir=two"]
     code, _, err = run([*overrides, *two], tmp_path)
     assert code == 0, err
-    for name in ("train/loss", "val/loss"):
+    for name in ("train/loss", "val/loss", "val/perplexity"):
         one, both = ([float(row[name]) for row in table(path / "metrics.csv")]
                      for path in (alone.path, tmp_path / "two"))
         assert both == pytest.approx(one, rel=1e-5) and len(one) == 3
@@ -285,7 +285,7 @@ def test_no_task_of_bert_is_an_error(tmp_path):
 def test_a_masked_language_model_in_use(pretrained, tmp_path, capfdbinary):
     assert main(["evaluate", str(pretrained.path), "--json", str(tmp_path / "again.json")]) == 0
     again = json.loads((tmp_path / "again.json").read_text())
-    assert again.pop("pairs") == 300 and len(again) == 5
+    assert again.pop("pairs") == 300 and len(again) == 6
     assert again == {name: pretrained.metrics[name] for name in again}
     texts = ["ann has [MASK] coins and <mask> pears", "ann has\tshe [MASK] coins"]
     capfdbinary.readouterr()
@@ -501,6 +501,7 @@ def test_the_job_of_sharded_weights_reads_line_images_under_a_progress_bar(monke
     of_tokens, both = ([len(train_loader(data, node, 0, 0, 0, 1)), len(val_loader(data, node, 0, 0, 1))]
                        for node in (recipe | {"batch_size": None}, recipe | {"batch_size": 2}))
     assert of_tokens == both  # the number of tokens alone limits a batch
-    assert job.task.metric_names == ["val/loss", "val/token_accuracy", "train/loss"]  # fsdp generates no texts
+    of_tokens = ["val/loss", "val/perplexity", "val/token_accuracy"]
+    assert job.task.metric_names == [*of_tokens, "train/loss"]  # fsdp generates no texts
     count = len(job.source.splits["train"])
     assert ("sizes", count, count) in stages and ("images", count, count) in stages

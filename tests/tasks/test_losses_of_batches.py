@@ -126,7 +126,11 @@ def test_validation_of_pairs_is_the_mean_over_the_tokens_of_the_real_rows(transl
     translator.validation_step({**batch, "target": target}, 0)
     real = (target[:2, 1:] != 0).flatten()
     found, labels = logits[:2].flatten(0, 1)[real], target[:2, 1:].flatten()[real]
+    logged = {}
+    translator.log = logged.__setitem__
+    translator.on_validation_epoch_end()
     torch.testing.assert_close(translator.val_loss.compute(), F.cross_entropy(found, labels))
+    torch.testing.assert_close(logged, {"val/perplexity": F.cross_entropy(found, labels).exp()})  # not smoothed
     accuracy = (found.argmax(-1) == labels).float().mean()
     assert 0 < accuracy < 1
     torch.testing.assert_close(translator.val_accuracy.compute(), accuracy)
@@ -146,6 +150,7 @@ def test_a_validation_text_without_a_letter_is_named_in_the_log(translator, capl
     """A line of 256 spaces, or nothing, was above the reference."""
     translator.validation = ValidationTexts(("a", "b", "c"), Generation(max_len=4), rows=3, examples=3)
     translator.generated = [(0, "", "a"), (1, " " * 256, "b"), (2, "x\ty", "c")]
+    translator.val_loss.update(torch.tensor(1.0))
     translator._trainer = SimpleNamespace(world_size=1, is_global_zero=True)
     translator.log_dict = lambda *_, **__: None
     with caplog.at_level("INFO", "vit"):

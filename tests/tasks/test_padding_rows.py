@@ -87,8 +87,9 @@ def test_losses_of_masked_tokens_and_pairs_are_weighted_and_padding_pairs_do_not
         task.validation_step({**batch, "next": 1 - following}, 0)
     expected = [2 * each[:3].mean() + 0.5 * F.cross_entropy(pairs[:2], labels[:2])
                 for labels in (following, 1 - following)]
-    assert [name for name, _ in logged] == ["val/loss"] * 2
-    torch.testing.assert_close([value for _, value in logged], expected)
+    assert [name for name, _ in logged] == ["val/loss", "val/perplexity"] * 2
+    torch.testing.assert_close([value for _, value in logged[::2]], expected)
+    torch.testing.assert_close([value for _, value in logged[1::2]], [each[:3].mean().exp()] * 2)
 
 
 @pytest.mark.parametrize("ctc", [-0.1, 1.0])

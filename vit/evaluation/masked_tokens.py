@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vit.data import MaskedDataset
 from vit.evaluation.progress import Progress
+from vit.evaluation.text_metrics import perplexity
 from vit.inference import autocast, best_device
 from vit.inference.image_inputs import check_batch_size
 from vit.messages import number_of
@@ -27,8 +28,8 @@ def evaluate_masked_tokens(
     device: torch.device | None = None,
     weights: Sequence[float] = (1.0, 1.0),
 ) -> dict[str, float]:
-    """token_loss (nats per masked token), pair_loss (nats per pair), loss (their sum with `weights`), token_accuracy
-    and pair_accuracy.
+    """token_loss (nats per masked token), its exponential perplexity, pair_loss (nats per pair), loss (the sum of both
+    losses with `weights`), token_accuracy and pair_accuracy.
 
     Masks and pairs are those of epoch 0, so that two evaluations are comparable.
 
@@ -59,7 +60,8 @@ def evaluate_masked_tokens(
             progress(len(index))
     sums = dict(zip(SUMS, totals.tolist(), strict=True))
     token_loss, pair_loss = sums["token_loss"] / sums["tokens"], sums["pair_loss"] / pairs
-    return {"loss": weights[0] * token_loss + weights[1] * pair_loss, "token_loss": token_loss, "pair_loss": pair_loss,
+    return {"loss": weights[0] * token_loss + weights[1] * pair_loss, "token_loss": token_loss,
+            "perplexity": perplexity(token_loss), "pair_loss": pair_loss,
             "token_accuracy": sums["correct_tokens"] / sums["tokens"], "pair_accuracy": sums["correct_pairs"] / pairs}
 
 

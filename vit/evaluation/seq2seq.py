@@ -8,7 +8,7 @@ import torch
 from vit.data import BadImage, DataError, PairSplit
 from vit.data.text.tokenizers import BOS, EOS, PAD
 from vit.evaluation.progress import Progress
-from vit.evaluation.text_metrics import bleu_signature, has_words, text_metrics
+from vit.evaluation.text_metrics import bleu_signature, has_words, perplexity, text_metrics
 from vit.inference import GeneratedText, Seq2SeqPredictor
 from vit.inference.image_inputs import check_batch_size
 from vit.messages import agree, check_choice, number_of, quoted
@@ -22,8 +22,9 @@ WINDOW = 1024  # pairs whose sources are sorted by length together
 class Seq2SeqEvaluation:
     """Metrics and per-sample results, in the order of the split.
 
-    `metrics`: exact_match, cer, bleu, chrf of the generated texts; loss and token_accuracy of the references under
-    teacher forcing. `rows`: indices of the pairs in the split; unreadable images are missing.
+    `metrics`: exact_match, cer, bleu, chrf of the generated texts; loss (nats per token, without label smoothing), its
+    exponential perplexity, and token_accuracy of the references under teacher forcing. `rows`: indices of the pairs in
+    the split; unreadable images are missing.
     """
 
     metrics: dict[str, float]
@@ -87,7 +88,8 @@ def evaluate_seq2seq(
     generated, references = [predictions[row] for row in rows], [split.targets[row] for row in rows]
     warn_without_words(references)
     metrics = text_metrics([each.text for each in generated], references)
-    metrics |= {"loss": loss / tokens, "token_accuracy": correct / tokens}
+    loss /= tokens
+    metrics |= {"loss": loss, "perplexity": perplexity(loss), "token_accuracy": correct / tokens}
     return Seq2SeqEvaluation(metrics, rows, generated, references, unreadable)
 
 
@@ -140,6 +142,7 @@ def log_truncated(predictor: Seq2SeqPredictor, count: int, sources: list[str], r
                     len(sources), number_of(count, "source"), agree(len(sources), "is", "are"),
                     predictor.max_source_len, agree(len(sources), "was", "were"), sources[0])
     if references:
-        log.warning("%d of %s %s longer than the %d tokens that the model can generate, such as %s: loss and "
-                    "token_accuracy are those of the first ones", len(references), number_of(count, "reference"),
-                    agree(len(references), "is", "are"), predictor.model.config.max_len, quoted(references[0]))
+        log.warning("%d of %s %s longer than the %d tokens that the model can generate, such as %s: loss, "
+                    "perplexity and token_accuracy are those of the first ones", len(references),
+                    number_of(count, "reference"), agree(len(references), "is", "are"), predictor.model.config.max_len,
+                    quoted(references[0]))

@@ -1,5 +1,6 @@
-"""Metrics of generated text against references, computed by sacreBLEU and rapidfuzz."""
+"""Metrics of generated text against references, computed by sacreBLEU and rapidfuzz, and perplexity."""
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -39,6 +40,14 @@ def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[
         "bleu": BLEU().corpus_score(list(predictions), [list(references)]).score / 100,
         "chrf": CHRF().corpus_score(list(predictions), [list(references)]).score / 100,
     }
+
+
+def perplexity(loss: float) -> float:
+    """exp of the mean loss in nats per token, or 2 to the power of that in bits; infinite beyond the largest float."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 def has_words(texts: Sequence[str]) -> bool:

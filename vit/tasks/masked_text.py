@@ -25,7 +25,7 @@ class MaskedTokens(Task):
 
     @property
     def metric_names(self) -> list[str]:
-        return ["val/loss", "val/token_accuracy", "val/pair_accuracy", "train/loss"]
+        return ["val/loss", "val/perplexity", "val/token_accuracy", "val/pair_accuracy", "train/loss"]
 
     def on_before_batch_transfer(self, batch: dict[str, Tensor], dataloader_idx: int) -> dict[str, Tensor]:
         """Find the masked positions while the batch is in host memory, because `nonzero` would synchronize a GPU."""
@@ -60,6 +60,7 @@ class MaskedTokens(Task):
     def on_validation_epoch_end(self) -> None:
         means = self.val_token_loss, self.val_pair_loss
         self.log("val/loss", sum(weight * mean.compute() for weight, mean in zip(self.weights, means, strict=True)))
+        self.log("val/perplexity", self.val_token_loss.compute().exp())  # of masked tokens; pairs have no perplexity
         for mean in means:
             mean.reset()
         self.log_dict({"val/token_accuracy": self.val_tokens, "val/pair_accuracy": self.val_pairs}, prog_bar=True)

@@ -73,7 +73,7 @@ class Seq2Seq(Task):
     @property
     def metric_names(self) -> list[str]:
         of_texts = [f"val/{name}" for name in TEXT_METRICS] if self.validation.rows else []
-        return ["val/loss", "val/token_accuracy", *of_texts, "train/loss"]
+        return ["val/loss", "val/perplexity", "val/token_accuracy", *of_texts, "train/loss"]
 
     def forward(self, batch: dict[str, Tensor], **options: bool) -> Tensor:
         """batch -> logits (B,T-1,V) of all target tokens but the first; options as in `EncoderDecoder.forward`"""
@@ -119,6 +119,7 @@ class Seq2Seq(Task):
             self.generated.append((number, text, self.validation.references[number]))
 
     def on_validation_epoch_end(self) -> None:
+        self.log("val/perplexity", self.val_loss.compute().exp())  # val/loss is without label smoothing
         if not self.validation.rows:
             return
         parts = [self.generated]

@@ -59,6 +59,7 @@ def texts(subject: Subject) -> Section:
                      "" if interval is None else f"{interval.low:.2%} to {interval.high:.2%}"))
     html = table(("measure", "value", f"{LEVEL:.0%} interval"), rows, "Generated texts", (1, 2))
     html += facts({"loss of the references": f"{evaluation.metrics['loss']:.4f}",
+                   "perplexity": f"{evaluation.metrics['perplexity']:.6g}",
                    "token accuracy": f"{evaluation.metrics['token_accuracy']:.2%}", "BLEU signature": bleu_signature()})
     html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {number_of(len(chosen), 'pair')} with "
                       f"replacement. An exact match with fewer than {FEWEST} right or wrong pairs has the exact "

@@ -209,11 +209,11 @@ def show(rows: list[dict], folder: pathlib.Path, improved: str | None = None) ->
 
 
 def mean_and_deviation(row: dict, name: str) -> str:
-    """`93.25 ± 1.10 %`; rates are in percent, losses are not."""
+    """`93.25 ± 1.10 %`; rates are in percent, losses and perplexity are not."""
     if name not in row["mean"]:
         return "none"
     mean, deviation = row["mean"][name], row["deviation"][name]
-    scale, unit = (1, "") if name.endswith("/loss") else (100, " %")
+    scale, unit = (1, "") if name.endswith(("/loss", "/perplexity")) else (100, " %")
     digits = 4 if scale == 1 else 2
     plus_minus = "" if deviation is None else f" ± {deviation * scale:.{digits}f}"
     return f"{mean * scale:.{digits}f}{plus_minus}{unit}"

@@ -2,6 +2,7 @@
 
 MODES = {
     "loss": "min",
+    "perplexity": "min",
     "accuracy": "max",
     "top5": "max",
     "map": "max",
@@ -16,8 +17,8 @@ METRICS = {  # task -> its metrics of the validation split; which of them a run 
     "classification": ("loss", "accuracy", "top5", "map", "f1"),
     "text_classification": ("loss", "accuracy", "top5"),
     "masked_image": ("loss",),
-    "masked_text": ("loss", "token_accuracy", "pair_accuracy"),
-    "seq2seq": ("loss", "token_accuracy", "exact_match", "cer", "bleu"),
+    "masked_text": ("loss", "perplexity", "token_accuracy", "pair_accuracy"),
+    "seq2seq": ("loss", "perplexity", "token_accuracy", "exact_match", "cer", "bleu"),
 }
 
 
