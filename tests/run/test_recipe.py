@@ -162,7 +162,7 @@ def test_a_resumed_table_continues_after_the_rows_of_its_checkpoint(tmp_path: Pa
     table = MetricsTable(tmp_path / "metrics.csv")
     table.on_train_start(None, None)
     for step in (10, 20, 30):
-        table.on_train_epoch_end(trainer(step, train_loss=0.5, train_step_loss=9.0), None)
+        table.on_train_epoch_end(trainer(step, train_loss=0.5, train_step_loss=9.0, train_step_grad_norm=9.0), None)
     assert rows() == [{"epoch": str(step // 10), "step": str(step), "train/loss": "0.5"} for step in (10, 20, 30)]
     resumed = MetricsTable(tmp_path / "metrics.csv", done=20)
     resumed.on_train_start(None, None)

@@ -194,7 +194,7 @@ def test_two_processes_have_the_losses_of_one(tmp_path, strategy):
     two = ["trainer.devices=2", "trainer.accelerator=cpu", f"strategy={strategy}", "run_dir=two"]
     code, _, err = run([*overrides, *two], tmp_path)
     assert code == 0, err
-    for name in ("train/loss", "val/loss", "val/perplexity"):
+    for name in ("train/loss", "val/loss", "val/perplexity", "train/grad_norm"):
         one, both = ([float(row[name]) for row in table(path / "metrics.csv")]
                      for path in (alone.path, tmp_path / "two"))
         assert both == pytest.approx(one, rel=1e-5) and len(one) == 3

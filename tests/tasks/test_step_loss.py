@@ -1,5 +1,6 @@
-"""The loss of single steps that loggers receive."""
+"""The loss and the norm of the gradient of single steps that loggers receive, and their means over an epoch."""
 
+import math
 from copy import deepcopy
 
 import pytest
@@ -16,11 +17,13 @@ from vit.training import FiniteLoss, build_optimizer, build_schedule, quiet_ligh
 class Recorder(DummyLogger):
     def __init__(self):
         super().__init__()
-        self.found = {}
+        self.found, self.norms = {}, {}
 
     def log_metrics(self, metrics, step=None):
         if "train/step_loss" in metrics:
             self.found[step] = metrics["train/step_loss"]
+        if "train/step_grad_norm" in metrics:
+            self.norms[step] = metrics["train/step_grad_norm"]
 
 
 class Linear(Task):
@@ -151,3 +154,58 @@ def test_an_epoch_has_the_mean_of_its_own_steps_and_the_highest_rate(tmp_path):
     of_steps = [task.parts[i][2] + task.parts[i + 1][2] for i in (4, 6)]  # of the second epoch
     assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(sum(of_steps) / 2)
     assert float(trainer.callback_metrics["lr"]) == pytest.approx(0.03)
+
+
+class Norms(pl.Callback):
+    """torch's norm of the gradient of each step, before clipping."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        self.found.append(float(nn.utils.get_total_norm([parameter.grad for parameter in module.parameters()])))
+
+
+def norms_of_two_epochs(folder, callbacks=(), clip=None, plugins=()):
+    """Of 10 steps with two micro-batches each: torch's norms, those of the logger, the mean of the second epoch."""
+    quiet_lightning()
+    torch.manual_seed(0)
+    recipe = Optimization(lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
+                          lambda optimizer, steps: build_schedule(optimizer, "constant", steps), clip)
+    task, logger, norms = Linear(nn.Linear(3, 1), recipe), Recorder(), Norms()
+    task.losses = {}
+    batches = [{"x": torch.randn(2, 3), "samples": 4} for _ in range(10)]
+    trainer = pl.Trainer(max_epochs=2, accumulate_grad_batches=2, log_every_n_steps=3, logger=logger, accelerator="cpu",
+                         callbacks=[norms, *callbacks], plugins=[*plugins], enable_checkpointing=False,
+                         enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder)
+    trainer.fit(task, torch.utils.data.DataLoader(batches, batch_size=None))
+    mean = trainer.callback_metrics.get("train/grad_norm")
+    return norms.found, logger.norms, mean if mean is None else float(mean)
+
+
+@pytest.mark.parametrize(("late", "clip"), [(None, 0.01), (None, None), (True, 0.01), (True, None)])
+def test_the_norm_of_the_gradient_is_that_before_clipping(tmp_path, late, clip):
+    norms, logged, mean = norms_of_two_epochs(tmp_path, [FiniteLoss(late)], clip)
+    assert len(norms) == 10 and max(norms) > 0.05 and mean == pytest.approx(sum(norms[5:]) / 5)
+    assert logged == pytest.approx({step: norms[step] for step in (2, 5, 8)})
+
+
+def test_without_the_guard_only_clipping_computes_the_norm_of_the_gradient(tmp_path):
+    norms, logged, mean = norms_of_two_epochs(tmp_path, clip=0.01)
+    assert mean == pytest.approx(sum(norms[5:]) / 5) and sorted(logged) == [2, 5, 8]
+    assert norms_of_two_epochs(tmp_path)[1:] == ({}, None)
+
+
+@pytest.mark.parametrize("clip", [0.01, None])
+def test_steps_that_float16_skips_are_not_in_the_mean_norm_of_the_gradient(tmp_path, clip):
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, backoff_factor=2.0**-14)  # overflows at first
+    precision = MixedPrecision("16-mixed", "cpu", scaler)
+    means = []
+
+    class Means(pl.Callback):
+        def on_train_epoch_end(self, trainer, module):
+            means.append(float(module.grad_norm.compute()))
+
+    norms, _, _ = norms_of_two_epochs(tmp_path, [FiniteLoss(), Means()], clip, [precision])
+    used = [[norm for norm in epoch if math.isfinite(norm)] for epoch in (norms[:5], norms[5:])]
+    assert 1 <= len(used[0]) < 5 and means == pytest.approx([sum(epoch) / len(epoch) for epoch in used])

@@ -67,7 +67,7 @@ class Task(LightningModule, ABC):
         self.resumed: dict | None = None  # the checkpoint that a run continues from, without its weights
         self.steps_beyond = 0  # as `vit.training.checkpointing.resume_position.steps_beyond` returns them
         self.total_steps = 0  # optimizer steps of the whole run, known when the optimizer is built
-        self.train_loss = WeightedMean()
+        self.train_loss, self.grad_norm = WeightedMean(), WeightedMean()
         self.val_table: ScoreTable | None = None  # set by tasks whose metrics are means over samples
         for name in self.means:
             setattr(self, name, WeightedMean())
@@ -127,17 +127,32 @@ class Task(LightningModule, ABC):
 
     def on_train_epoch_start(self) -> None:
         self.train_loss.reset()
+        self.grad_norm.reset()
 
     def on_train_epoch_end(self) -> None:
         self.log("train/loss", self.train_loss.compute())
+        if self.grad_norm.update_called:
+            self.log("train/grad_norm", self.grad_norm.compute())
         self.log("lr", max(group["lr"] for group in self.optimizers().param_groups))
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
+        norm = self.gradient_norm
         if self.optimization.clip is not None:
             parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
             scaler = getattr(self.trainer.precision_plugin, "scaler", None)
             loss_scale = remaining_loss_scale(scaler, optimizer)
-            clip_gradients(parameters, self.optimization.clip, self.gradient_norm, loss_scale)
+            norm = clip_gradients(parameters, self.optimization.clip, norm, loss_scale)
+        if norm is not None:
+            self.log_gradient_norm(norm.to(self.device, non_blocking=True))  # fsdp may offload gradients to the CPU
+
+    def log_gradient_norm(self, norm: Tensor) -> None:
+        """The norm before clipping, a scalar, the same in all processes. It is not finite in a step that the scaler of
+        float16 skips, and the mean over the epoch leaves such steps out.
+        """
+        finite = norm.isfinite()
+        self.grad_norm.update(norm.where(finite, 0), finite.float())
+        if (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
+            self.log("train/step_grad_norm", norm)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """Called in every process: each resumes with its own sum of losses, because the order of summation matters."""
@@ -146,6 +161,8 @@ class Task(LightningModule, ABC):
         if len(parts) > 1:
             torch.distributed.all_gather(parts, losses)
         checkpoint["train_loss"] = torch.stack(parts)  # (processes, 2)
+        if self.grad_norm.update_called:
+            checkpoint["grad_norm"] = torch.stack([self.grad_norm.total, self.grad_norm.weight])  # (2,) sum, steps
         checkpoint["config"] = masked(self.config)
         checkpoint[BEYOND] = self.steps_beyond
 
@@ -157,6 +174,8 @@ class Task(LightningModule, ABC):
             self.train_loss.restore(*saved[self.global_rank].clone())
         elif self.global_rank == 0:  # another number of processes, which adds another number of values per step
             self.train_loss.restore(*saved.sum(0) * self.trainer.world_size / len(saved))
+        if "grad_norm" in checkpoint:  # not in those of earlier versions
+            self.grad_norm.restore(*checkpoint["grad_norm"].to(self.device))
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:

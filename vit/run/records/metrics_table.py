@@ -11,6 +11,8 @@ from pytorch_lightning.callbacks import Checkpoint
 from vit.files.atomic import write_atomically
 from vit.training.checkpointing.resume_position import validates_start
 
+STEP = ("train/step_loss", "train/step_grad_norm")  # metrics of one step, for the loggers only
+
 
 class MetricsTable(Checkpoint):
     """A table of all logged metrics, a row per epoch. The whole file is written before the checkpoint of an epoch, so
@@ -53,8 +55,8 @@ class MetricsTable(Checkpoint):
 
     def add_row(self, trainer: pl.Trainer, epoch: int) -> None:
         """Runs in every process, because reading the metrics reduces them over all processes; the first one writes."""
-        values = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        values.pop("train/step_loss", None)  # of one step, for the loggers only
+        of_epoch = {name: value for name, value in trainer.callback_metrics.items() if name not in STEP}
+        values = {name: float(value) for name, value in of_epoch.items()}
         self.rows.append({"epoch": epoch, "step": trainer.global_step, **values})
         if trainer.is_global_zero:
             self.write()
