@@ -70,7 +70,7 @@ NO_KEY = {  # option of Lightning's Trainer and of others without a key of this 
     "num_sanity_val_steps": "the data is checked at the start and a run with init_from is validated first; debug=true "
                             "tries all phases in a minute",
     "gradient_clip_algorithm": "recipe.clip limits the joint norm of all gradients",
-    "track_grad_norm": "each run logs the norm of the gradient before clipping as train/grad_norm; recipe.clip limits it",
+    "track_grad_norm": "each run logs train/grad_norm, the norm of the gradient before clipping; recipe.clip limits it",
     "enable_progress_bar": "the bar is shown on a terminal only; elsewhere each epoch is one line",
     "enable_checkpointing": "each run saves last.ckpt, from which it can be resumed, and best.ckpt, of which model/ is "
                             "made",
