@@ -167,6 +167,18 @@ def test_shards_resume_at_the_rate_of_the_checkpoint_with_their_own_kernels(
     torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-7)
 
 
+def test_shards_are_validated_and_trained_with_the_right_weights_where_an_epoch_has_several_validations(
+    tmp_path, own_processes
+):
+    """A validation leaves gathered weights behind, those of the average, with which the next step was computed."""
+    found = []
+    for strategy in ("auto", "fsdp"):
+        task, run = Task(dropout=0.0), trainer(tmp_path / strategy, strategy=strategy, epochs=2, val_check_interval=2)
+        run.fit(task, datamodule=Data())
+        found.append([line[4] for line in task.log_lines])
+    assert len(found[0]) == 2 * (6 + 3 * 2) and found[1] == pytest.approx(found[0], rel=1e-5)
+
+
 def test_strategies_by_name():
     assert build_strategy("auto", "cpu", 1) == build_strategy("single", "cpu", 1) == "auto"
     assert build_strategy("auto", "cpu", 2).process_group_backend == "gloo"

@@ -45,6 +45,7 @@ class WeightAverage:
         self.average |= {name: precise(self.average[name]).clone() for name in self.moving}
         self._lerped = [n for n in self.moving if n in parameters and self.tensors[n].is_floating_point()]
         self._copied = [name for name in self.moving if name not in set(self._lerped)]
+        self._sharded = [part for part in model.modules() if hasattr(part, "reshard")]  # modules of FSDP2
         self._raw: list[torch.Tensor] | None = None  # the raw weights while the model holds the average
 
     @property
@@ -79,9 +80,8 @@ class WeightAverage:
         """
         if self.swapped:
             raise RuntimeError("the model already holds the averaged weights")
-        targets = local_tensors(self.tensors, self.moving)
-        self._raw = [tensor.clone() for tensor in targets]
-        torch._foreach_copy_(targets, local_tensors(self.average, self.moving))
+        self._raw = [tensor.clone() for tensor in local_tensors(self.tensors, self.moving)]
+        self._copy_to_model(local_tensors(self.average, self.moving))
 
     @torch.no_grad()
     def swap_out(self) -> None:
@@ -92,8 +92,16 @@ class WeightAverage:
         """
         if not self.swapped:
             raise RuntimeError("the model already holds its raw weights")
-        torch._foreach_copy_(local_tensors(self.tensors, self.moving), self._raw)
+        self._copy_to_model(self._raw)
         self._raw = None
+
+    def _copy_to_model(self, weights: list[torch.Tensor]) -> None:
+        """Set the weights of the model, as shards. Weights that a forward pass without gradients has gathered are freed:
+        the next one would compute with their former values.
+        """
+        torch._foreach_copy_(local_tensors(self.tensors, self.moving), weights)
+        for part in self._sharded:
+            part.reshard()
 
     @contextmanager
     def swap(self) -> Iterator[None]:
