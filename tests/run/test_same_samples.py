@@ -7,7 +7,19 @@ import torch
 
 from tests.run.conftest import QUICK, SMALL, start, write_photos
 from vit.run.config.composing import ConfigError
-from vit.run.parts.same_samples import SameSamples, check_numbers, digest
+from vit.run.parts.same_samples import check_values, digest, step_values
+
+
+def two_ranks(folder, *commands):
+    """(standard output, standard error) of both ranks of a run that fails, each with overrides of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = [start(overrides, folder, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, WORLD_SIZE="2", RANK=str(rank),
+                   LOCAL_RANK=str(rank)) for rank, overrides in enumerate(commands)]
+    printed = [rank.communicate(timeout=120) for rank in ranks]
+    assert all(rank.returncode in (1, 2) for rank in ranks), printed
+    return printed
 
 
 def test_each_name_each_label_and_their_order_count():
@@ -24,18 +36,13 @@ def test_each_name_each_label_and_their_order_count():
 
 def test_a_machine_with_other_files_is_an_error_in_all_processes(tmp_path):
     """Each process divided its own list, so that samples were left out or trained twice without any message."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     write_photos(tmp_path / "one", {"cat": 20, "dog": 21})
     write_photos(tmp_path / "two", {"cat": 20, "dog": 20})
     overrides = ["data=folder", *SMALL, *QUICK, "trainer.accelerator=cpu", "strategy=ddp", "trainer.devices=2",
                  "trainer.timeout=60", "run_dir=run"]
-    ranks = [start([*overrides, f"data.root={root}"], tmp_path, MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
-                   WORLD_SIZE="2", RANK=str(rank), LOCAL_RANK=str(rank)) for rank, root in enumerate(["one", "two"])]
-    for rank in ranks:
-        out, err = rank.communicate(timeout=120)
-        assert rank.returncode == 1 and "rank 1 has other samples than rank 0, " in err, out + err
+    both = two_ranks(tmp_path, *([*overrides, f"data.root={root}"] for root in ("one", "two")))
+    for out, err in both:
+        assert "rank 1 has other samples than rank 0, " in err, out + err
     assert not list((tmp_path / "run" / "checkpoints").glob("*.ckpt"))
 
 
@@ -44,16 +51,34 @@ def test_names_that_are_not_unicode_count_too(name):
     assert digest({"train": [(name, "x")]}) != digest({"train": [("e.png", "x")]})
 
 
-def test_a_process_with_another_batch_size_is_an_error_and_one_with_another_seed_a_warning(caplog):
+@pytest.mark.parametrize(("override", "other"), [
+    ("recipe.accumulate=2", "recipe.accumulate=1"),  # one process waited for the other in each epoch's last steps
+    ("recipe.optimizer.lr=0.1", "recipe.optimizer.lr=0.001"),  # each process had weights of its own
+])
+def test_a_process_with_other_steps_is_an_error_in_all_processes(tmp_path, override, other):
+    overrides = [*QUICK, "recipe.batch_size=64", "trainer.accelerator=cpu", "strategy=ddp",
+                 "trainer.devices=2", "trainer.timeout=60", "run_dir=run"]
+    for out, err in two_ranks(tmp_path, [*overrides, other], [*overrides, override]):
+        assert f"rank 1 has {override}, rank 0 {other}; all processes of a run need the same command" in err, out + err
+
+
+def test_a_value_that_determines_the_steps_is_compared_and_another_seed_is_a_warning(caplog):
     """With other batches one process waited for the other until trainer.timeout."""
-    check_numbers(1, [0, 64, 0, 5], [0, 64, 0, 5])
+    config = {"seed": 0, "debug": False, "data": {"root": "a", "balance": "none"}, "callbacks": {"patience": None},
+              "recipe": {"batch_size": 64, "clip": 1.0, "repeats": 1, "drop_last": True, "augment": {"flip": None}}}
+    values = step_values(config)
+    check_values(1, step_values({**config, "data": {"root": "b", "balance": "none"}}), values)
+    check_values(1, step_values({**config, "recipe": {**config["recipe"], "augment": {"flip": 0.5}}}), values)
     assert not caplog.records
-    with pytest.raises(ConfigError, match=r"rank 3 has recipe.batch_size=32, rank 0 recipe.batch_size=64; all "):
-        check_numbers(3, [0, 32, 0, 5], [0, 64, 0, 5])
-    check_numbers(1, [1, 64, 0, 5], [0, 64, 0, 5])
+    for change, key in (
+        ({"recipe": {**config["recipe"], "batch_size": 32}}, "recipe.batch_size=32, rank 0 recipe.batch_size=64"),
+        ({"recipe": {**config["recipe"], "drop_last": False}}, "recipe.drop_last=false, rank 0 recipe.drop_last=true"),
+        ({"recipe": {**config["recipe"], "repeats": 3}}, "recipe.repeats=3, rank 0 recipe.repeats=1"),
+        ({"data": {"balance": "loss"}}, "data.balance=loss, rank 0 data.balance=none"),
+        ({"callbacks": {"patience": 3}}, "callbacks.patience=3, rank 0 callbacks.patience=null"),
+        ({"debug": True}, "debug=true, rank 0 debug=false"),
+    ):
+        with pytest.raises(ConfigError, match=rf"rank 3 has {key}; all processes of a run need the same command"):
+            check_values(3, step_values({**config, **change}), values)
+    check_values(1, step_values({**config, "seed": 1}), values)
     assert "rank 1 has seed=1, rank 0 seed=0: the ranks order the samples differently" in caplog.text
-
-
-def test_a_number_that_a_config_does_not_have_is_0():
-    config = {"seed": 3, "recipe": {"batch_size": 8, "batch_tokens": None}}
-    assert SameSamples({}, config).numbers == [3, 8, 0, 0] and SameSamples({}, {}).numbers == [0] * 4

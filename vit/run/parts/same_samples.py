@@ -1,70 +1,78 @@
-"""All processes of a run have the same samples, also where each machine reads its own copy of the data, and divide
-them into the same batches.
+"""All processes of a run have the same samples, also where each machine reads its own copy of the data, divide them
+into the same batches and take the same steps.
 """
 
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from vit.data import DataError
-from vit.run.config.overrides import ConfigError, dotted_items
+from vit.run.config.overrides import ConfigError, dotted_items, yaml_text
 
 SPLITS = ("train", "val", "test")
 SEED = "seed"
-NUMBERS = ("recipe.batch_size", "recipe.batch_tokens", "recipe.epochs")  # which determine the number of steps
+KEYS = ("data.balance", "precision", "debug", "trainer.max_time", "callbacks.monitor", "callbacks.patience",
+        "callbacks.every_steps")  # beside `recipe`: they determine the steps, or where the processes communicate
 log = logging.getLogger("vit")
 
 
 class SameSamples(Callback):
-    """Compares names and labels of the samples between the processes before the first step.
+    """Compares names and labels of the samples, and the values that determine the steps, between the processes before
+    the first step.
 
     A process divides its own list of samples, so with other files some samples would be trained twice and others never.
 
     Args:
         splits: split -> (name, class or target) of each sample.
-        config: the config of this process, whose seed, batch size and epochs are compared too.
+        config: the config of this process.
     """
 
     def __init__(self, splits: Mapping[str, Sequence[tuple[str, str]]], config: dict):
-        self.values = [digest(splits), *counts(splits)]
-        values = dict(dotted_items(config))
-        self.numbers = [found if isinstance(found := values.get(key), int) else 0 for key in (SEED, *NUMBERS)]
+        self.samples = [digest(splits), *counts(splits)]
+        self.values = step_values(config)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Compare the samples.
+        """Compare the samples and values.
 
         Raises:
             DataError: a process has other samples than the first one; in all processes.
-            ConfigError: a process would take other steps than the first one, which would wait for it; in all processes.
+            ConfigError: a process would take other steps than the first one, so that one would wait for the other or
+                their weights would differ; in all processes.
         """
         if stage != "fit" or trainer.world_size == 1:
             return
-        own = torch.tensor(self.values + self.numbers, device=trainer.strategy.root_device)
-        gathered = [torch.empty_like(own) for _ in range(trainer.world_size)]
-        torch.distributed.all_gather(gathered, own)
-        first, *others = (values.tolist() for values in gathered)
-        count = len(self.values)
-        for rank, other in enumerate(others, 1):
-            if other[:count] != first[:count]:
-                raise DataError(f"rank {rank} has other samples than rank 0, {described(other[:count])} instead of "
-                                f"{described(first[:count])}: copy the data to its machine again")
-            check_numbers(rank, other[count:], first[count:])
+        gathered = [None] * trainer.world_size
+        torch.distributed.all_gather_object(gathered, (self.samples, self.values))
+        (first, values), *others = gathered
+        for rank, (samples, found) in enumerate(others, 1):
+            if samples != first:
+                raise DataError(f"rank {rank} has other samples than rank 0, {described(samples)} instead of "
+                                f"{described(first)}: copy the data to its machine again")
+            check_values(rank, found, values)
 
 
-def check_numbers(rank: int, other: Sequence[int], first: Sequence[int]) -> None:
-    """Compares the seed and the numbers of `NUMBERS` of a process with those of the first one. Another seed is a
-    warning: the process then divides another order of the samples.
+def step_values(config: dict) -> dict[str, Any]:
+    """Key -> value of seed, recipe and `KEYS`; without the augmentation, which may have paths of a machine."""
+    return {key: value for key, value in dotted_items(config) if not isinstance(value, dict)
+            and (key in (SEED, *KEYS) or key.startswith("recipe.") and not key.startswith("recipe.augment."))}
+
+
+def check_values(rank: int, found: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    """Compares the values of a process with those of the first one. Another seed is a warning: the process then divides
+    another order of the samples.
 
     Raises:
-        ConfigError: it would take other steps.
+        ConfigError: another value differs.
     """
-    for key, found, expected in zip((SEED, *NUMBERS), other, first, strict=True):
-        if found == expected:
+    for key in dict.fromkeys((*first, *found)):
+        value, expected = found.get(key), first.get(key)
+        if value == expected:
             continue
-        differs = f"rank {rank} has {key}={found}, rank 0 {key}={expected}"
+        differs = f"rank {rank} has {key}={yaml_text(value)}, rank 0 {key}={yaml_text(expected)}"
         if key != SEED:
             raise ConfigError(f"{differs}; all processes of a run need the same command")
         log.warning(f"{differs}: the ranks order the samples differently, so that an epoch has some of them twice and "

@@ -96,8 +96,8 @@ class WeightAverage:
         self._raw = None
 
     def _copy_to_model(self, weights: list[torch.Tensor]) -> None:
-        """Set the weights of the model, as shards. Weights that a forward pass without gradients has gathered are freed:
-        the next one would compute with their former values.
+        """Set the weights of the model, as shards. Those that a forward pass without gradients has gathered are freed,
+        because the next one would compute with their former values.
         """
         torch._foreach_copy_(local_tensors(self.tensors, self.moving), weights)
         for part in self._sharded:
