@@ -120,6 +120,23 @@ def test_a_batch_of_unreadable_images_does_not_end_the_run(tmp_path, strategy):
     assert all(np.isfinite(float(row["train/loss"])) for row in table(tmp_path / "run" / "metrics.csv"))
 
 
+@pytest.mark.parametrize(("strategy", "split"), [("single", "train"), ("ddp", "train"), ("ddp", "val")])
+def test_a_split_without_readable_images_ends_the_run_in_its_first_epoch(tmp_path, strategy, split):
+    """Two processes trained to the end, on a loss of 0, because each had skipped only half of the images."""
+    root = write_photos(tmp_path / "photos", {"train/cat": 5, "train/dog": 5, "val/cat": 3, "val/dog": 3})
+    for path in (root / split).rglob("*.png"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    overrides = ["data=folder", f"data.root={root}", "data.image_size=16", "data.patch_size=8", "model=micro",
+                 "data.audit_seconds=0", "data.cache=none", "data.workers=0", "data.on_bad_sample=skip",
+                 "data.preprocessing.mean=[0.5,0.5,0.5]", "data.preprocessing.std=[0.5,0.5,0.5]",
+                 "recipe.batch_size=2", "recipe.epochs=2", "precision=32-true", "logger=csv", "run_dir=run",
+                 f"strategy={strategy}", f"trainer.devices={1 + (strategy == 'ddp')}", "trainer.accelerator=cpu"]
+    code, out, err = run(overrides, tmp_path)
+    count = {"train": 10, "val": 6}[split]
+    assert code == 1 and f"all {count} images are unreadable; copy or download the data again" in err, out + err
+    assert "epoch 2/2" not in out
+
+
 def test_a_test_text_that_is_too_long_is_an_error_before_training_or_cut(tmp_path):
     rows = [f"a {i},{i % 2},{'test' if i >= 50 else 'val' if i >= 40 else 'train'}" for i in range(60)]
     file = write(tmp_path / "t.csv", ["text,label,split", *rows, f"{'long ' * 40},1,test"])

@@ -201,6 +201,8 @@ def explain_errors(config: dict, folder: RunFolder, overrides: list[str]) -> Ite
             print_line(f"\nStopped{by}. {how_to_resume(folder, overrides)}")
         raise
     except BadImage as error:
+        if config["data"].get("on_bad_sample") == "skip":  # then all images are unreadable
+            raise DataError(f"{error}; copy or download the data again") from None
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
     except (RuntimeError, MemoryError, OSError) as error:
         if isinstance(error, SystemLimitError):

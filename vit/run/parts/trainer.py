@@ -20,6 +20,7 @@ from vit.run.jobs import Job
 from vit.run.parts.devices import Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
 from vit.run.parts.loggers import build_loggers
+from vit.run.parts.readable_samples import ReadableSamples
 from vit.run.parts.same_folder import SameFolder
 from vit.run.parts.same_samples import SameSamples
 from vit.run.processes.launcher import is_task_of_step
@@ -151,7 +152,7 @@ def build_callbacks(
     return [
         GracefulStop(signals),
         SameFolder(folder),
-        *([SameSamples(job.source.split_lists(), config)] if devices.world > 1 else []),
+        *([SameSamples(job.source.split_lists(), config), ReadableSamples()] if devices.world > 1 else []),
         FollowEpoch(),
         FiniteLoss(),
         meter,
