@@ -168,6 +168,34 @@ def test_a_module_of_the_user_that_is_not_found(tmp_path, monkeypatch, capsys):
         capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("key", ["data", "+callbacks.mine", "+strategy", "+logger.mine", "+recipe.augment.mine"])
+@pytest.mark.parametrize(("code", "text"), [
+    ("import torch\ndef flowers(:\n", "SyntaxError: invalid syntax (wrong_module.py, line 2)"),
+    ("import torch\n\nsize = 1 / 0\n", "ZeroDivisionError: division by zero ({}, line 3)"),
+    ("def read():\n    return {}['a']\nread()\n", "KeyError: 'a' ({}, line 3)"),
+    ("import sys\nsys.exit('usage: flowers')\n", "SystemExit: usage: flowers ({}, line 2)"),
+    ("from json import flowers\n", "flowers' from 'json' ("),
+], ids=["syntax", "zero", "function", "exit", "import"])
+def test_a_module_of_the_user_that_fails_is_named_with_the_key_and_the_line(tmp_path, monkeypatch, capsys, key, code,
+                                                                            text):
+    """It is not mistaken for a missing class, and the data is not read before."""
+    path = tmp_path / "wrong_module.py"
+    path.write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert train_command([*TINY, f"{key}._target_=wrong_module.flowers", f"run_dir={tmp_path / 'run'}"]) == 2
+    printed = capsys.readouterr().err
+    start = f"error: {key.removeprefix('+')}._target_=wrong_module.flowers: its module cannot be imported: "
+    assert start in printed and text.format(path) in printed and "data:" not in printed, printed
+
+
+def test_a_stop_signal_while_a_module_is_imported_is_no_fault_of_it(tmp_path, monkeypatch):
+    (tmp_path / "slow_module.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SystemExit) as stopped:
+        train_command([*TINY, "+callbacks.mine._target_=slow_module.Part", f"run_dir={tmp_path / 'run'}"])
+    assert stopped.value.code == 143
+
+
 @pytest.mark.parametrize(("body", "text"), [
     ("pass", "data: wrong_set.flowers returned None; it must return an instance of vit.data.Source"),
     ("return {}['label']", "data: KeyError: 'label' (add --debug for the traceback)"),

@@ -20,7 +20,7 @@ from vit.run.config.composing import ConfigError, stated
 from vit.run.config.credential_checks import check_credentials
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import check_kind, checked, key_of, override_text
-from vit.run.parts.named_targets import check_packages_of, where_modules_are
+from vit.run.parts.named_targets import check_module, where_modules_are
 from vit.run.records.splits import DataRecord
 
 log = logging.getLogger("vit")
@@ -58,10 +58,10 @@ def build_source(
     """
     check_credentials({"data": data}, "the config")
     module, _, name = data["_target_"].rpartition(".")
+    check_module(module, f"data._target_={data['_target_']}")
     try:
         parameters = dict(inspect.signature(getattr(importlib.import_module(module), name)).parameters)
     except (ImportError, AttributeError, ValueError) as error:
-        check_packages_of(module, f"data._target_={data['_target_']}")
         raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})"
                           f"{where_modules_are(error, module)}") from None
     shown = {PROGRESS: progress} if parameters.pop(PROGRESS, None) is not None else {}

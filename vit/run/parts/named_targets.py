@@ -4,19 +4,21 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Collection, Mapping
 from pkgutil import resolve_name  # `hydra.utils.get_object` would also log an error
 from typing import Any
 
-from vit.messages import did_you_mean, nearest_names, one_line
+from vit.messages import did_you_mean, nearest_names, on_one_line, one_line
 from vit.run.config.name_hints import nearest
 from vit.run.config.overrides import ConfigError
+from vit.training.fault_tolerance.interrupts import find_stop
 
 CALLBACKS = ("monitor", "mode", "patience", "every_steps", "start_margin", "film")  # options of the callbacks node
 
 
 def check_targets(config: Mapping[str, Any]) -> None:
-    """Checks the steps of `recipe.augment` and the callbacks of the user.
+    """Checks the steps of `recipe.augment`, and the callbacks and the strategy of the user.
 
     Raises:
         ConfigError: there is no such class or function, it has no such parameter, or it needs one that is not given; or
@@ -29,6 +31,8 @@ def check_targets(config: Mapping[str, Any]) -> None:
             elif step is not None and name == "callbacks" and key not in CALLBACKS:
                 raise ConfigError(f"callbacks.{key}={step}: no such option{nearest(key, list(CALLBACKS))}; a callback "
                                   f"of your own is added by callbacks.{key}._target_")
+    if isinstance((strategy := config["strategy"]).get("_target_"), str):
+        check_target("strategy", {key: value for key, value in strategy.items() if key != "name"})
 
 
 def check_target(key: str, node: Mapping[str, Any], added: Collection[str] = ()) -> None:
@@ -42,11 +46,11 @@ def check_target(key: str, node: Mapping[str, Any], added: Collection[str] = ())
         ConfigError: as `check_targets`.
     """
     target = node["_target_"]
+    module, _, name = target.rpartition(".")
+    check_module(module or target, f"{key}._target_={target}")
     try:
         made = resolve_name(target)
     except (ImportError, AttributeError, ValueError) as error:
-        module, _, name = target.rpartition(".")
-        check_packages_of(module, f"{key}._target_={target}")
         near = nearest_names(name, [each for each in dir(sys.modules.get(module)) if each[:1] != "_"], cutoff=0.7)
         hint = did_you_mean([f"{module}.{each}" for each in near[:1]]) if module in sys.modules else ""
         why = "" if module in sys.modules else f" ({one_line(error)}){where_modules_are(error, module)}"
@@ -70,23 +74,39 @@ def check_target(key: str, node: Mapping[str, Any], added: Collection[str] = ())
             raise ConfigError(f"{key}.{name}: {target} has no parameter {name!r}{near}")
 
 
-def check_packages_of(module: str, key: str) -> None:
-    """Checks that the packages are installed which a module that cannot be imported imports itself.
+def check_module(module: str, key: str) -> None:
+    """Checks that a module can be imported, unless there is none of this name, which its caller reports.
 
     Args:
         key: the `KEY=VALUE` that names the module.
 
     Raises:
-        ConfigError: names the missing package and the command that installs it.
+        ConfigError: names the package that the module imports and that is not installed, with the command that installs
+            it; or the file and line of another error of the module.
     """
     try:
         importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name and name != module.partition(".")[0]:
-            raise ConfigError(f"{key}: its module imports {name}, which is not installed: pip install {name}") from None
-    except (ImportError, ValueError):
-        return
+    except (Exception, SystemExit) as error:  # a script without a main function may end the program
+        if find_stop(error) is not None:  # a stop signal
+            raise
+        name = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        if name and f"{module}.".startswith(f"{name}."):
+            return
+        if name and (package := name.partition(".")[0]) != module.partition(".")[0]:
+            raise ConfigError(f"{key}: its module imports {package}, which is not installed: pip install {package}"
+                              ) from None
+        raise ConfigError(f"{key}: its module cannot be imported: {type(error).__name__}: {on_one_line(error)}"
+                          f"{where_raised(error)}") from error
+
+
+def where_raised(error: BaseException) -> str:
+    """` (FILE, line N)` of the last statement outside of functions that an import executed; for a syntax error, which
+    names them itself, empty.
+    """
+    if isinstance(error, SyntaxError):
+        return ""
+    statements = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
+    return f" ({statements[-1].filename}, line {statements[-1].lineno})" if statements else ""
 
 
 def where_modules_are(error: Exception, module: str) -> str:
