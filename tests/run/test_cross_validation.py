@@ -172,6 +172,7 @@ def test_a_finished_fold_is_not_run_again_and_a_stopped_one_resumes(finished, tm
 @pytest.mark.parametrize(("arguments", "message"), [
     (["folds=1"], "folds=1: must be a whole number, 2 or more"), (["folds=x"], "folds=x"),
     (["seeds=0,0"], "must be different whole numbers"), (["seeds=a"], "seeds=a"),
+    ([f"seeds=1,{2**64}"], "must be different whole numbers"),
     (["data.fold=1/5"], "use folds=N"), (["seed=1"], "use seeds=N"), (["recipe.epoch=1"], "recipe.epochs"),
     (["data=spelled_numbers"], "task=seq2seq cannot be cross-validated: folds are made of images or texts with"),
     (["task=masked_image"], "task=masked_image cannot be cross-validated"),
@@ -179,6 +180,18 @@ def test_a_finished_fold_is_not_run_again_and_a_stopped_one_resumes(finished, tm
 def test_wrong_arguments_are_errors_before_the_first_run(tmp_path, arguments, message):
     with pytest.raises(ConfigError, match=message):
         cross_validate([*SHORT, *arguments, f"run_dir={tmp_path / 'new'}"])
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("folds", "message"), [
+    (99999, "1,437 samples cannot be divided into 99,999 folds; use at most 1,437 folds"),
+    (400, "fewer than the 400 folds"),
+])
+def test_too_many_folds_are_an_error_before_the_runs_are_composed(tmp_path, monkeypatch, folds, message):
+    """Each config takes a tenth of a second."""
+    monkeypatch.setattr("vit.run.multirun.comparison_plan.compose", lambda overrides: pytest.fail("composed a run"))
+    with pytest.raises(DataError, match=message):
+        cross_validate([*SHORT, f"folds={folds}", f"run_dir={tmp_path / 'new'}"])
     assert not (tmp_path / "new").exists()
 
 

@@ -66,7 +66,10 @@ def find_plan(config: dict, overrides: list[str], resumed_by: str = "train") -> 
     if len(runs) < 2:
         raise ConfigError(f"compare has {number_of(len(runs), 'run')}, but needs 2 or more: each a name with a list of "
                           "overrides")
-    configs = [resolve(compose([*each, *settings])) for each in runs.values()]
+    different = list(runs.values())
+    if RESULTS[resumed_by] == CROSS_VALIDATION:  # hundreds of folds, which differ in checked values only
+        different = different[:1]
+    configs = [resolve(compose([*each, *settings])) for each in different]
     for each in configs:
         check_complete(each)
     tasks = [each["task"]["name"] for each in configs]

@@ -14,6 +14,8 @@ from vit.report.cross_validation import print_cross_validation
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.config.overrides import key_of
 from vit.run.config.own_configs import trusted_overrides
+from vit.run.config.paths import check_paths
+from vit.run.config.valid_values import SEED
 from vit.run.console import console, stage_bar
 from vit.run.multirun.compare import conclude, raise_failed, resume_printed, train_all
 from vit.run.multirun.comparison_plan import find_stopped, read_plan
@@ -55,8 +57,11 @@ def cross_validate(arguments: list[str], predictions: pathlib.Path | None = None
     check_overrides(overrides)
     config = resolve(compose(overrides))
     check_task(config)
-    check_resumed(own, config, overrides)
-    folder, plan, done, failed = train_all({**config, "compare": fold_runs(own)}, overrides, COMMAND)
+    runs = fold_runs(own)
+    stopped = check_resumed(own, config, overrides)
+    if stopped is None:
+        check_folds(config, next(iter(runs.values())))
+    folder, plan, done, failed = train_all({**config, "compare": runs}, overrides, COMMAND)
     raise_failed(folder, failed)
     with resume_printed(folder, overrides, COMMAND):
         conclude(folder, plan, done)
@@ -86,15 +91,31 @@ def check_task(config: dict) -> None:
                           "or texts with classes; vit train -m seed=0,1,2 repeats other runs")
 
 
-def check_resumed(own: dict[str, str], config: dict, overrides: list[str]) -> None:
-    """Checks `folds` and `seeds` of a command that resumes a cross-validation, whose runs are determined.
+def check_folds(config: dict, first: list[str]) -> None:
+    """Checks that the samples can be divided into this number of folds, before the configs of all runs are composed.
+
+    Args:
+        first: the overrides of the first run.
+
+    Raises:
+        DataError: there are more folds than samples, or than samples of a class; or the data cannot be read.
+    """
+    check_paths(config)
+    fold = next(value for key, _, value in (each.partition("=") for each in first) if key == "data.fold")
+    with stage_bar(console) as progress:
+        build_source({**config["data"], "fold": fold}, progress=progress)
+
+
+def check_resumed(own: dict[str, str], config: dict, overrides: list[str]) -> pathlib.Path | None:
+    """The folder of the stopped cross-validation that the command resumes, or None; checks `folds` and `seeds`, since
+    the runs of a stopped one are determined.
 
     Raises:
         ConfigError: they are others than those of the cross-validation.
     """
     folder = find_stopped(config, to_record(overrides), COMMAND)
     if not own or folder is None:
-        return
+        return folder
     started: dict[str, dict[str, None]] = {key: {} for key in OWN_KEYS}  # the values of its runs, in their order
     for override in (each for run in read_plan(folder)["runs"].values() for each in run):
         key, _, value = override.partition("=")
@@ -107,6 +128,7 @@ def check_resumed(own: dict[str, str], config: dict, overrides: list[str]) -> No
             raise ConfigError(f"{key}={value}: resume would continue {folder}, which was started with {key}="
                               f"{','.join(started[key])}; leave {key} out, or leave resume out for a new "
                               "cross-validation")
+    return folder
 
 
 def fold_runs(own: dict[str, str]) -> dict[str, list[str]]:
@@ -119,7 +141,7 @@ def fold_runs(own: dict[str, str]) -> dict[str, list[str]]:
     if not folds.isdecimal() or int(folds) < 2:
         raise ConfigError(f"folds={folds}: must be a whole number, 2 or more")
     seeds = [seed.strip() for seed in own.get("seeds", "0").strip("[]").split(",")]
-    if not all(seed.isdecimal() for seed in seeds) or len(set(seeds)) < len(seeds):
+    if not all(seed.isdecimal() and SEED.accepts(int(seed)) for seed in seeds) or len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds={own['seeds']}: must be different whole numbers, such as seeds=0,1,2")
     several = len(seeds) > 1
     return {
