@@ -132,7 +132,7 @@ def test_a_strategy_and_a_callback_of_lightning(tmp_path, single):
     (["strategy=fsdp", "+strategy.options.bucket_cap_mb=3"], ["no option bucket_cap_mb", "cpu_offload"]),
     (["+strategy.options.bucket_cap_mb=3"], ["strategy=single has no option"]),
     (["strategy=ddp", "strategy.option.bucket_cap_mb=3"], ["did you mean strategy.options.bucket_cap_mb?"]),
-    (["+strategy._target_=pytorch_lightning.strategies.DDP"], ["strategy:", "DDP"]),
+    (["+strategy._target_=pytorch_lightning.strategies.DDP"], ["strategy._target_=", "no such class or function"]),
     (["+callbacks.patients=3"], ["did you mean patience?"]),
     (["+callbacks.mine._target_=pytorch_lightning.callbacks.Mine"], ["callbacks.mine", "Mine"]),
 ])

@@ -71,7 +71,7 @@ def test_a_run_has_the_same_bits(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("override", "error", "text"), [
     ("data.workers=2", ConfigError, "data.workers=2 has no effect with data.cache=device"),
     ("data.cache_limit=0.00001", DataError, "data.cache_limit is 1e-05"),
-    ("recipe.crop={scale:[0.5,1],ratio:[0.9,1.1]}", DataError, "use recipe.crop=null"),
+    ("recipe.crop={scale:[0.5,1],ratio:[0.9,1.1]}", ConfigError, "use recipe.crop=null"),
 ])
 def test_errors_before_training(tmp_path, override, error, text):
     with pytest.raises(error, match=text):

@@ -25,7 +25,7 @@ from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
 from vit.run.parts.networks import check_options
-from vit.run.parts.recipe import build_optimization, fit_recipe, steps_per_epoch
+from vit.run.parts.recipe import build_optimization, check_rate, fit_recipe, steps_per_epoch
 from vit.run.records.folder import RunFolder
 from vit.run.records.reading import in_current_names
 from vit.run.records.splits import uses_labels, write_record
@@ -124,13 +124,14 @@ class Job(ABC):
         """Checks that the recipe has what the task needs.
 
         Raises:
-            ConfigError: it is the recipe of another task.
+            ConfigError: it is the recipe of another task, or there is no learning rate.
         """
         known = dict(dotted_items(config["recipe"]))
         for key in cls.recipe_keys:
             if key not in known:
                 raise ConfigError(f"this recipe has no key {key}, so it is not for task={config['task']['name']}; "
                                   "choose another one with recipe=")
+        check_rate(config["recipe"])
 
     def check_leakage(self, key: str, path: str, extra: Mapping[str, Any], kind: str) -> None:
         """Checks that the model that a key names was not trained on samples of val or test, and records which samples

@@ -24,10 +24,18 @@ from vit.evaluation.progress import Progress
 from vit.inference import Predictor
 from vit.messages import mega, number_of
 from vit.models import TimmConfig, VisionTransformerConfig, flops
+from vit.models.config import ModelConfig
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import yaml_text
 from vit.run.jobs.base import Job, Tested
-from vit.run.parts.batches import build_augment, build_batches, build_crop, build_mixup, image_datasets
+from vit.run.parts.batches import (
+    build_augment,
+    build_batches,
+    build_crop,
+    build_mixup,
+    check_device_images,
+    image_datasets,
+)
 from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
@@ -44,7 +52,15 @@ from vit.run.parts.networks import (
 )
 from vit.run.parts.packing import check_packing, drop_mixup, packed_preprocessing
 from vit.run.parts.preprocessing import build_preprocessing
-from vit.run.parts.recipe import PROGRESSIVE, build_loss, build_progressive, is_progressive, warn_about_equal_copies
+from vit.run.parts.recipe import (
+    PROGRESSIVE,
+    build_loss,
+    build_progressive,
+    check_progressive,
+    check_width,
+    is_progressive,
+    warn_about_equal_copies,
+)
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, Classification
 from vit.training import Progressive
@@ -72,14 +88,24 @@ class ImageJob(Job):
         `data.pack`.
         """
         super().check_config(config, devices)
-        check_image_model(cls.network(config), config["data"], config["init_from"])
-        if config["data"].get("pack"):
+        model = check_image_model(cls.network(config), config["data"], config["init_from"])
+        if model is not None:
+            cls.check_model(config, model)
+        data = config["data"]
+        if data.get("pack"):
             check_packing(config)
-        else:
-            for key in ("min_patches", "max_patches"):
-                if (value := config["data"].get(key)) is not None:
-                    raise ConfigError(f"data.{key}={value} is for images that keep their aspect ratio; add "
-                                      "data.pack=true, or choose another data.image_size")
+            return
+        for key in ("min_patches", "max_patches"):
+            if (value := data.get(key)) is not None:
+                raise ConfigError(f"data.{key}={value} is for images that keep their aspect ratio; add "
+                                  "data.pack=true, or choose another data.image_size")
+        if data.get("cache") == "device":
+            check_device_images(config)
+
+    @classmethod
+    def check_model(cls, config: dict, model: ModelConfig) -> None:
+        """Raises ConfigError for a recipe that does not fit the model of this config."""
+        check_width(config["recipe"], model)
 
     @classmethod
     def check_recipe(cls, config: dict) -> None:
@@ -209,6 +235,12 @@ class ImageClassificationJob(ImageJob):
         if config["data"]["_target_"] == "vit.data.unlabelled_images":
             raise without_labels(config["data"])
         cls.check_patch_dropout(config, config["model"])
+
+    @classmethod
+    def check_model(cls, config: dict, model: ModelConfig) -> None:
+        super().check_model(config, model)
+        if is_progressive(config["recipe"]):
+            check_progressive(config["recipe"], model)
 
     @classmethod
     def check_recipe(cls, config: dict) -> None:

@@ -68,19 +68,30 @@ def image_dataset(data: dict, split: Split, preprocessing: Preprocessing, crop: 
     """A split with the caching and decoding that the `data` node selects; its cache is not filled yet.
 
     Raises:
-        ConfigError: `data.workers` although the images are on the device.
         DataError: the images cannot be on the device.
     """
     if data.get("cache") != "device":
         dataset = PackedImageDataset if isinstance(preprocessing, PackedPreprocessing) else ImageDataset
         return dataset(split, preprocessing, crop, **image_loading(data), fill=False)
-    if data["workers"] not in (0, AUTO):
-        raise ConfigError(f"data.workers={data['workers']} has no effect with data.cache=device, whose images are "
-                          "loaded once; use data.workers=auto")
     limit = int(data["cache_limit"] * 1e9)
     return DeviceImages(
         split, preprocessing, crop, cache_bytes=limit, on_bad_sample=data["on_bad_sample"], fill=False
     )
+
+
+def check_device_images(config: dict) -> None:
+    """Checks what `data.cache=device` requires, before the data is read.
+
+    Raises:
+        ConfigError: loading processes, or random crops, which need whole images on the host.
+    """
+    workers = config["data"]["workers"]
+    if workers not in (0, AUTO):
+        raise ConfigError(f"data.workers={workers} has no effect with data.cache=device, whose images are loaded once; "
+                          "use data.workers=auto")
+    if config["recipe"]["crop"]:
+        raise ConfigError("data.cache=device keeps images of the final size, but recipe.crop cuts random boxes out of "
+                          "whole images; use recipe.crop=null, or data.cache=memory")
 
 
 def image_loading(data: dict) -> dict:

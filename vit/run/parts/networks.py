@@ -15,7 +15,7 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
 from vit.models.checks import CHOICES, DROPPING, INITIAL_STD, check_names, current_names, neighbours_reason
 from vit.models.classifier import Classifier
-from vit.models.config import ImageConfig, StackConfig
+from vit.models.config import ImageConfig, ModelConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.models.timm_model import check_timm_name
 from vit.models.zoo import KINDS, TIMM, named_config, named_values
@@ -97,8 +97,9 @@ def with_patches(model: dict, values: dict, patch_size: Any) -> dict:
     return values if name.startswith(TIMM) or "_patch" in name else {"patch_size": patch_size, **values}
 
 
-def check_image_model(model: dict, data: dict, init_from: str | None) -> None:
+def check_image_model(model: dict, data: dict, init_from: str | None) -> ModelConfig | None:
     """Checks the values of a new network of images before the data is read, which then determines only its classes.
+    Returns its config; None if its architecture or the size of the images is not known yet.
 
     Args:
         model, data: these nodes of the config.
@@ -108,7 +109,7 @@ def check_image_model(model: dict, data: dict, init_from: str | None) -> None:
         ConfigError: the network rejects a value, timm has no such model, or a value differs from that of the data.
     """
     if model.get("kind") or model["name"] is None and init_from:
-        return
+        return None
     stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
     preprocessing, required = data["preprocessing"], {}
     if size := data["image_size"] or preprocessing.get("size") or (None if init_from else DEFAULT_SIZE):
@@ -123,7 +124,8 @@ def check_image_model(model: dict, data: dict, init_from: str | None) -> None:
     elif not size:  # any that has patches
         rows, columns = as_size(values.get("patch_size") or checked("model", named_values, name)["patch_size"])
         required["image_size"] = (16 * rows, 16 * columns)
-    checked("model", partial(named_config, name), {**required, **values}, unpack=True, names=model)
+    made = checked("model", partial(named_config, name), {**required, **values}, unpack=True, names=model)
+    return made if size else None
 
 
 def check_required(model: dict, required: dict) -> None:

@@ -25,7 +25,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from vit.data import LinePreprocessing, PairDataset, Source
 from vit.data.text.token_ids import Tokens
 from vit.messages import agree, number_of
-from vit.models import VisionTransformer
+from vit.models import VisionTransformerConfig
+from vit.models.checks import fixed_size_reason
+from vit.models.config import ModelConfig
 from vit.nn import PatchDropout
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
@@ -203,20 +205,31 @@ def learning_rate(recipe: dict, model: nn.Module, total_steps: int) -> float:
     Raises:
         ConfigError: there is no rate, or noam lacks a warm-up or the width of the model.
     """
+    check_rate(recipe)
+    check_width(recipe, getattr(model, "config", None))
     lr, base, schedule = recipe["optimizer"]["lr"], recipe["optimizer"]["lr_base_batch"], recipe["schedule"]
     if schedule["name"] != "noam":
-        if lr is None:
-            raise ConfigError(f"recipe.optimizer.lr is null, but recipe.schedule.name={schedule['name']} needs a rate; "
-                              "only noam computes its own")
         return scaled_lr(lr, recipe["batch_size"], base) if base else lr
-    if (dim := getattr(getattr(model, "config", None), "dim", None)) is None:
-        raise ConfigError("recipe.schedule.name=noam computes the learning rate from the width of the model, which "
-                          "models of timm do not name; use inverse_sqrt with recipe.optimizer.lr")
-    steps = warmup_steps(schedule["warmup"], total_steps, total_steps)
+    dim, steps = model.config.dim, warmup_steps(schedule["warmup"], total_steps, total_steps)
     peak = checked("recipe.schedule.warmup", partial(noam_peak, dim), steps)
     unused = "" if lr is None else f"; recipe.optimizer.lr={lr} is not used"
     log.info("learning rate of noam: %d^-0.5 * min(step^-0.5, step * warmup^-1.5), at most %.6f%s", dim, peak, unused)
     return peak
+
+
+def check_rate(recipe: dict) -> None:
+    """Raises ConfigError if a schedule lacks the learning rate that it needs."""
+    name = recipe["schedule"]["name"]
+    if name != "noam" and recipe["optimizer"]["lr"] is None:
+        raise ConfigError(f"recipe.optimizer.lr is null, but recipe.schedule.name={name} needs a rate; only noam "
+                          "computes its own")
+
+
+def check_width(recipe: dict, config: ModelConfig | None) -> None:
+    """Raises ConfigError if noam lacks the width of the model of this config."""
+    if recipe["schedule"]["name"] == "noam" and getattr(config, "dim", None) is None:
+        raise ConfigError("recipe.schedule.name=noam computes the learning rate from the width of the model, which "
+                          "models of timm do not name; use inverse_sqrt with recipe.optimizer.lr")
 
 
 def warmup_steps(warmup: float, total_steps: int, planned: int) -> int:
@@ -241,39 +254,41 @@ def build_progressive(recipe: dict, model: nn.Module) -> Progressive:
     """The schedule of the recipe. The model then accepts its image sizes and drops patches at its rates.
 
     Raises:
-        ConfigError: a value is out of range, or the model cannot be trained in this way.
+        ConfigError: as `check_progressive`.
     """
-    node = recipe["progressive"]
-    if not isinstance(model, VisionTransformer):
-        keys = " and ".join(f"{PROGRESSIVE}.{key}" for key in SCHEDULES)
-        raise ConfigError(f"{keys} are for the Vision Transformers of this project, not for {model.config.kind} models;"
-                          " set both to null")
-    config = model.config
-    build = partial(build_stages, node["stages"], full_size=config.image_size, patch_size=config.patch_size)
-    stages = checked(PROGRESSIVE, build, {key: node[key] for key in SCHEDULES}, unpack=True)
-    made = Progressive(stages, node["until"])
+    made = check_progressive(recipe, model.config)
     if made.image_sizes:
-        checked(f"{PROGRESSIVE}.image_size", model.add_image_sizes, made.image_sizes)
+        model.add_image_sizes(made.image_sizes)
     if made.patch_drops:
-        add_patch_dropout(model, made)
+        model.encoder.patch_dropout = PatchDropout(made.patch_drops[0], model.config.prefix)
     sizes = ", ".join(f"{height}x{width}" for height, width in made.image_sizes)
     drops = ", ".join(f"{rate:.3g}" for rate in made.patch_drops)
     parts = ([f"images of {sizes} pixels"] if sizes else []) + ([f"patch_drop {drops}"] if drops else [])
-    log.info("progressive training: %d stages, %s; the last from %.0f %% of the steps on", len(stages),
+    log.info("progressive training: %d stages, %s; the last from %.0f %% of the steps on", len(made.stages),
              "; ".join(parts), 100 * made.until)
     return made
 
 
-def add_patch_dropout(model: VisionTransformer, made: Progressive) -> None:
-    """Give the encoder a `PatchDropout`, whose rate is that of the stage.
+def check_progressive(recipe: dict, config: ModelConfig) -> Progressive:
+    """The schedule of the recipe for the model of this config.
 
     Raises:
-        ConfigError: the model has a rate of its own, or needs all patches.
+        ConfigError: a value is out of range, or the model cannot be trained in this way.
     """
-    config = model.config
-    if config.patch_dropout:
-        raise ConfigError(f"{PROGRESSIVE}.patch_drop and model.patch_dropout={config.patch_dropout} both drop patches; "
-                          "set one of them to null")
-    replaced = partial(dataclasses.replace, config, patch_dropout=max(made.patch_drops))
-    checked(f"{PROGRESSIVE}.patch_drop", replaced, {}, unpack=True)
-    model.encoder.patch_dropout = PatchDropout(made.patch_drops[0], config.prefix)
+    node = recipe["progressive"]
+    if not isinstance(config, VisionTransformerConfig):
+        keys = " and ".join(f"{PROGRESSIVE}.{key}" for key in SCHEDULES)
+        raise ConfigError(f"{keys} are for the Vision Transformers of this project, not for {config.kind} models;"
+                          " set both to null")
+    build = partial(build_stages, node["stages"], full_size=config.image_size, patch_size=config.patch_size)
+    stages = checked(PROGRESSIVE, build, {key: node[key] for key in SCHEDULES}, unpack=True)
+    made = Progressive(stages, node["until"])
+    if made.image_sizes and (reason := fixed_size_reason(config.to_dict())):
+        raise ConfigError(f"{PROGRESSIVE}.image_size: {reason}, so that this model has one image_size")
+    if made.patch_drops:
+        if config.patch_dropout:
+            raise ConfigError(f"{PROGRESSIVE}.patch_drop and model.patch_dropout={config.patch_dropout} both drop "
+                              "patches; set one of them to null")
+        replaced = partial(dataclasses.replace, config, patch_dropout=max(made.patch_drops))
+        checked(f"{PROGRESSIVE}.patch_drop", replaced, {}, unpack=True)
+    return made
