@@ -223,6 +223,18 @@ def test_values_with_an_effect_are_not_reported(overrides):
     assert warnings(overrides) == ()
 
 
+@pytest.mark.parametrize(("data", "model", "fix"), [
+    (["data=spelled_numbers"], "tiny", "model=seq2seq"), (["data=digit_strips"], "small", "model=image_to_text"),
+    (["data=text_table", "data.path=a.csv"], "mae", "model=text"),
+])
+def test_the_size_of_a_network_of_images_is_reported_on_texts(data, model, fix):
+    """Such a model has the default size, which is that of Transformer base for translation."""
+    (message,) = warnings([*data, f"model={model}"])
+    assert message.startswith(f"model={model}: the size ") and f"such as {fix}, or set model.dim, " in message
+    assert warnings([*data, f"model={model}", "model.dim=64", "model.depth=2", "model.num_heads=2"]) == ()
+    assert warnings([*data, "model=micro"]) == warnings([*data, fix]) == ()  # with a width and a depth of their own
+
+
 def test_only_overrides_are_reported_not_the_values_of_files():
     """Every recipe has a cooldown and most of them a schedule without one."""
     for name in options("recipe"):

@@ -132,6 +132,8 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
             log_recipe(config, overrides)
         seed_everything_once(config["seed"])
         record = read_record(plan.path) if config["resumed"] and plan.keeps_splits else None
+        if "_target_" not in config["strategy"]:
+            choose_strategy(config, devices)  # an error before the data is read
         job = build_job(config, devices, checkpoint, record)
         if checkpoint is not None:
             check_fits(checkpoint, job.model, job.config["recipe"]["epochs"])

@@ -109,6 +109,8 @@ MODEL_DEFAULTS = {"model.mixer": "attention", "model.attention": "scaled", "mode
 POSITIONS = {"classification": "learned", "text_classification": "learned", "masked_image": "sincos",
              "masked_text": "learned", "seq2seq": "sincos"}  # task -> model.positions
 
+MODELS_OF_TEXTS = {"text_classification": "text", "masked_text": "bert", "seq2seq": "seq2seq"}  # task -> an option
+
 TRAINER = (*ALL_TASKS["trainer"], "timeout", "deterministic")  # keys of the node, also of runs of earlier versions
 
 RULES = (  # the first one that applies to a key is reported
@@ -253,7 +255,8 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
     values = {**dict(dotted_items(config)), "hydra.mode": "RUN"}
     own = dict(stated_values(overrides))
     found = (sentence(key, {key: value, **values}, own) for key, value in own.items())
-    return (*unknown_options(config), *models_of_trackers(config), *(each for each in found if each))
+    return (*unknown_options(config), *models_of_trackers(config), *size_of_images(config, own),
+            *(each for each in found if each))
 
 
 def unknown_options(config: dict) -> Iterator[str]:
@@ -263,6 +266,23 @@ def unknown_options(config: dict) -> Iterator[str]:
     for key, value in unknown.items():
         hint = f"; {why}" if (why := without_key(key)) else nearest(key, known)
         yield f"{key}={yaml_text(value)} has no effect: the trainer has no such option{hint}"
+
+
+def size_of_images(config: dict, own: Values) -> Iterator[str]:
+    """A sentence about an option of the group `model` whose size is only the name of a network of images, on texts.
+
+    Args:
+        own: the values that overrides state.
+    """
+    model, task = config["model"], config["task"].get("name")
+    name, sizes = str(model.get("name")), ("dim", "depth", "num_heads")
+    if not isinstance(own.get("model"), str) or task not in ON_TEXTS or config.get("init_from") or "kind" in model:
+        return
+    missing = [f"model.{key}" for key in sizes if model.get(key) is None]
+    fit = "image_to_text" if "preprocessing" in config["data"] else MODELS_OF_TEXTS[task]
+    if name.startswith(("vit_", "mae_")) and missing:
+        yield (f"model={own['model']}: the size {name} of a network of images has no effect with task={task}; choose a "
+               f"model of texts, such as model={fit}, or set {', '.join(missing)}")
 
 
 def models_of_trackers(config: dict) -> Iterator[str]:

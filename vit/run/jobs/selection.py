@@ -20,7 +20,6 @@ from vit.run.parts.init_from import check_source_name
 from vit.run.parts.loggers import check_loggers
 from vit.run.parts.named_targets import check_targets
 from vit.run.parts.recipe import AUTO, check_optimizer, is_progressive
-from vit.run.parts.trainer import choose_strategy
 from vit.run.records.splits import DataRecord
 from vit.training.optimization.optim import check_shardable
 
@@ -91,8 +90,6 @@ def check_job(config: dict, devices: Devices) -> type[Job]:
             if source:
                 check_source_name(key, source)
     check_targets(config)
-    if "_target_" not in config["strategy"]:
-        choose_strategy(config, devices)
     optimizer = config["recipe"]["optimizer"]
     check_optimizer(optimizer)
     if config["strategy"].get("name") == "fsdp":
