@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TextIO
 
 ROOT = Path(__file__).parents[1]
-WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "vit.run.jobs.masked_images",
+WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.classification", "vit.run.jobs.masked_images",
         "vit.run.finish", "vit.exchange.convert", "torch.optim.adamw", "matplotlib.pyplot", "vit.cli",
         "tests.commands")
 ONE_THREAD = {

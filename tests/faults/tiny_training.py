@@ -99,7 +99,7 @@ def rank(overrides: list[str], faults: list[dict]) -> int:
 def inject(faults: list[dict]) -> None:
     """Patches the function of each fault's phase, in this rank."""
     from vit.run import training_run as running
-    from vit.run.jobs.images import ImageClassificationJob
+    from vit.run.jobs.classification import ImageClassificationJob
     from vit.tasks.classification import Classification
     from vit.training import Checkpoints
 

@@ -21,7 +21,7 @@ from vit.evaluation.calibration.fitting import Outputs
 from vit.evaluation.classification import RunOptions
 from vit.files.untrusted import read_bytes
 from vit.run.config.composing import ConfigError
-from vit.run.jobs.images import ImageClassificationJob
+from vit.run.jobs.classification import ImageClassificationJob
 from vit.run.parts.calibration import calibrate, calibrate_images
 
 DIGITS = ["data=digits", *QUICK]

@@ -87,14 +87,14 @@ def test_a_change_before_the_test_is_an_error_and_the_run_resumes_when_it_is_und
     shutil.copytree(finished[1], root)
     name = read_record(finished[0]).splits["test"][0].name
     content = (root / name).read_bytes()
-    save = vit.run.jobs.images.ImageClassificationJob.save
+    save = vit.run.jobs.classification.ImageClassificationJob.save
 
     def changing(*arguments):
         save(*arguments)
         (root / name).write_bytes(content + b"x")
 
     with monkeypatch.context() as patch:
-        patch.setattr("vit.run.jobs.images.ImageClassificationJob.save", changing)
+        patch.setattr("vit.run.jobs.classification.ImageClassificationJob.save", changing)
         with pytest.raises(DataError, match=rf"{name} \(has other content\)"):
             vit.train(["data=folder", f"data.root={root}", *QUICK, f"run_dir={tmp_path / 'run'}"])
     (root / name).write_bytes(content)

@@ -309,7 +309,7 @@ def test_a_run_that_was_killed_while_it_was_tested_only_finishes(tmp_path, whole
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vit.run.jobs.images.ImageClassificationJob.test", killed)
+        patch.setattr("vit.run.jobs.classification.ImageClassificationJob.test", killed)
         with pytest.raises(KeyboardInterrupt):
             vit.train([*DIGITS, f"run_dir={tmp_path}"])
     run = vit.train([f"resume={tmp_path}"])

@@ -17,7 +17,7 @@ from vit.inference import MultiLabelPredictor
 from vit.messages import first_of, number_of
 from vit.run.config.composing import ConfigError, stated
 from vit.run.jobs.base import Tested
-from vit.run.jobs.images import ImageClassificationJob
+from vit.run.jobs.classification import ImageClassificationJob
 from vit.run.parts.calibration import calibrate_labels, calibration_choice, trained_copy
 from vit.run.records.folder import RunFolder
 from vit.tasks import MultiLabel

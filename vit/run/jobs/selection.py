@@ -24,7 +24,7 @@ from vit.run.records.splits import DataRecord
 from vit.training.optimization.optim import check_shardable
 
 JOBS = {  # task.name -> class below `vit.run.jobs`, imported when needed
-    "classification": "images.ImageClassificationJob",
+    "classification": "classification.ImageClassificationJob",
     "text_classification": "texts.TextClassificationJob",
     "masked_image": "masked_images.MaskedImageJob",
     "masked_text": "masked_texts.MaskedTextJob",

@@ -27,7 +27,7 @@ from vit.run.parts.recipe import AUTO, steps_per_epoch
 from vit.run.parts.trainer import max_time
 
 if TYPE_CHECKING:
-    from vit.run.jobs.images import ImageClassificationJob
+    from vit.run.jobs.classification import ImageClassificationJob
 
 log = logging.getLogger("vit")
 
