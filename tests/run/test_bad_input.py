@@ -285,6 +285,11 @@ def test_no_permission(refused, tmp_path):
         (["data=folder", "data.root=.", "model=bert"], 2, ["model.name=masked_text is a model of texts"]),
         (["model.name=vit_tinny"], 2, ["no model 'vit_tinny'", "vit_tiny"]),
         (["model=timm", "model.name=resnet_18"], 2, ["timm:resnet18"]),
+        (["model.name=vit_small_patch4_8"], 2, [
+            "model.name=vit_small_patch4_8 has model.dim=384 model.depth=12 model.num_heads=6",
+            "sets dim=64, depth=4, num_heads=2; add model=small"]),
+        (["model=micro", "model.name=vit_so400m", "model.dim=1152"], 2, [
+            "model.name=vit_so400m has model.depth=27 model.num_heads=16", "add model=base"]),
         (["recipe.mixup={mixup: 0.5, sitch: 1}"], 2, ["recipe.mixup", "sitch"]),
         (["recipe.optimizer.name=adamv"], 2, ["recipe.optimizer: unknown optimizer 'adamv'; nearest: adam"]),
         (["recipe.optimizer.name=adamp", "strategy=fsdp"], 2,

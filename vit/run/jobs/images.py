@@ -18,7 +18,7 @@ from vit.run.parts.batches import build_batches, build_crop, check_device_images
 from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial
-from vit.run.parts.networks import check_image_model
+from vit.run.parts.networks import check_image_model, check_named_size
 from vit.run.parts.packing import check_packing, drop_mixup
 from vit.run.parts.preprocessing import build_preprocessing
 from vit.run.parts.recipe import check_width
@@ -42,10 +42,11 @@ class ImageJob(Job):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """Raises ConfigError: as `Job.check_config` and `check_image_model`, or for a key that does not fit
-        `data.pack`.
+        """Raises ConfigError: as `Job.check_config`, `check_named_size` and `check_image_model`, or for a key that does
+        not fit `data.pack`.
         """
         super().check_config(config, devices)
+        check_named_size(config)
         model = check_image_model(cls.network(config), config["data"], config["init_from"])
         if model is not None:
             cls.check_model(config, model)

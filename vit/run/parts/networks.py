@@ -18,7 +18,7 @@ from vit.models.classifier import Classifier
 from vit.models.config import ImageConfig, ModelConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.models.timm_model import check_timm_name
-from vit.models.zoo import KINDS, TIMM, named_config, named_values
+from vit.models.zoo import KINDS, NAME, TIMM, named_config, named_values
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.overrides import checked, key_of, yaml_text
 from vit.run.parts.init_from import Initial
@@ -28,6 +28,8 @@ log = logging.getLogger("vit")
 
 NAMING = ("name", "fallback", "library")  # keys of a model node that select the network
 INITIAL = ("vectors",)  # keys that select initial weights
+SIZE = ("dim", "depth", "num_heads")  # keys that the name of a network determines
+SIZE_OPTIONS = ("base", "tiny", "small", "large")  # options of the group model that set none of them
 BLOCK_KEYS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
               if field.name not in ("depth", "layer_scale", "norm_eps", *DROPPING)]
 NOT_COMPARED = ("image_size", "patch_size", "in_chans", "num_classes", "dim", "depth", "mlp_ratio", *INITIAL_STD,
@@ -95,6 +97,26 @@ def with_patches(model: dict, values: dict, patch_size: Any) -> dict:
     """The values of the network, with the patch size of the data unless they or the name of the network have one."""
     name = model_name(model)
     return values if name.startswith(TIMM) or "_patch" in name else {"patch_size": patch_size, **values}
+
+
+def check_named_size(config: dict) -> None:
+    """Checks that the size of the network that an override of `model.name` chooses is not that of other values.
+
+    Raises:
+        ConfigError: the config has another width, depth or number of heads, such as those of the option model=micro.
+    """
+    model, own = config["model"], stated(config["overrides"], "model")
+    name = str(model.get("name"))
+    if "name" not in own or model.get("kind") or not NAME.fullmatch(name):
+        return
+    named = checked("model", named_values, name)
+    other = [key for key in SIZE if key not in own and model.get(key) not in (None, named[key])]
+    if other:
+        option = name.split("_")[1] if name.split("_")[1] in SIZE_OPTIONS else SIZE_OPTIONS[0]
+        keys = " ".join(f"model.{key}={named[key]}" for key in other)
+        raise ConfigError(f"model.name={name} has {keys}, but the chosen model sets "
+                          f"{', '.join(f'{key}={model[key]}' for key in other)}; add model={option}, which sets no "
+                          "other size, or set these keys too")
 
 
 def check_image_model(model: dict, data: dict, init_from: str | None) -> ModelConfig | None:
