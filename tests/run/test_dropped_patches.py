@@ -8,7 +8,7 @@ from vit.bundle import save_bundle
 from vit.data import Preprocessing
 from vit.models import create_model
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.jobs import check_job, images
+from vit.run.jobs import check_job, classification
 from vit.run.parts.devices import Devices
 
 MASKED = ["task=masked_image", "model=mae", "recipe=scratch"]
@@ -52,7 +52,7 @@ def test_the_values_may_be_those_of_init_from(tmp_path):
 def test_a_run_of_an_earlier_version_is_resumed_and_its_model_loaded(tmp_path, monkeypatch):
     overrides = [*DIGITS[1:], "recipe.epochs=1", "model.patch_dropout=0.5", "model.attention=local"]
     with monkeypatch.context() as patch:
-        patch.setattr(images, "check_neighbours", lambda *arguments: None)
+        patch.setattr(classification, "check_neighbours", lambda *arguments: None)
         StopAfter(patch, 10)
         with pytest.raises(SystemExit):
             vit.train([*overrides, f"run_dir={tmp_path}"])

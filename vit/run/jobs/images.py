@@ -46,20 +46,20 @@ class ImageJob(Job):
         not fit `data.pack`.
         """
         super().check_config(config, devices)
-        check_named_size(config)
-        model = check_image_model(cls.network(config), config["data"], config["init_from"])
-        if model is not None:
-            cls.check_model(config, model)
         data = config["data"]
         if data.get("pack"):
             check_packing(config)
-            return
-        for key in ("min_patches", "max_patches"):
-            if (value := data.get(key)) is not None:
-                raise ConfigError(f"data.{key}={value} is for images that keep their aspect ratio; add "
-                                  "data.pack=true, or choose another data.image_size")
-        if data.get("cache") == "device":
-            check_device_images(config)
+        else:
+            for key in ("min_patches", "max_patches"):
+                if (value := data.get(key)) is not None:
+                    raise ConfigError(f"data.{key}={value} is for images that keep their aspect ratio; add "
+                                      "data.pack=true, or choose another data.image_size")
+            if data.get("cache") == "device":
+                check_device_images(config)
+        check_named_size(config)
+        model = check_image_model(cls.network(config), data, config["init_from"])
+        if model is not None:
+            cls.check_model(config, model)
 
     @classmethod
     def check_model(cls, config: dict, model: ModelConfig) -> None:
