@@ -105,7 +105,7 @@ def check_named_size(config: dict) -> None:
     Raises:
         ConfigError: the config has another width, depth or number of heads, such as those of the option model=micro.
     """
-    model, own = config["model"], stated(config["overrides"], "model")
+    model, own = config["model"], stated(config.get("overrides", []), "model")
     name = str(model.get("name"))
     if "name" not in own or model.get("kind") or not NAME.fullmatch(name):
         return
