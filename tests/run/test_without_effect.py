@@ -235,6 +235,20 @@ def test_the_size_of_a_network_of_images_is_reported_on_texts(data, model, fix):
     assert warnings([*data, "model=micro"]) == warnings([*data, fix]) == ()  # with a width and a depth of their own
 
 
+@pytest.mark.parametrize(("overrides", "size"), [
+    (["model=tiny", "model.name=vit_tiny_patch2_32"], "32 in the name has no effect with data.image_size=8;"),
+    (["model=base", "model.name=vit_base_384", *FOLDER], "384 in the name has no effect with data.image_size=224;"),
+    (["model=timm", "model.name=vit_base_patch16_clip_384.openai_ft_in1k", *FOLDER], "add data.image_size=384 "),
+    (["model=tiny", "model.name=timm:swin_tiny_patch4_window7_224", *FOLDER, "data.image_size=null"], ""),
+    (["model=tiny", "model.name=vit_tiny_patch2_32", "data.image_size=16"], ""),
+    (["model=timm", "model.name=regnety_320", *FOLDER], ""),
+    (["model=timm", "model.name=vit_small_patch16_384", *FOLDER, "init_from=x.safetensors"], ""),  # has a size
+])
+def test_a_size_in_the_name_of_a_model_that_the_data_replaces_is_reported(overrides, size):
+    found = warnings(overrides)
+    assert len(found) == bool(size) and size in "".join(found)
+
+
 def test_only_overrides_are_reported_not_the_values_of_files():
     """Every recipe has a cooldown and most of them a schedule without one."""
     for name in options("recipe"):

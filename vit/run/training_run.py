@@ -14,6 +14,7 @@ from vit.files.machine import available_cores
 from vit.messages import number_of
 from vit.run.config.overrides import override_text
 from vit.run.config.own_configs import own_configs
+from vit.run.config.valid_values import DEFAULT_SIZE
 from vit.run.console import command, log_to_console, print_line
 from vit.run.jobs import Job, build_job, check_job
 from vit.run.multirun.comparison_plan import is_comparison
@@ -21,7 +22,6 @@ from vit.run.parts.compilation import check_compilation, choose_compile, compile
 from vit.run.parts.devices import Devices, deterministic_algorithms, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.loggers import log_config, without_tracebacks_of_trackers
-from vit.run.parts.preprocessing import DEFAULT_SIZE
 from vit.run.parts.recipe import AUTO
 from vit.run.parts.trainer import build_trainer, choose_strategy, max_time, timeout_of
 from vit.run.processes.launched import check_number, is_single, own_run

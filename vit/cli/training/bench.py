@@ -272,8 +272,9 @@ def model_builder(config: dict[str, Any]) -> "Callable[[], VisionTransformer]":
 
     from vit.data import Preprocessing
     from vit.data.images.preprocessing_values import as_size
+    from vit.run.config.valid_values import DEFAULT_SIZE
     from vit.run.parts.networks import build_model
-    from vit.run.parts.preprocessing import DEFAULT_SIZE, stated_preprocessing, with_default_statistics
+    from vit.run.parts.preprocessing import stated_preprocessing, with_default_statistics
 
     data, model = config["data"], config["model"]
     if data.get("pack"):

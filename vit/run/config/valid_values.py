@@ -10,6 +10,8 @@ from vit.exchange.private_paths import PATH_KEYS
 from vit.run.config.value_kinds import INT64, Boolean, Choice, Duration, Fold, Names, Node, NotEmpty, Number, Text
 from vit.training.monitoring.metric_direction import MODES
 
+DEFAULT_SIZE = 224  # pixels; of images whose size neither the config nor init_from states
+
 AUTO = ("auto",)
 ANY = Number()
 COUNT = Number(1, whole=True)

@@ -6,6 +6,7 @@ that depend on the data, and there is no warning where the other value is not kn
 model of `init_from` that no override replaces.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,6 +15,7 @@ from typing import Any
 from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.needed_keys import ALL_TASKS
 from vit.run.config.overrides import dotted_items, parse, yaml_text
+from vit.run.config.valid_values import DEFAULT_SIZE
 
 Values = Mapping[str, Any]  # dotted key -> its value
 Condition = Collection | Callable[[Any, Any], bool]
@@ -110,6 +112,8 @@ POSITIONS = {"classification": "learned", "text_classification": "learned", "mas
              "masked_text": "learned", "seq2seq": "sincos"}  # task -> model.positions
 
 MODELS_OF_TEXTS = {"text_classification": "text", "masked_text": "bert", "seq2seq": "seq2seq"}  # task -> an option
+
+SIZE_IN_NAME = re.compile(r"_p(?:atch)?\d+(?:_[a-z]\w*?)*_(\d+)(?:\.|$)|^(?:vit|mae)_[a-z0-9]+_(\d+)$")  # also of timm
 
 TRAINER = (*ALL_TASKS["trainer"], "timeout", "deterministic")  # keys of the node, also of runs of earlier versions
 
@@ -256,6 +260,7 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
     own = dict(stated_values(overrides))
     found = (sentence(key, {key: value, **values}, own) for key, value in own.items())
     return (*unknown_options(config), *models_of_trackers(config), *size_of_images(config, own),
+            *size_in_name(config, own),
             *(each for each in found if each))
 
 
@@ -283,6 +288,26 @@ def size_of_images(config: dict, own: Values) -> Iterator[str]:
     if name.startswith(("vit_", "mae_")) and missing:
         yield (f"model={own['model']}: the size {name} of a network of images has no effect with task={task}; choose a "
                f"model of texts, such as model={fit}, or set {', '.join(missing)}")
+
+
+def size_in_name(config: dict, own: Values) -> Iterator[str]:
+    """A sentence about a `model.name` with a size of images, such as vit_tiny_patch16_384, where no override states the
+    size and that of the data is another.
+
+    Args:
+        own: the values that overrides state.
+    """
+    model, data = config["model"], config["data"]
+    found = SIZE_IN_NAME.search(str(own.get("model.name")))
+    if not found or "kind" in model or config["task"].get("name") not in ON_IMAGES or "data.image_size" in own:
+        return
+    size = data.get("image_size") or data["preprocessing"].get("size")
+    if size is None and config.get("init_from"):  # the size of its images
+        return
+    named, size = int(found[1] or found[2]), size or DEFAULT_SIZE
+    if size not in (named, [named, named]):
+        yield (f"model.name={own['model.name']}: the size {named} in the name has no effect with "
+               f"data.image_size={yaml_text(size)}; add data.image_size={named} for images of this size")
 
 
 def models_of_trackers(config: dict) -> Iterator[str]:

@@ -21,8 +21,8 @@ from vit.models.timm_model import check_timm_name
 from vit.models.zoo import KINDS, NAME, TIMM, named_config, named_values
 from vit.run.config.composing import ConfigError, stated
 from vit.run.config.overrides import checked, key_of, yaml_text
+from vit.run.config.valid_values import DEFAULT_SIZE
 from vit.run.parts.init_from import Initial
-from vit.run.parts.preprocessing import DEFAULT_SIZE
 
 log = logging.getLogger("vit")
 

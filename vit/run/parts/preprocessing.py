@@ -21,11 +21,10 @@ from vit.data.pairs.line_widths import fitting_width
 from vit.data.statistics import array_type, resolve_range
 from vit.messages import override_for_shell
 from vit.run.config.overrides import checked
+from vit.run.config.valid_values import DEFAULT_SIZE
 from vit.run.parts.init_from import Initial
 
 log = logging.getLogger("vit")
-
-DEFAULT_SIZE = 224  # pixels
 
 
 def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> Preprocessing:
