@@ -249,6 +249,12 @@ def test_a_size_in_the_name_of_a_model_that_the_data_replaces_is_reported(overri
     assert len(found) == bool(size) and size in "".join(found)
 
 
+def test_the_name_of_other_data_is_reported_on_the_digits(tmp_path):
+    assert warnings(["data.name=mnist"]) == (
+        "data.name=mnist only names the data, which are those of data=digits; write data=mnist",)
+    assert warnings(["data.name=mine"]) == warnings([*FOLDER, "data.name=mnist"]) == ()
+
+
 def test_only_overrides_are_reported_not_the_values_of_files():
     """Every recipe has a cooldown and most of them a schedule without one."""
     for name in options("recipe"):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from vit.run.config.groups import options
 from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.needed_keys import ALL_TASKS
 from vit.run.config.overrides import dotted_items, parse, yaml_text
@@ -260,7 +261,7 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
     own = dict(stated_values(overrides))
     found = (sentence(key, {key: value, **values}, own) for key, value in own.items())
     return (*unknown_options(config), *models_of_trackers(config), *size_of_images(config, own),
-            *size_in_name(config, own),
+            *size_in_name(config, own), *name_of_other_data(config, own),
             *(each for each in found if each))
 
 
@@ -308,6 +309,17 @@ def size_in_name(config: dict, own: Values) -> Iterator[str]:
     if size not in (named, [named, named]):
         yield (f"model.name={own['model.name']}: the size {named} in the name has no effect with "
                f"data.image_size={yaml_text(size)}; add data.image_size={named} for images of this size")
+
+
+def name_of_other_data(config: dict, own: Values) -> Iterator[str]:
+    """A sentence about a `data.name` that is the name of another data set than the digits of the default run.
+
+    Args:
+        own: the values that overrides state.
+    """
+    data, name = config["data"], own.get("data.name")
+    if data.get("_target_") == "vit.data.digits" and name != "digits" and name in options("data"):
+        yield f"data.name={name} only names the data, which are those of data=digits; write data={name}"
 
 
 def models_of_trackers(config: dict) -> Iterator[str]:
