@@ -255,6 +255,18 @@ def test_the_name_of_other_data_is_reported_on_the_digits(tmp_path):
     assert warnings(["data.name=mine"]) == warnings([*FOLDER, "data.name=mnist"]) == ()
 
 
+def test_values_of_an_experiment_in_an_option_that_an_override_chooses_are_reported(tmp_path):
+    sets = "experiment=cifar10 sets model.dim=96, model.num_heads=3 also with model=small; override these keys too"
+    (message,) = warnings(["experiment=cifar10", "data.root=x", "model=small"])
+    assert message.startswith(sets)
+    (message,) = warnings(["model=small", "experiment=cifar10", "data=digits", "model.dim=384"])  # in any order
+    assert "sets model.num_heads=3 also" in message
+    for chosen in (["model=small", "model.dim=384", "model.num_heads=6"], ["model=micro"], ["recipe=deit"], []):
+        assert warnings(["experiment=cifar10", "data.root=x", *chosen]) == ()
+    (message,) = warnings(["experiment=mae", "recipe=scratch", "recipe.batch_size=8"])
+    assert "recipe.epochs=40" in message and "batch_size" not in message
+
+
 def test_only_overrides_are_reported_not_the_values_of_files():
     """Every recipe has a cooldown and most of them a schedule without one."""
     for name in options("recipe"):

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from vit.run.config.groups import options
+from vit.run.config.composing import groups_of
+from vit.run.config.groups import is_group, options
+from vit.run.config.hydra_interface import search_path_of, separate_primary
 from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.needed_keys import ALL_TASKS
 from vit.run.config.overrides import dotted_items, parse, yaml_text
@@ -115,6 +117,7 @@ POSITIONS = {"classification": "learned", "text_classification": "learned", "mas
 MODELS_OF_TEXTS = {"text_classification": "text", "masked_text": "bert", "seq2seq": "seq2seq"}  # task -> an option
 
 SIZE_IN_NAME = re.compile(r"_p(?:atch)?\d+(?:_[a-z]\w*?)*_(\d+)(?:\.|$)|^(?:vit|mae)_[a-z0-9]+_(\d+)$")  # also of timm
+SHOWN = 6  # values of an experiment in a sentence
 
 TRAINER = (*ALL_TASKS["trainer"], "timeout", "deterministic")  # keys of the node, also of runs of earlier versions
 
@@ -261,7 +264,7 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
     own = dict(stated_values(overrides))
     found = (sentence(key, {key: value, **values}, own) for key, value in own.items())
     return (*unknown_options(config), *models_of_trackers(config), *size_of_images(config, own),
-            *size_in_name(config, own), *name_of_other_data(config, own),
+            *size_in_name(config, own), *name_of_other_data(config, own), *values_of_experiment(config, overrides),
             *(each for each in found if each))
 
 
@@ -320,6 +323,37 @@ def name_of_other_data(config: dict, own: Values) -> Iterator[str]:
     data, name = config["data"], own.get("data.name")
     if data.get("_target_") == "vit.data.digits" and name != "digits" and name in options("data"):
         yield f"data.name={name} only names the data, which are those of data=digits; write data={name}"
+
+
+def values_of_experiment(config: dict, overrides: list[str]) -> Iterator[str]:
+    """A sentence for each option of the groups `model` and `recipe` that an override chooses and of which `experiment`
+    replaces values, unless the experiment chooses this option itself.
+    """
+    name, parsed = separate_primary(parse(overrides))
+    own = {override.key_or_group: override.value() for override in parsed}
+    chosen = [group for group in ("model", "recipe") if isinstance(own.get(group), str)]
+    if not own.get("experiment") or not chosen or config.get("resume"):
+        return
+    search = search_path_of(parsed)
+    groups = {each.input_line: each.key_or_group for each in parsed if is_group(each.key_or_group, search)}
+    alone = groups_of([*search, *(line for line, group in groups.items() if group not in chosen)], name)
+    plain = groups_of([*search, *(line for line, group in groups.items() if group != "experiment")], name).keys
+    together, stated = groups_of([*search, *groups], name).keys, {key for key, _ in stated_values(overrides)}
+    values = dict(dotted_items(config))
+    for group in chosen:
+        replaced = [key for key, value in together.items()
+                    if key.startswith(f"{group}.") and not (isinstance(value, dict) and value)
+                    and plain.get(key, ...) != value and key in values and not is_stated(key, stated)]
+        if replaced and alone.choices.get(group) != own[group]:
+            shown = ", ".join(f"{key}={yaml_text(values[key])}" for key in replaced[:SHOWN])
+            more = f" and {len(replaced) - SHOWN} more" if len(replaced) > SHOWN else ""
+            yield (f"experiment={yaml_text(own['experiment'])} sets {shown}{more} also with {group}={own[group]}; "
+                   f"override these keys too for other values")
+
+
+def is_stated(key: str, stated: Collection[str]) -> bool:
+    """Whether an override sets a key, or a node above it."""
+    return any(key == each or key.startswith(f"{each}.") and "." in each for each in stated)
 
 
 def models_of_trackers(config: dict) -> Iterator[str]:
