@@ -73,6 +73,8 @@ TRAINED = [
     (DIGITS, ["data.cache_limit=3"], ["data.cache=device"]),
     (PHOTOS[:-2], ["data.cache_limit=4"], ["data.cache=memory"]),
     (DIGITS, ["data.decoder=pillow"], FOLDER),
+    ([*DIGITS, "recipe.augment=null"], ["augment=flip"],
+     ["recipe.augment={flip: {_target_: vit.data.HorizontalFlip}}"]),
     (DIGITS, ["recipe.progressive.stages=3", "recipe.progressive.until=0.5"], ["recipe.progressive.image_size=[4,8]"]),
     (DIGITS, ["recipe.progressive={stages: 3, until: 0.5}"], ["+recipe.progressive.patch_drop=[0.5,0.0]"]),
     (DIGITS, ["recipe.schedule.cooldown=0.5"], ["recipe.schedule.name=wsd"]),
@@ -304,7 +306,7 @@ def config_keys():
 
 
 def test_every_rule_names_keys_of_the_config():
-    known = {*config_keys()}
+    known = {*config_keys(), "augment"}  # a group without a node of its own
     for rule in RULES:
         for key in (*rule.keys, rule.other, *rule.where):
             assert key.startswith("hydra") or fnmatch.filter(known, key), key

@@ -224,6 +224,7 @@ RULES = (  # the first one that applies to a key is reported
     Rule(("recipe.loss.target_threshold",), "recipe.loss.name", ("cross_entropy",), "add recipe.loss.name=bce"),
     Rule(("recipe.loss.target_threshold",), "recipe.mixup", (None,),
          "add 'recipe.mixup={mixup: 0.8, cutmix: 1.0}'"),
+    Rule(("augment",), "recipe.augment", (None,), "leave recipe.augment=null out", off=("none",)),
     Rule(("recipe.crop.scale", "recipe.crop.ratio"), "task.name", ON_TEXTS),
     Rule(("recipe.crop.ratio",), "recipe.crop.scale", (None,), "add 'recipe.crop.scale=[0.2,1.0]'"),
     Rule(("recipe.mixup.*",), "task.name", ("text_classification", *WITHOUT_CLASSES), off=(0,)),
