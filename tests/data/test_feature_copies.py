@@ -1,6 +1,7 @@
 """Near copies by features: against NumPy's products and whitening, and through `vit audit --model`."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -49,6 +50,18 @@ def test_pairs_are_those_of_all_products_in_every_block(monkeypatch, caplog):
     best = sorted(products[i, j] for i, j in expected)[-5:]
     assert sorted(value for *_, value in similar_pairs(torch.from_numpy(vectors))[0]) == pytest.approx(best, abs=1e-5)
     assert f"more than 5 pairs have similar features: those with a cosine of {best[0]:.3f}" in caplog.text
+
+
+def test_pairs_of_a_block_are_truncated_before_they_become_python_objects(monkeypatch):
+    monkeypatch.setattr("vit.data.quality.feature_copies.MAX_PAIRS", 5)
+    vectors = torch.zeros(700, 4)
+    vectors[:, 0] = 1
+    tracemalloc.start()
+    pairs, _, cosines = similar_pairs(vectors)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert pairs == [(0, j, 1.0) for j in range(1, 6)] and (cosines == 1).all()
+    assert peak < 2e6  # 244,650 pairs as tuples are 20 MB or more
 
 
 def strong_crop(image):

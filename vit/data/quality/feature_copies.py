@@ -120,7 +120,8 @@ def similar_pairs(
     """
     count, limit = len(vectors), FEATURE_LIMIT
     nearest, cosines = torch.zeros(count, dtype=torch.long), torch.full((count,), -1.0)
-    pairs: list[tuple[int, int, float]] = []
+    pairs = torch.zeros(2, 0, dtype=torch.long)  # tensors, since a block has up to BLOCK^2 pairs
+    values = torch.zeros(0)
     for start in range(0, count, BLOCK):
         if progress:
             progress("compares features", start, count)
@@ -133,14 +134,18 @@ def similar_pairs(
             better = best > cosines[rows]
             cosines[rows[better]], nearest[rows[better]] = best[better], position[better] + other
             similar[rows[:, None] > columns] = -1
-            i, j = (similar >= limit).nonzero(as_tuple=True)
-            pairs += zip((i + start).tolist(), (j + other).tolist(), similar[i, j].tolist(), strict=True)
-            if len(pairs) > MAX_PAIRS:
-                pairs = sorted(pairs, key=lambda pair: -pair[2])[:MAX_PAIRS]
-                limit = pairs[-1][2]
+            # among equal cosines the first pairs are selected
+            found = similar >= limit if len(values) < MAX_PAIRS else similar > limit
+            i, j = found.nonzero(as_tuple=True)
+            pairs = torch.cat([pairs, torch.stack([i + start, j + other])], dim=1)
+            values = torch.cat([values, similar[i, j]])
+            if len(values) > MAX_PAIRS:
+                order = values.argsort(descending=True, stable=True)[:MAX_PAIRS]
+                pairs, values = pairs[:, order], values[order]
+                limit = values[-1].item()
     if progress:
         progress("compares features", count, count)
     if limit > FEATURE_LIMIT:
         log.warning("more than %s pairs have similar features: those with a cosine of %.3f or more are listed",
                     f"{MAX_PAIRS:,}", limit)
-    return [(i, j, min(value, 1.0)) for i, j, value in pairs], nearest.numpy(), cosines.numpy()
+    return list(zip(*pairs.tolist(), values.clamp(max=1).tolist(), strict=True)), nearest.numpy(), cosines.numpy()
