@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from PIL import Image
 from torch import Tensor
 
 from vit.counters import permutation
@@ -33,7 +34,8 @@ class Histogram:
     def add(self, images: Tensor) -> None:
         """images (C,H,W) or (B,C,H,W) uint8"""
         for counts, values in zip(self.counts, images.movedim(-3, 0).flatten(1).numpy(), strict=True):
-            counts += np.bincount(values, minlength=256)  # in this thread alone: others decode the next images
+            # in this thread alone: others decode the next images; np.bincount converts them to 8 bytes per value first
+            counts += Image.fromarray(values[None]).histogram()
 
     def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """(mean, std) per channel, rounded to 4 digits; a constant channel gets std 1."""

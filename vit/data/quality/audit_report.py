@@ -1,7 +1,7 @@
 """The result of an audit: what a data set contains and what is wrong with it, as text and as plain values."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from vit.data.decoding.bit_depth import FULL, Range
@@ -64,8 +64,9 @@ class AuditReport:
         return [(b.split, b.index, b.reason) for b in self.unreadable if decoded or not b.decoded]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self) | {"complete": self.complete}
+        """Plain values for JSON; the lists are those of the report, since `asdict` would copy each name."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {"unreadable": [asdict(bad) for bad in self.unreadable], "complete": self.complete}
 
     def text(self, limit: int = 10) -> str:
         """A report for the terminal; lists longer than `limit` are cut, in contrast to `to_dict`."""
