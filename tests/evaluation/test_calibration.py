@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vit.bundle import Quantiles, UnknownScore
-from vit.bundle.calibration import STORED, calibration_from_dict, required_samples, stored_ranks
+from vit.bundle.calibration import METHODS, STORED, calibration_from_dict, required_samples, stored_ranks
 from vit.data import DataError
 from vit.evaluation.calibration import temperature
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
@@ -114,7 +114,7 @@ def test_sets_are_those_of_the_definition(method, penalty, free):
             assert set(sorted(range(5), key=lambda i: -row[i])[:size]) == chosen
     scores = label_scores(probabilities, draws, method)[0]
     assert (scores.diff(dim=1) >= -1e-12).all()
-    assert torch.equal(true_scores(probabilities, draws, labels, method) <= 0.7, torch.tensor(
+    assert torch.equal(true_scores(probabilities, draws, labels, [method])[0] <= 0.7, torch.tensor(
         [label in brute_force_set(row, draw, 0.7, penalty, free) for row, draw, label in
          zip(probabilities.tolist(), draws.tolist(), labels.tolist(), strict=True)]))
 
@@ -124,12 +124,23 @@ def test_sets_are_those_of_the_definition(method, penalty, free):
 def test_coverage_over_resplits_is_the_level(method, level):
     """Of a badly calibrated model too: the level does not depend on the model."""
     logits, labels = simulated(1000, sharpness=3.0)
-    scores = true_scores(logits.softmax(-1), draws_of(1000), labels, method).numpy()
+    scores = true_scores(logits.softmax(-1), draws_of(1000), labels, [method])[0].numpy()
     covered = []
     for seed in range(200):
         order = np.random.default_rng(seed).permutation(1000)
         covered.append((scores[order[200:]] <= Quantiles.of(scores[order[:200]]).at(level)).mean())
     assert level - 0.005 < np.mean(covered) < level + 1 / 200 + 0.01
+
+
+def test_the_scores_of_all_methods_take_one_sort():
+    logits, labels = simulated(50)
+    probabilities, draws = logits.softmax(-1), draws_of(50)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        found = true_scores(probabilities, draws, labels, METHODS)
+    assert sum(each.count for each in profile.key_averages() if each.key == "aten::sort") == 1
+    for method, scores in zip(METHODS, found, strict=True):
+        each, classes = label_scores(probabilities, draws, method)
+        assert torch.equal(scores, each[classes == labels[:, None]])
 
 
 def test_draws_are_a_function_of_the_content():
@@ -277,7 +288,7 @@ def test_every_part_of_a_calibration_is_computed_by_its_definition():
         assert found.loss[number] == pytest.approx(F.nll_loss(each.log(), val.labels).item(), rel=1e-5)
         assert found.ece[number] == pytest.approx(error.item(), abs=1e-6)
     for name, each in found.sets.items():
-        assert each == Quantiles.of(true_scores(calibrated, val.draws, val.labels, name).numpy())
+        assert each == Quantiles.of(true_scores(calibrated, val.draws, val.labels, [name])[0].numpy())
     highest, predicted = calibrated.max(-1)
     for risk in found.selective_risks:
         above = highest.double() >= risk.probability

@@ -87,7 +87,7 @@ def with_prediction_sets(
     columns = []  # scores for each method, unknown scores, probabilities, and whether predictions are right
     for part in val.parts():
         probabilities = (part.logits / found.temperature).softmax(-1)
-        scores = [true_scores(probabilities, part.draws, part.labels, method).numpy() for method in METHODS]
+        scores = [each.numpy() for each in true_scores(probabilities, part.draws, part.labels, METHODS)]
         unlike = unknown_scores(part.logits, part.features, bare).numpy()
         columns.append((*scores, unlike, *certainty(probabilities, part.labels)))
     *scores, unlike, highest, right = map(np.concatenate, zip(*columns, strict=True))
