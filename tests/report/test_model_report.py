@@ -18,9 +18,11 @@ from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import BadImage, Preprocessing, folder
 from vit.data.augment.corruptions import CORRUPTIONS, corrupt
+from vit.data.quality.audit_report import AuditReport
 from vit.evaluation.robustness import accuracy_under_corruptions
 from vit.report.pages import model_report
 from vit.report.sections import robustness
+from vit.report.sections.training_and_data import data_audit
 
 CLASSES = ["<script>alert(1)", "b & \"b'", "z"]
 SECTIONS = ["header", "accuracy", "confusion", "calibration", "errors", "attention", "training", "data", "robustness"]
@@ -305,3 +307,17 @@ def test_a_page_above_the_limit_is_not_written(model, photos, tmp_path, monkeypa
     page = tmp_path / "page.html"
     assert main(["report", str(model), "data=folder", f"data.root={photos}", "-o", str(page)]) == 1
     assert "more than 1,000" in capsys.readouterr().err and not page.exists()
+
+
+def test_a_group_of_many_equal_files_is_one_short_row_of_the_page():
+    report = AuditReport("photos", ["a"], {"train": {"a": 300}}, total=300, decoded=300)
+    report.duplicates = [[("train", f"{i}.png") for i in range(200)], [("train", "x.png"), ("val", "y.png")]]
+    report.contradictions = [[(f"{i}.png", "a") for i in range(12)]]
+    subject = SimpleNamespace(audit=report, audit_seconds=None)
+    section = data_audit(subject)
+    text = Page(section.html).text
+    listed = ", ".join(f"train: {i}.png" for i in range(1, 11))
+    assert f"train: 0.png {listed} and 189 more train: x.png val: y.png" in text and "11.png" not in text
+    assert f"0.png (a) {', '.join(f'{i}.png (a)' for i in range(1, 11))} and 1 more" in text
+    assert "Same content in different splits (2)" in text
+    assert len(section.values["duplicates"][0]) == 200

@@ -1,5 +1,8 @@
 """The sections about training and data: learning curves with speed and memory, and the audit."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from vit.data.quality.audit import audit
 from vit.exchange.run_records import best_epoch
 from vit.messages import duration, left_to_right, mega, number_of, path_left_to_right
@@ -8,6 +11,7 @@ from vit.report.pages.html_parts import cut_note, drawing, facts, heading, parag
 from vit.report.sections.subject import Section, Subject, missing
 
 LISTED = 20  # files of each kind in the audit; the JSON file has all
+EQUAL = 10  # further files of a group with equal content, which may be all files; the JSON file has all
 SHOWN = 1000  # classes in the tables of the page
 
 
@@ -76,20 +80,24 @@ def data_audit(subject: Subject) -> Section:
     rows = [(name, *(report.counts[split][name] for split in splits)) for name in report.classes[:SHOWN]]
     html += table(("class", *splits), rows, "Images of each class", range(1, 1 + len(splits)))
     html += cut_note(len(report.classes), SHOWN, "classes")
-    lists = {
-        "Unreadable": [(in_split(bad.split, bad.name), bad.reason) for bad in report.unreadable],
-        "Same content in different splits": [(in_split(*group[0]), ", ".join(in_split(*each) for each in group[1:]))
-                                             for group in report.duplicates],
-        "Same content with different labels": [(with_label(*group[0]),
-                                                ", ".join(with_label(*each) for each in group[1:]))
-                                               for group in report.contradictions],
-        "Unusual files": [(what, f"{len(names):,}, such as {path_left_to_right(names[0])}")
-                          for what, names in report.odd.items()],
-        "Left out": [(name, reason) for name, reason in report.left_out],
+    lists = {  # what was found, and its row
+        "Unreadable": (report.unreadable, lambda bad: (in_split(bad.split, bad.name), bad.reason)),
+        "Same content in different splits": (report.duplicates, partial(equal_files, in_split)),
+        "Same content with different labels": (report.contradictions, partial(equal_files, with_label)),
+        "Unusual files": (list(report.odd.items()),
+                          lambda odd: (odd[0], f"{len(odd[1]):,}, such as {path_left_to_right(odd[1][0])}")),
+        "Left out": (report.left_out, lambda left_out: left_out),
     }
-    html += "".join(table(("file", "remark"), found[:LISTED], f"{name} ({len(found):,})")
-                    for name, found in lists.items() if found)
+    html += "".join(table(("file", "remark"), map(row, found[:LISTED]), f"{name} ({len(found):,})")
+                    for name, (found, row) in lists.items() if found)
     return Section("data", "Data", html, report.to_dict())
+
+
+def equal_files(describe: Callable[[str, str], str], group: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """The row of a group of files with equal content: the first one, and up to `EQUAL` others."""
+    first, *others = (describe(*each) for each in group[: EQUAL + 1])
+    more = len(group) - EQUAL - 1
+    return first, ", ".join(others) + (f" and {more:,} more" if more > 0 else "")
 
 
 def in_split(split: str, name: str) -> str:
