@@ -10,7 +10,7 @@ from vit.data import DataError, PairSplit, folder, imagenet, parallel, table, te
 from vit.data.identity import hash_positions
 from vit.data.sample_names import RowNames
 from vit.data.splits.split import Split, array_split, evenly_spaced
-from vit.data.splits.splitting import assign_splits, hold_out, validation_fraction, with_validation
+from vit.data.splits.splitting import _Rebalancer, assign_splits, hold_out, validation_fraction, with_validation
 
 SHARES = (0.8, 0.1, 0.1)
 
@@ -242,3 +242,18 @@ def test_as_many_as_asked_for_are_held_out_each_class_by_its_share(count):
 def test_the_fraction_of_validation_is_that_of_what_is_not_test():
     assert validation_fraction((0.6, 0.2, 0.2)) == pytest.approx(0.25)
     assert validation_fraction((0.9, 0.1, 0.0)) == pytest.approx(0.1) and validation_fraction((0.0, 0.0, 1.0)) == 0
+
+
+def test_a_key_of_many_samples_that_cannot_move_is_tried_once_per_class_and_part(monkeypatch):
+    """Each attempt looks at all samples of the key, so one for each of them would be quadratic."""
+    attempts, move = [], _Rebalancer._move_together
+
+    def counted(self, together, number):
+        attempts.append(len(together))
+        return move(self, together, number)
+
+    monkeypatch.setattr(_Rebalancer, "_move_together", counted)
+    count = 2000
+    found = assign_splits([str(i % 20) for i in range(count)], np.arange(count) % 10, (0.8, 0.1, 0.1), 0)
+    assert {name: len(rows) for name, rows in found.items()} == {"train": 1000, "val": 0, "test": 1000}
+    assert 0 < len(attempts) <= 20 * 11 * 5  # keys, classes and all of them together, passes of `ensure`

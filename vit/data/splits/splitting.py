@@ -125,11 +125,13 @@ class _Rebalancer:
 
     def _move(self, rows: np.ndarray, number: int, enough: Callable[[], bool]) -> None:
         """Moves samples into a part, the nearest hashes first, until `enough()`."""
+        refused = None  # the hash of the last key that could not move: nothing has moved since
         for row in rows[np.argsort(self._distance(number, self.hashes[rows]), kind="stable")]:
             if enough():
                 return
-            if self.part[row] != number:
-                self._move_together(self._same_key(row), number)
+            if self.part[row] != number and self.hashes[row] != refused:
+                moved = self._move_together(self._same_key(row), number)
+                refused = None if moved else self.hashes[row]
 
     def _distance(self, number: int, hashes: np.ndarray) -> np.ndarray:
         """The distance of hashes from the interval of a part."""
@@ -142,21 +144,23 @@ class _Rebalancer:
         first, end = (np.searchsorted(self.sorted_hashes, self.hashes[row], side) for side in ("left", "right"))
         return self.by_hash[first:end]
 
-    def _move_together(self, together: np.ndarray, number: int) -> None:
+    def _move_together(self, together: np.ndarray, number: int) -> bool:
         """Moves the samples of one key, unless a class would fall below its lower bound in train, or for a move to val
-        or test in any part.
+        or test in any part; returns whether they were moved.
         """
-        labels = [np.arange(self.first[row], self.first[row + 1]) for row in together]
-        entries = np.concatenate([*labels, len(self.rows) - len(self.part) + together])
+        first, lengths = self.first[together], self.first[together + 1] - self.first[together]
+        labels = np.arange(lengths.sum()) + np.repeat(first - lengths.cumsum() + lengths, lengths)
+        entries = np.concatenate([labels, len(self.rows) - len(self.part) + together])
         indices, column = np.unique(self.entry_classes[entries], return_inverse=True)
         parts, moved = self.part[self.rows[entries]], np.zeros((3, len(indices)), np.int64)
         np.add.at(moved, (parts, column), 1)
         short = (self.counts[:, indices] - moved < self.lower[:, indices]) & (moved > 0)
         if short[TRAIN].any() or number != TRAIN and short.any():
-            return
+            return False
         self.part[together] = number
         self.counts[:, indices] -= moved
         self.counts[number, indices] += moved.sum(0)
+        return True
 
 
 def hold_out(labels: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
