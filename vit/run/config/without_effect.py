@@ -264,9 +264,8 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
     values = {**dict(dotted_items(config)), "hydra.mode": "RUN"}
     own = dict(stated_values(overrides))
     found = (sentence(key, {key: value, **values}, own) for key, value in own.items())
-    return (*unknown_options(config), *models_of_trackers(config), *size_of_images(config, own),
-            *size_in_name(config, own), *name_of_other_data(config, own), *values_of_experiment(config, overrides),
-            *(each for each in found if each))
+    of_names = (each for key, check in NAMES.items() if key in own for each in check(config, overrides))
+    return (*unknown_options(config), *models_of_trackers(config), *of_names, *(each for each in found if each))
 
 
 def unknown_options(config: dict) -> Iterator[str]:
@@ -278,13 +277,9 @@ def unknown_options(config: dict) -> Iterator[str]:
         yield f"{key}={yaml_text(value)} has no effect: the trainer has no such option{hint}"
 
 
-def size_of_images(config: dict, own: Values) -> Iterator[str]:
-    """A sentence about an option of the group `model` whose size is only the name of a network of images, on texts.
-
-    Args:
-        own: the values that overrides state.
-    """
-    model, task = config["model"], config["task"].get("name")
+def size_of_images(config: dict, overrides: list[str]) -> Iterator[str]:
+    """A sentence about an option of the group `model` whose size is only the name of a network of images, on texts."""
+    own, model, task = dict(stated_values(overrides)), config["model"], config["task"].get("name")
     name, sizes = str(model.get("name")), ("dim", "depth", "num_heads")
     if not isinstance(own.get("model"), str) or task not in ON_TEXTS or config.get("init_from") or "kind" in model:
         return
@@ -295,14 +290,11 @@ def size_of_images(config: dict, own: Values) -> Iterator[str]:
                f"model of texts, such as model={fit}, or set {', '.join(missing)}")
 
 
-def size_in_name(config: dict, own: Values) -> Iterator[str]:
+def size_in_name(config: dict, overrides: list[str]) -> Iterator[str]:
     """A sentence about a `model.name` with a size of images, such as vit_tiny_patch16_384, where no override states the
     size and that of the data is another.
-
-    Args:
-        own: the values that overrides state.
     """
-    model, data = config["model"], config["data"]
+    own, model, data = dict(stated_values(overrides)), config["model"], config["data"]
     found = SIZE_IN_NAME.search(str(own.get("model.name")))
     if not found or "kind" in model or config["task"].get("name") not in ON_IMAGES or "data.image_size" in own:
         return
@@ -315,13 +307,9 @@ def size_in_name(config: dict, own: Values) -> Iterator[str]:
                f"data.image_size={yaml_text(size)}; add data.image_size={named} for images of this size")
 
 
-def name_of_other_data(config: dict, own: Values) -> Iterator[str]:
-    """A sentence about a `data.name` that is the name of another data set than the digits of the default run.
-
-    Args:
-        own: the values that overrides state.
-    """
-    data, name = config["data"], own.get("data.name")
+def name_of_other_data(config: dict, overrides: list[str]) -> Iterator[str]:
+    """A sentence about a `data.name` that is the name of another data set than the digits of the default run."""
+    data, name = config["data"], dict(stated_values(overrides)).get("data.name")
     if data.get("_target_") == "vit.data.digits" and name != "digits" and name in options("data"):
         yield f"data.name={name} only names the data, which are those of data=digits; write data={name}"
 
@@ -355,6 +343,14 @@ def values_of_experiment(config: dict, overrides: list[str]) -> Iterator[str]:
 def is_stated(key: str, stated: Collection[str]) -> bool:
     """Whether an override sets a key, or a node above it."""
     return any(key == each or key.startswith(f"{each}.") and "." in each for each in stated)
+
+
+NAMES = {  # key of an override that names a size or an option -> its check
+    "model": size_of_images,
+    "model.name": size_in_name,
+    "data.name": name_of_other_data,
+    "experiment": values_of_experiment,
+}
 
 
 def models_of_trackers(config: dict) -> Iterator[str]:
