@@ -25,14 +25,8 @@ from vit.models.text import TextClassifierConfig
 from vit.run.config.composing import compose, resolve
 from vit.run.config.groups import options
 from vit.run.config.hydra_interface import config_folder
-from vit.run.config.overrides import dotted_items
-from vit.run.config.without_effect import (
-    MODEL_DEFAULTS,
-    POSITIONS,
-    RULES,
-    stated_values,
-    without_effect,
-)
+from vit.run.config.overrides import dotted_items, override_items
+from vit.run.config.without_effect import MODEL_DEFAULTS, POSITIONS, RULES, without_effect
 from vit.run.parts.data_source import build_source
 
 EFFECT = re.compile(r"(\S+?)=.* has no effect")
@@ -317,7 +311,7 @@ def test_every_key_of_every_rule_has_a_case(tmp_path):
     for base, dead, _ in (*TRAINED, *SOURCES, *COMPOSED):
         overrides = files(["recipe.epochs=1", "logger=csv", *base, *dead], tmp_path)
         values = {**dict(dotted_items(resolve(compose(overrides)))), "hydra.mode": "RUN"}
-        for key, own in stated_values(overrides):
+        for key, own in override_items(overrides):
             unseen -= {(number, pattern) for number, rule in enumerate(RULES) for pattern in rule.keys
                        if fnmatch.fnmatchcase(key, pattern) and rule.applies(key, {key: own, **values})}
     assert {(RULES[number].other, key) for number, key in unseen} == {

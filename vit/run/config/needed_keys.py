@@ -7,6 +7,9 @@ from collections.abc import Collection
 
 from vit.run.config.overrides import ConfigError, dotted_items
 
+ON_IMAGES = ("classification", "masked_image")  # tasks on images of one size
+ON_TEXTS = ("text_classification", "masked_text", "seq2seq")  # tasks on texts and on images of text
+
 TOP_LEVEL = ("task", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "data", "name", "seed", "runs",
              "run_dir", "resume", "init_from", "precision", "calibrate", "report", "compile", "debug", "compare")
 IMAGE_DATA = ("audit_seconds", "balance", "image_size", "on_bad_sample", "patch_size", "preprocessing")

@@ -130,6 +130,15 @@ def dotted_items(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from dotted_items(value, f"{prefix}{key}.")
 
 
+def override_items(overrides: list[str]) -> Iterator[tuple[str, Any]]:
+    """(key, value) of each override, and of all keys below one that is a node."""
+    for override in parse(overrides):
+        value = override.value()
+        yield override.key_or_group, value
+        if isinstance(value, dict):
+            yield from dotted_items(value, f"{override.key_or_group}.")
+
+
 def overrides_of_path(path: str) -> str | None:
     """The overrides that select an existing path as data; None where it is not data, such as the folder of a run."""
     path = os.path.expanduser(path)

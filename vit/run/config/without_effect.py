@@ -6,19 +6,15 @@ that depend on the data, and there is no warning where the other value is not kn
 model of `init_from` that no override replaces.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from vit.run.config.composing import groups_of
-from vit.run.config.groups import is_group, options
-from vit.run.config.hydra_interface import search_path_of, separate_primary
 from vit.run.config.name_hints import nearest, without_key
-from vit.run.config.needed_keys import ALL_TASKS
-from vit.run.config.overrides import dotted_items, parse, yaml_text
-from vit.run.config.valid_values import DEFAULT_SIZE
+from vit.run.config.needed_keys import ALL_TASKS, ON_IMAGES, ON_TEXTS
+from vit.run.config.overrides import dotted_items, override_items, yaml_text
+from vit.run.config.stated_names import NAMES
 
 Values = Mapping[str, Any]  # dotted key -> its value
 Condition = Collection | Callable[[Any, Any], bool]
@@ -102,8 +98,6 @@ def is_empty(own: object, other: object) -> bool:
 
 PRE_TRAINING = ("masked_image", "masked_text")
 WITHOUT_CLASSES = (*PRE_TRAINING, "seq2seq")
-ON_IMAGES = ("classification", "masked_image")  # tasks on images of one size
-ON_TEXTS = ("text_classification", "masked_text", "seq2seq")  # tasks on texts and on images of text
 ENCODERS = ("classification", "text_classification", "masked_text")  # tasks of models without a decoder
 WITHOUT_ATTENTION = ("lstm", "gru", "conv1d", "fnet")  # values of model.mixer
 WITHOUT_ROTARY = ("learned", "sincos", "sincos_simple", "relative", "none")  # values of model.positions
@@ -113,11 +107,6 @@ WITHOUT_POOL_OPTIONS = ("class", "mean", "sum", "class_mean", "pooler")  # value
 MODEL_DEFAULTS = {"model.mixer": "attention", "model.attention": "scaled", "model.pool": "class"}
 POSITIONS = {"classification": "learned", "text_classification": "learned", "masked_image": "sincos",
              "masked_text": "learned", "seq2seq": "sincos"}  # task -> model.positions
-
-MODELS_OF_TEXTS = {"text_classification": "text", "masked_text": "bert", "seq2seq": "seq2seq"}  # task -> an option
-
-SIZE_IN_NAME = re.compile(r"_p(?:atch)?\d+(?:_[a-z]\w*?)*_(\d+)(?:\.|$)|^(?:vit|mae)_[a-z0-9]+_(\d+)$")  # also of timm
-SHOWN = 6  # values of an experiment in a sentence
 
 TRAINER = (*ALL_TASKS["trainer"], "timeout", "deterministic")  # keys of the node, also of runs of earlier versions
 
@@ -262,7 +251,7 @@ def without_effect(config: dict, overrides: list[str]) -> tuple[str, ...]:
         config: config of the run, with all interpolations resolved.
     """
     values = {**dict(dotted_items(config)), "hydra.mode": "RUN"}
-    own = dict(stated_values(overrides))
+    own = dict(override_items(overrides))
     found = (sentence(key, {key: value, **values}, own) for key, value in own.items())
     of_names = (each for key, check in NAMES.items() if key in own for each in check(config, overrides))
     return (*unknown_options(config), *models_of_trackers(config), *of_names, *(each for each in found if each))
@@ -275,82 +264,6 @@ def unknown_options(config: dict) -> Iterator[str]:
     for key, value in unknown.items():
         hint = f"; {why}" if (why := without_key(key)) else nearest(key, known)
         yield f"{key}={yaml_text(value)} has no effect: the trainer has no such option{hint}"
-
-
-def size_of_images(config: dict, overrides: list[str]) -> Iterator[str]:
-    """A sentence about an option of the group `model` whose size is only the name of a network of images, on texts."""
-    own, model, task = dict(stated_values(overrides)), config["model"], config["task"].get("name")
-    name, sizes = str(model.get("name")), ("dim", "depth", "num_heads")
-    if not isinstance(own.get("model"), str) or task not in ON_TEXTS or config.get("init_from") or "kind" in model:
-        return
-    missing = [f"model.{key}" for key in sizes if model.get(key) is None]
-    fit = "image_to_text" if "preprocessing" in config["data"] else MODELS_OF_TEXTS[task]
-    if name.startswith(("vit_", "mae_")) and missing:
-        yield (f"model={own['model']}: the size {name} of a network of images has no effect with task={task}; choose a "
-               f"model of texts, such as model={fit}, or set {', '.join(missing)}")
-
-
-def size_in_name(config: dict, overrides: list[str]) -> Iterator[str]:
-    """A sentence about a `model.name` with a size of images, such as vit_tiny_patch16_384, where no override states the
-    size and that of the data is another.
-    """
-    own, model, data = dict(stated_values(overrides)), config["model"], config["data"]
-    found = SIZE_IN_NAME.search(str(own.get("model.name")))
-    if not found or "kind" in model or config["task"].get("name") not in ON_IMAGES or "data.image_size" in own:
-        return
-    size = data.get("image_size") or data["preprocessing"].get("size")
-    if size is None and config.get("init_from"):  # the size of its images
-        return
-    named, size = int(found[1] or found[2]), size or DEFAULT_SIZE
-    if size not in (named, [named, named]):
-        yield (f"model.name={own['model.name']}: the size {named} in the name has no effect with "
-               f"data.image_size={yaml_text(size)}; add data.image_size={named} for images of this size")
-
-
-def name_of_other_data(config: dict, overrides: list[str]) -> Iterator[str]:
-    """A sentence about a `data.name` that is the name of another data set than the digits of the default run."""
-    data, name = config["data"], dict(stated_values(overrides)).get("data.name")
-    if data.get("_target_") == "vit.data.digits" and name != "digits" and name in options("data"):
-        yield f"data.name={name} only names the data, which are those of data=digits; write data={name}"
-
-
-def values_of_experiment(config: dict, overrides: list[str]) -> Iterator[str]:
-    """A sentence for each option of the groups `model` and `recipe` that an override chooses and of which `experiment`
-    replaces values, unless the experiment chooses this option itself.
-    """
-    name, parsed = separate_primary(parse(overrides))
-    own = {override.key_or_group: override.value() for override in parsed}
-    chosen = [group for group in ("model", "recipe") if isinstance(own.get(group), str)]
-    if not own.get("experiment") or not chosen or config.get("resume"):
-        return
-    search = search_path_of(parsed)
-    groups = {each.input_line: each.key_or_group for each in parsed if is_group(each.key_or_group, search)}
-    alone = groups_of([*search, *(line for line, group in groups.items() if group not in chosen)], name)
-    plain = groups_of([*search, *(line for line, group in groups.items() if group != "experiment")], name).keys
-    together, stated = groups_of([*search, *groups], name).keys, {key for key, _ in stated_values(overrides)}
-    values = dict(dotted_items(config))
-    for group in chosen:
-        replaced = [key for key, value in together.items()
-                    if key.startswith(f"{group}.") and not (isinstance(value, dict) and value)
-                    and plain.get(key, ...) != value and key in values and not is_stated(key, stated)]
-        if replaced and alone.choices.get(group) != own[group]:
-            shown = ", ".join(f"{key}={yaml_text(values[key])}" for key in replaced[:SHOWN])
-            more = f" and {len(replaced) - SHOWN} more" if len(replaced) > SHOWN else ""
-            yield (f"experiment={yaml_text(own['experiment'])} sets {shown}{more} also with {group}={own[group]}; "
-                   f"override these keys too for other values")
-
-
-def is_stated(key: str, stated: Collection[str]) -> bool:
-    """Whether an override sets a key, or a node above it."""
-    return any(key == each or key.startswith(f"{each}.") and "." in each for each in stated)
-
-
-NAMES = {  # key of an override that names a size or an option -> its check
-    "model": size_of_images,
-    "model.name": size_in_name,
-    "data.name": name_of_other_data,
-    "experiment": values_of_experiment,
-}
 
 
 def models_of_trackers(config: dict) -> Iterator[str]:
@@ -387,15 +300,6 @@ def has_model_of_source(values: Values) -> bool:
         return False
     task = values.get("task.name")
     return task in ON_TEXTS or task == "classification" and values.get("model.name") is None
-
-
-def stated_values(overrides: list[str]) -> Iterator[tuple[str, Any]]:
-    """(key, value) of each override, and of all keys below one that is a node."""
-    for override in parse(overrides):
-        value = override.value()
-        yield override.key_or_group, value
-        if isinstance(value, dict):
-            yield from dotted_items(value, f"{override.key_or_group}.")
 
 
 def effective_value(key: str, values: Values) -> Any:
