@@ -195,25 +195,20 @@ class ImageClassificationJob(ImageJob):
 
     def run_options(self, settings: dict, progress: Progress | None = None) -> RunOptions:
         """How the images of a split are evaluated."""
-        return RunOptions(**settings, on_bad_sample=self.config["data"]["on_bad_sample"],
-                          device=self.devices.evaluation, progress=progress)
+        return RunOptions(**self.evaluation_options(settings, progress))
+
+    def evaluation_options(self, settings: dict, progress: Progress | None) -> dict[str, Any]:
+        """The fields of `RunOptions`, which are arguments of `evaluate` and `evaluate_multi_label` too."""
+        return {**settings, "on_bad_sample": self.config["data"]["on_bad_sample"],
+                "device": self.devices.evaluation, "progress": progress}
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         from vit.report.evaluation import write_evaluation
 
         bundle = load_bundle(folder.model)
         samples = self.evaluated(self.split)
-        evaluation = evaluate(
-            bundle.model,
-            bundle.preprocessing,
-            samples,
-            bundle.classes,
-            **settings,
-            on_bad_sample=self.config["data"]["on_bad_sample"],
-            device=self.devices.evaluation,
-            progress=progress,
-            calibration=bundle.calibration,
-        )
+        evaluation = evaluate(bundle.model, bundle.preprocessing, samples, bundle.classes,
+                              **self.evaluation_options(settings, progress), calibration=bundle.calibration)
         write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, self.title)
         predictor = Predictor(bundle, self.devices.evaluation, precision=settings["precision"])
         return Tested(evaluation.metrics, evaluation.unreadable, predictor, evaluation)

@@ -97,18 +97,9 @@ class MultiLabelJob(ImageClassificationJob):
 
         bundle = load_bundle(folder.model)
         samples = self.evaluated(self.split)
-        evaluation = evaluate_multi_label(
-            bundle.model,
-            bundle.preprocessing,
-            samples,
-            bundle.classes,
-            bundle.thresholds,
-            **settings,
-            on_bad_sample=self.config["data"]["on_bad_sample"],
-            device=self.devices.evaluation,
-            progress=progress,
-            calibration=bundle.calibration,
-        )
+        evaluation = evaluate_multi_label(bundle.model, bundle.preprocessing, samples, bundle.classes,
+                                          bundle.thresholds, **self.evaluation_options(settings, progress),
+                                          calibration=bundle.calibration)
         write_multi_label_evaluation(folder.path, evaluation, samples, bundle.preprocessing, self.title)
         predictor = MultiLabelPredictor(bundle, self.devices.evaluation, precision=settings["precision"])
         return Tested(evaluation.metrics, evaluation.unreadable, predictor, evaluation)
