@@ -20,6 +20,7 @@ from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.models.timm_model import check_timm_name
 from vit.models.zoo import KINDS, NAME, TIMM, named_config, named_values
 from vit.run.config.composing import ConfigError, stated
+from vit.run.config.groups import options
 from vit.run.config.overrides import checked, key_of, yaml_text
 from vit.run.config.valid_values import DEFAULT_SIZE
 from vit.run.parts.init_from import Initial
@@ -29,7 +30,6 @@ log = logging.getLogger("vit")
 NAMING = ("name", "fallback", "library")  # keys of a model node that select the network
 INITIAL = ("vectors",)  # keys that select initial weights
 SIZE = ("dim", "depth", "num_heads")  # keys that the name of a network determines
-SIZE_OPTIONS = ("base", "tiny", "small", "large")  # options of the group model that set none of them
 BLOCK_KEYS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
               if field.name not in ("depth", "layer_scale", "norm_eps", *DROPPING)]
 NOT_COMPARED = ("image_size", "patch_size", "in_chans", "num_classes", "dim", "depth", "mlp_ratio", *INITIAL_STD,
@@ -107,16 +107,18 @@ def check_named_size(config: dict) -> None:
     """
     model, own = config["model"], stated(config.get("overrides", []), "model")
     name = str(model.get("name"))
-    if "name" not in own or model.get("kind") or not NAME.fullmatch(name):
+    found = NAME.fullmatch(name)
+    if "name" not in own or model.get("kind") or found is None:
         return
     named = checked("model", named_values, name)
     other = [key for key in SIZE if key not in own and model.get(key) not in (None, named[key])]
     if other:
-        option = name.split("_")[1] if name.split("_")[1] in SIZE_OPTIONS else SIZE_OPTIONS[0]
+        option = found["size"] if found["size"] in options("model") else "base"
+        option = "mae" if name.startswith("mae_") else option
         keys = " ".join(f"model.{key}={named[key]}" for key in other)
         raise ConfigError(f"model.name={name} has {keys}, but the chosen model sets "
-                          f"{', '.join(f'{key}={model[key]}' for key in other)}; add model={option}, which sets no "
-                          "other size, or set these keys too")
+                          f"{', '.join(f'{key}={model[key]}' for key in other)}; add model={option}, whose size "
+                          "is that of the name, or set these keys too")
 
 
 def check_image_model(model: dict, data: dict, init_from: str | None) -> ModelConfig | None:
