@@ -119,7 +119,12 @@ def _warn_about_more_words(path: Path, columns: dict[Column, Any], label: Column
 
 def _warn_about_signs(path: Path, values: list[Any]) -> None:
     """A warning if the labels are -1, 0 and 1, as in the lists of Pascal VOC and in CheXpert."""
-    if {clean_label(value) for value in values} == {"-1", "0", "1"}:
+    signs, found = {"-1", "0", "1"}, set()
+    for value in values:
+        found.add(clean_label(value))
+        if not found <= signs:
+            return
+    if found == signs:
         log.warning("%s: its labels -1, 0 and 1 are three classes; if they mean absent, difficult or uncertain, and "
                     "present, as in Pascal VOC, leave out the rows of the second kind", path)
 
