@@ -242,6 +242,21 @@ def test_options_of_the_training_of_tokenizers_have_no_effect_on_loaded_ones(run
         vit.train([*base[:-2], f"init_from={two}", "data.tokenizer.shared=true", f"run_dir={tmp_path / 'other'}"])
 
 
+def test_two_tokenizers_do_not_share_embeddings(monkeypatch, tmp_path):
+    """Also of the same size, where the shapes fit. Weights that were trained so are still loaded, with a warning."""
+    two = [*OVERRIDES["translator"], "data.tokenizer.shared=false", "data.tokenizer.vocab_size=270", "model.tied=all"]
+    with pytest.raises(ConfigError, match="model.tied=all shares .* set model.tied=target or data.tokenizer.shared=t"):
+        vit.train([*two, f"run_dir={tmp_path / 'refused'}"])
+    with monkeypatch.context() as earlier:
+        earlier.setattr("vit.run.jobs.seq2seq.check_shared_embeddings", lambda *_: None)
+        first = vit.train([*two, f"run_dir={tmp_path / 'first'}"]).path
+    assert {each["kind"] for each in tokenizers(first).values()} == {"bpe"}
+    again = vit.train([*OVERRIDES["translator"], f"init_from={first}", f"run_dir={tmp_path / 'again'}"]).path
+    assert "the loaded weights were trained so" in (again / "log.txt").read_text()
+    two[-1:] = ["data.tokenizer.kind=byte"]  # bytes are the same tokens on both sides
+    vit.train([*(each for each in two if "kind=bpe" not in each), f"run_dir={tmp_path / 'bytes'}"])
+
+
 def test_a_model_of_images_does_not_read_texts(digits, others, tmp_path):
     for overrides in (others, OVERRIDES["pretrained"]):
         with pytest.raises(ConfigError, match="init_from=.*: a model of kind vit does not read texts"):

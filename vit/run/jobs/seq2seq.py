@@ -33,7 +33,13 @@ from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.preprocessing import build_line_preprocessing
 from vit.run.parts.recipe import build_optimization, build_text_loss
-from vit.run.parts.tokenizers import build_tokenizers, check_embeddings, warn_of_lossy_texts, with_tokenizers
+from vit.run.parts.tokenizers import (
+    build_tokenizers,
+    check_embeddings,
+    check_shared_embeddings,
+    warn_of_lossy_texts,
+    with_tokenizers,
+)
 from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, Seq2Seq, ValidationTexts
 from vit.weights import KeyReport
@@ -99,7 +105,10 @@ class Seq2SeqJob(Job):
             self.tokenizers = build_tokenizers(config, texts, initial, self.checkpoint, progress)
 
     def build_model(self, initial: Initial | None) -> nn.Module:
-        return networks.seq2seq_model(self.config, self.preprocessing, self.tokenizers, initial)
+        model = networks.seq2seq_model(self.config, self.preprocessing, self.tokenizers, initial)
+        if getattr(model.config, "tied", None) == "all":
+            check_shared_embeddings(self.config, self.tokenizers, initial, self.checkpoint)
+        return model
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         if self.preprocessing is None and self.checkpoint is None:

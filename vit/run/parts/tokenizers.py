@@ -134,6 +134,25 @@ def check_embeddings(
     return loaded
 
 
+def check_shared_embeddings(
+    config: dict, tokenizers: Mapping[str, Tokenizer], initial: Initial | None, checkpoint: Path | None
+) -> None:
+    """Checks that source and target have the same tokens, for a model whose two sides share one embedding matrix
+    (`tied=all`). Weights that an earlier version trained otherwise are still loaded, with a warning.
+
+    Raises:
+        ConfigError: each side has its own tokenizer. If both have the same size, no shape reveals it.
+    """
+    if tokenizers["source"].to_dict() == tokenizers["target"].to_dict():
+        return
+    problem = ("model.tied=all shares one embedding matrix, but source and target have tokenizers of their own, in "
+               "which an id is another token")
+    is_tied = initial is not None and initial.generates_text and (initial.model or {}).get("tied") == "all"
+    if checkpoint is None and not is_tied:
+        raise ConfigError(f"{problem}; set model.tied=target or data.tokenizer.shared=true")
+    log.warning("%s; the loaded weights were trained so: a new model with model.tied=target may be better", problem)
+
+
 def warn_of_lossy_texts(tokenizer: Tokenizer, references: Iterable[str]) -> None:
     """Logs how many of the first references the tokenizer cannot represent exactly, such as capitals by a lower-case
     one: they count as wrong.
