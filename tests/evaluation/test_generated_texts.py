@@ -42,6 +42,14 @@ def test_sources_that_are_truncated_are_named(tmp_path, caplog):
     assert re.search(r"1 of 2 sources is longer than the model's limit of \d+ tokens and was .* as b\n", caplog.text)
 
 
+def test_generated_texts_that_are_cut_are_named(tmp_path, caplog):
+    predictor = vit.load(save_translator(tmp_path / "model"))
+    found = evaluate_seq2seq(predictor, PairSplit(["1", "2", "3"], ["a", "b", "c"], ["one", "two", "3"]))
+    cut = [name for name, each in zip("abc", found.predictions, strict=True) if not each.ended[0]]
+    assert cut and f"{len(cut)} of 3 generated texts did not end within the maximum length of 6 tokens" in caplog.text
+    assert f"such as that of {cut[0]}" in caplog.text
+
+
 @pytest.mark.parametrize(("references", "warned"), [(["猫在家里", "三只小狗"], True), (["a cat", "dogs"], False)])
 def test_references_without_words_are_reported(tmp_path, caplog, references, warned):
     predictor = vit.load(save_translator(tmp_path / "model"))

@@ -11,6 +11,7 @@ from tests.inference.tiny_models import save_classifier, save_image_to_text, sav
 from vit.data import BadImage, ByteTokenizer
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import CharTokenizer
+from vit.generation import generate
 
 LONG = "123456789"
 
@@ -155,7 +156,7 @@ def test_characters_that_the_tokenizer_lacks_are_reported(tmp_path, recwarn, sav
     predictor = vit.load(save(tmp_path / "model", **{key: letters}, **extra), device="cpu")
     mask = "[MASK]" if save is save_masked else ""
     predictor.predict([f"Ab{mask}", f"ba{mask}"])
-    assert not recwarn
+    assert not [each for each in recwarn if "lacks" in str(each.message)]
     message = ("2 of 3 texts have characters that the tokenizer of the model lacks, such as 'é' in text 2; the model "
                "reads all of them as the same unknown token")
     with pytest.warns(UserWarning, match=message):
@@ -167,9 +168,26 @@ def test_white_space_that_is_removed_is_no_character_that_the_tokenizer_lacks(tm
     predictor = vit.load(path, device="cpu")
     predictor.predict([" ab ", ""])
     predictor.search(" ab ")
-    assert not recwarn
+    assert not [each for each in recwarn if "lacks" in str(each.message)]
     with pytest.warns(UserWarning, match="1 of 1 text has characters .* lacks, such as ' ' in line 3;"):
         predictor.search("a b", name="line 3")
+
+
+def test_texts_that_are_cut_at_the_maximum_length_are_reported(translator, recwarn):
+    sources = [*"0123456789", ""]
+    settings = translator.changed_settings(sample=True, seed=6)  # some of these texts end and others do not
+    source, mask = translator.collate([translator.encode(each, each) for each in sources[:-1]])
+    found = generate(translator.models, source, mask, settings, range(10), translator.utf8)
+    cut = [*(len(texts[0].ids) == 6 for texts in found), False]  # max_len is 6, and eos counts
+    assert 0 < sum(cut) < 10
+    with pytest.warns(UserWarning) as warned:
+        predictions = translator.predict(sources, settings)
+    assert [each.is_cut for each in predictions] == cut
+    (message,) = (str(each.message) for each in warned if "did not end" in str(each.message))
+    assert message == (f"{sum(cut)} of 11 generated texts did not end within the maximum length of 6 tokens and are "
+                       f"cut, such as that of text {cut.index(True) + 1}")
+    translator.predict([""], settings)
+    assert not recwarn  # an empty text ends
 
 
 def test_a_search_reports_that_it_truncates_the_text(folder):

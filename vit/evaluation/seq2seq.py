@@ -10,6 +10,7 @@ from vit.data.text.tokenizers import BOS, EOS, PAD
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_metrics import bleu_signature, has_words, perplexity, text_metrics
 from vit.inference import GeneratedText, Seq2SeqPredictor
+from vit.inference.generated_text import cut_texts_message
 from vit.inference.image_inputs import check_batch_size
 from vit.messages import agree, check_choice, number_of, quoted
 
@@ -86,6 +87,8 @@ def evaluate_seq2seq(
     rows = sorted(predictions)
     log_truncated(predictor, len(rows), truncated, long_references)
     generated, references = [predictions[row] for row in rows], [split.targets[row] for row in rows]
+    if cut := [each.source for each in generated if each.is_cut]:
+        log.warning("%s", cut_texts_message(cut, len(rows), predictor.longest_text()))
     warn_without_words(references)
     metrics = text_metrics([each.text for each in generated], references)
     loss /= tokens

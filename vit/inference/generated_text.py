@@ -5,15 +5,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vit.generation import SearchTree
+from vit.messages import agree, number_of
 
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """The generated texts for one source, best first, with their scores."""
+    """The generated texts for one source, best first, with their scores.
+
+    Args:
+        ended: whether each text has ended; False for one that was cut at the maximum length.
+    """
 
     source: str
     texts: tuple[str, ...]
     scores: tuple[float, ...]
+    ended: tuple[bool, ...] = ()
 
     @property
     def text(self) -> str:
@@ -27,6 +33,18 @@ class GeneratedText:
     def certainty(self) -> float:
         """exp(score): with the default length penalty of 1, the geometric mean of the token probabilities."""
         return math.exp(self.score)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the best text was cut at the maximum length."""
+        return bool(self.ended) and not self.ended[0]
+
+
+def cut_texts_message(names: Sequence[str], count: int, longest: int) -> str:
+    """A message about the texts, out of `count`, that were cut at `longest` tokens; `names` are those of their sources.
+    """
+    return (f"{len(names)} of {number_of(count, 'generated text')} did not end within the maximum length of "
+            f"{number_of(longest, 'token')} and {agree(len(names), 'is', 'are')} cut, such as that of {names[0]}")
 
 
 @dataclass(frozen=True)

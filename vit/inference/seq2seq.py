@@ -18,8 +18,9 @@ from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import EOS, PAD
 from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
+from vit.generation.generate import max_tokens
 from vit.inference.fast_generation import FastGeneration
-from vit.inference.generated_text import GeneratedText, RecordedSearch
+from vit.inference.generated_text import GeneratedText, RecordedSearch, cut_texts_message
 from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device, check_precision
 from vit.inference.seq2seq_ensemble import check_ensemble
@@ -108,6 +109,7 @@ class Seq2SeqPredictor:
         named = iter(named_images(sources) if self.is_image_to_text else named_texts(sources))
         size, done, truncated, squeezed = WINDOW * batch_size if batch_size > 1 else 1, 0, [], []
         unknown: list[tuple[str, str]] = []
+        cut: list[str] = []
         while window := list(islice(named, size)):
             items = [self._encode_or_error(name, source, truncated, squeezed) for name, source in window]
             unknown += self._unknown(window, items)
@@ -118,6 +120,8 @@ class Seq2SeqPredictor:
                     name, item = window[row]
                     label = text_of(item, name) if isinstance(item, str | Line) else name
                     items[row] = self.decode(label, hypotheses)
+            cut += [name for (name, _), item in zip(window, items, strict=True)
+                    if isinstance(item, GeneratedText) and item.is_cut]
             yield from items
             done += len(window)
         if truncated:
@@ -129,6 +133,8 @@ class Seq2SeqPredictor:
                           f"than the model's limit of {self.preprocessing.max_width} pixels and "
                           f"{agree(len(squeezed), 'was', 'were')} squeezed, such as {squeezed[0]}",
                           stacklevel=2)
+        if cut:
+            warnings.warn(cut_texts_message(cut, done, self.longest_text(settings)), stacklevel=2)
         warn_about_unknown(unknown, done)
 
     def _unknown(self, window: Sequence[tuple[str, object]], items: Sequence[object]) -> list[tuple[str, str]]:
@@ -150,7 +156,7 @@ class Seq2SeqPredictor:
         try:
             source = item if self.is_image_to_text else text_of(item, name)
             if is_empty(source):
-                return GeneratedText(source, ("",), (0.0,))
+                return GeneratedText(source, ("",), (0.0,), (True,))
             encoded = self.encode(source, name, truncated)
             if self.is_image_to_text and encoded.shape[2] == self.preprocessing.max_width:
                 reason = self.preprocessing.squeezed(*self.preprocessing.pixels.decode(item, name).size)
@@ -274,7 +280,7 @@ class Seq2SeqPredictor:
         if is_empty(source):
             settings = settings or self.settings
             self.check_settings(settings)
-            return RecordedSearch(GeneratedText(source, ("",), (0.0,)), SearchTree(settings), [""], [0])
+            return RecordedSearch(GeneratedText(source, ("",), (0.0,), (True,)), SearchTree(settings), [""], [0])
         truncated: list[str] = []
         encoded = self.encode(source, name, truncated)
         if truncated:
@@ -293,7 +299,12 @@ class Seq2SeqPredictor:
         # "ignore" drops only the first bytes of a character that was cut at max_len
         texts = tuple(self.tokenizer.decode(hypothesis.ids, "ignore") for hypothesis in hypotheses)
         scores = tuple(hypothesis.score for hypothesis in hypotheses)
-        return GeneratedText(source, texts, scores)
+        return GeneratedText(source, texts, scores, tuple(hypothesis.ended for hypothesis in hypotheses))
+
+    def longest_text(self, settings: Generation | None = None) -> int:
+        """Maximum number of generated tokens, eos included."""
+        settings = settings or self.settings
+        return max_tokens(self.models, 1 + len(settings.prefix), settings.max_len)
 
     @torch.inference_mode()
     def score_targets(self, source: Tensor, mask: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
