@@ -1,10 +1,12 @@
 """Evaluation of a translator and of a text classifier, against a forward pass of each sample alone."""
 
 import re
+import unicodedata
 
 import numpy as np
 import pytest
 import torch
+from rapidfuzz.distance import Levenshtein
 from torch.nn import functional as F
 
 import vit
@@ -56,6 +58,20 @@ def test_references_without_words_are_reported(tmp_path, caplog, references, war
     evaluate_seq2seq(predictor, PairSplit(references, ["a", "b"], ["one", "two"]))
     assert ("BLEU compares words between spaces, which most of these references lack, such as '猫在家里'" in
             caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("reference", "warned"), [("e\u0301", True), ("\u00e9", False), ("e", False), ("o\u0301", False)])
+def test_errors_of_another_unicode_form_are_reported(tmp_path, caplog, reference, warned):
+    generation = {"beam": 2, "max_len": 2, "prefix": BYTES.encode("\u00e9")}  # every text begins with it
+    predictor = vit.load(save_translator(tmp_path / "model", extra={"generation": generation}))
+    found = evaluate_seq2seq(predictor, PairSplit([reference], ["a"], ["one"]))
+    text = found.predictions[0].text
+    edits = [Levenshtein.distance(unicodedata.normalize("NFC", text), unicodedata.normalize("NFC", reference)),
+             Levenshtein.distance(text, reference)]
+    assert text[0] == "\u00e9" and (edits[0] < edits[1]) == warned
+    assert found.metrics["cer"] == edits[1] / len(reference)
+    assert ("1 of 1 generated text has a character in another Unicode form than its reference" in caplog.text) == warned
 
 
 def test_references_are_padded_and_cut_to_the_limit_of_the_model(tmp_path):

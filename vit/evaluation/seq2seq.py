@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from vit.data import BadImage, DataError, PairSplit
+from vit.data.identity import to_nfc
 from vit.data.text.tokenizers import BOS, EOS, PAD
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_metrics import bleu_signature, has_words, perplexity, text_metrics
@@ -90,6 +91,7 @@ def evaluate_seq2seq(
     if cut := [each.source for each in generated if each.is_cut]:
         log.warning("%s", cut_texts_message(cut, len(rows), predictor.longest_text()))
     warn_without_words(references)
+    warn_about_other_forms([each.text for each in generated], references)
     metrics = text_metrics([each.text for each in generated], references)
     loss /= tokens
     metrics |= {"loss": loss, "perplexity": perplexity(loss), "token_accuracy": correct / tokens}
@@ -136,6 +138,24 @@ def warn_without_words(references: list[str]) -> None:
         log.warning("BLEU compares words between spaces, which most of these references lack, such as %s: it is low "
                     "even if the texts are good; the character error rate and chrF do not depend on words",
                     quoted(references[0]))
+
+
+def warn_about_other_forms(texts: list[str], references: list[str]) -> None:
+    """Warns about texts with a character that their reference has in another Unicode form, such as é as one character
+    and as a letter with a combining accent: both look the same, but count as errors.
+    """
+    pairs = list(zip(texts, references, strict=True))
+    if other := [(text, reference) for text, reference in pairs
+                 if has_in_parts(text, reference) or has_in_parts(reference, text)]:
+        log.warning("%d of %s %s a character in another Unicode form than its reference, such as %s for %s; both look "
+                    "the same, but count as errors: convert the references to the form of the training texts with "
+                    "unicodedata.normalize", len(other), number_of(len(pairs), "generated text"),
+                    agree(len(other), "has", "have"), *(quoted(each, format=ascii) for each in other[0]))
+
+
+def has_in_parts(text: str, other: str) -> bool:
+    """Whether the text has several code points for a character that is one code point in the other text (NFC)."""
+    return not (set(to_nfc(text)) - set(text)).isdisjoint(other)
 
 
 def log_truncated(predictor: Seq2SeqPredictor, count: int, sources: list[str], references: list[str]) -> None:
