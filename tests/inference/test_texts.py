@@ -1,16 +1,19 @@
 """Predictors of texts: an unreadable input is returned as an error with its name, among the predictions of the rest."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from tokenizers import Tokenizer
 
 import vit
 from tests.inference.tiny_models import save_classifier, save_image_to_text, save_masked, save_translator
 from vit.data import BadImage, ByteTokenizer
 from vit.data.formats.lines import BadText, Line
-from vit.data.text.tokenizers import CharTokenizer
+from vit.data.text.tokenizers import BPETokenizer, CharTokenizer
+from vit.exchange.transformers_tokenizer import tokenizer_files
 from vit.generation import generate
 
 LONG = "123456789"
@@ -208,6 +211,19 @@ def test_every_character_of_a_prefix_is_one_of_the_tokenizer(folder):
     assert predictor.changed_settings(prefix="Ab").prefix == (5, 6)
     with pytest.raises(ValueError, match="prefix='aüb' has 'ü', which the tokenizer of the model lacks"):
         predictor.changed_settings(prefix="aüb")
+
+
+@pytest.mark.parametrize(("prefix", "warned"), [("a dog ", True), ("a dog", False)])
+def test_white_space_at_the_end_of_a_prefix_of_byte_pairs_is_reported(tmp_path, recwarn, prefix, warned):
+    """The ids of such a prefix do not begin those of any text that continues with a known word, as in GPT-2."""
+    pairs = BPETokenizer.train(["a dog sees a dog", "a dog runs", "dogs run"] * 2, vocab_size=280)
+    path = save_translator(tmp_path / "model", vocab_size=280, source_vocab=261, tied="target", target_tokenizer=pairs)
+    settings = vit.load(path, device="cpu").changed_settings(prefix=prefix)
+    library = Tokenizer.from_str(json.dumps(tokenizer_files(pairs, 9)["tokenizer.json"]))
+    whole = library.encode(prefix.strip() + " runs", add_special_tokens=False).ids
+    assert (tuple(whole[: len(settings.prefix)]) != settings.prefix) == warned
+    assert [str(each.message).split(", which")[0] for each in recwarn] == \
+        [f"prefix={prefix!r} ends with white space"] * warned
 
 
 def test_images_have_the_names_that_an_image_classifier_gives_them(image_to_text, tmp_path):

@@ -12,12 +12,14 @@ BYTES = ByteTokenizer()
 SIZES = {"vocab_size": 261, "max_len": 9, "dim": 12, "num_heads": 2, "depth": 1}
 
 
-def save_translator(folder, tokenizers=("source", "target"), line=None, extra=None, source_tokenizer=BYTES, **options):
+def save_translator(folder, tokenizers=("source", "target"), line=None, extra=None, source_tokenizer=BYTES,
+                    target_tokenizer=BYTES, **options):
     """A byte-level seq2seq model with sources of 8 bytes and EOS."""
     torch.manual_seed(0)
     model = Transformer(EncoderDecoderConfig(**{**SIZES, "decoder_depth": 1, **options}))
     extra = {"generation": {"beam": 2, "max_len": 6}} | (extra or {})
-    tokenizers = dict.fromkeys(tokenizers, BYTES) | ({"source": source_tokenizer} if "source" in tokenizers else {})
+    known = {"source": source_tokenizer, "target": target_tokenizer}
+    tokenizers = {side: known[side] for side in tokenizers}
     return save_bundle(folder, model, preprocessing=line, extra=extra, tokenizers=tokenizers)
 
 

@@ -229,6 +229,10 @@ class Seq2SeqPredictor:
         if lacking := self.tokenizer.lacking(prefix):
             raise ArgumentError(f"prefix={prefix!r} has {lacking!r}, which the tokenizer of the model lacks; leave it "
                                 "out")
+        if self.tokenizer.kind == "bpe" and prefix != (shorter := prefix.rstrip()):
+            warnings.warn(f"prefix={prefix!r} ends with white space, which byte pairs join with the following word, so "
+                          f"that few training texts continue after its last token; use prefix={shorter!r}",
+                          stacklevel=3)
         return tuple(self.tokenizer.encode(prefix))
 
     def check_settings(self, settings: Generation) -> None:
