@@ -38,6 +38,7 @@ MOVED = {  # former name → new name
     "vit.data.images.folders": "vit.data.image_sources.folders",
     "vit.data.images.image_header": "vit.data.decoding.image_header",
     "vit.data.images.jpeg_decoders": "vit.data.decoding.jpeg_decoders",
+    "vit.data.image_sources.numbered_images": "vit.data.image_sources.published.numbered_images",
     "vit.data.images.npz": "vit.data.image_sources.npz",
     "vit.data.images.quiet_decoding": "vit.data.decoding.quiet_decoding",
     "vit.data.images.stated_labels": "vit.data.image_sources.stated_labels",

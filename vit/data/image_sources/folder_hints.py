@@ -13,6 +13,7 @@ from vit.data.formats.split_tables import split_in_name, split_tables
 from vit.data.formats.zip_archives import Archive
 from vit.data.identity import to_nfc
 from vit.data.image_sources.files import ImageFiles, is_image_name
+from vit.data.image_sources.published.layouts import layout_hint
 from vit.data.splits.names import split_of
 from vit.messages import agree, list_names, number_of, override_for_shell
 
@@ -55,6 +56,8 @@ def other_source(root: Path | Archive, files: ImageFiles) -> str:
     names = sorted({name for name, _ in files.left_out}, key=_likeliness)
     suffixes = {os.path.splitext(name)[1].lower() for name in names}
     archive = isinstance(root, Archive)  # from archives only class folders are read
+    if not archive and (hint := layout_hint(root)):
+        return hint
 
     def data(kind: str, key: str, path: object) -> str:
         return f"data={kind} {'after extracting the archive' if archive else override_for_shell(key, path)}"

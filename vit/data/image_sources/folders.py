@@ -26,6 +26,7 @@ from vit.data.image_sources.folder_hints import (
     other_splits,
     unread_table,
 )
+from vit.data.image_sources.published.layouts import layout_hint
 from vit.data.image_sources.split_lists import lists_beside_folder
 from vit.data.image_sources.stated_labels import KAGGLE, KIT, is_imagenet, stated_labels
 from vit.data.sample_names import PackedStrings
@@ -63,6 +64,8 @@ def folder(
         FileNotFoundError: `root` does not exist.
     """
     root = open_folder(root, "expected one folder of images per class")
+    if not isinstance(root, Archive) and (hint := layout_hint(root, around=False)):
+        raise DataError(f"{root}: has lists of the classes and splits of its images{hint}")
     directories = {key: directory.name for key, directory in _split_folders(root).items()}
     if "train" not in directories:
         classes, whole, left_out = _undivided(root, class_depth, progress)

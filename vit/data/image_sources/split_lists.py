@@ -9,7 +9,7 @@ from pathlib import Path
 from vit.data.errors import DataError, printable
 from vit.data.formats.delimited import numbered_rows
 from vit.data.formats.split_tables import split_in_name
-from vit.data.image_sources.numbered_images import SPLITS, has_numbered_images
+from vit.data.image_sources.published.layouts import find_layout
 from vit.data.splits.names import SPLIT_NAMES
 from vit.files.untrusted import LimitError, read_text
 from vit.messages import agree, list_names, override_for_shell
@@ -71,7 +71,7 @@ def _listed(files: Sequence[Path], root: Path) -> str:
 def _override(files: Sequence[Path], root: Path) -> str:
     """The overrides that read the tables of train and of val or test; "" if there are none of equal names."""
     for file in files:
-        if file.name == SPLITS and has_numbered_images(file.parent):
+        if _is_judged_by_name(file) and find_layout(file.parent) is not None:
             return f"set data=table {override_for_shell('data.path', file.parent)}"
     for file in files:
         rest, splits = split_in_name(file.stem)

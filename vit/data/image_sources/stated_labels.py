@@ -1,10 +1,7 @@
 """Validation images that are not in class folders, with their classes in a file: TinyImageNet and ImageNet."""
 
-import io
 import os
 import re
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -12,16 +9,15 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from vit.data.errors import DataError, printable
+from vit.data.formats.matlab import read_matlab
 from vit.data.formats.zip_archives import Archive, is_hidden, read_entry
 from vit.data.image_sources.files import is_image_name
 from vit.data.splits.names import match_splits
-from vit.files.untrusted import LimitError
 from vit.messages import agree, number_of, on_one_line
 
 TINY, KAGGLE = "val_annotations.txt", "LOC_val_solution.csv"
 NUMBERS, NAMES = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"  # of the development kit
 KIT = "ILSVRC2012_devkit_t12/data"
-COMPRESSED, MAX_ELEMENT = 15, 2**25  # the type of compressed elements in a MATLAB file, and bytes of one
 IMAGENET = re.compile(r"ILSVRC2012_val_\d{8}")
 
 
@@ -144,18 +140,14 @@ def _kaggle_classes(file: Path | Archive) -> dict[str, str]:
 
 
 def _kit_classes(file: Path | Archive) -> dict[str, str]:
-    from scipy.io import loadmat
-
     meta = file.parent / NAMES
     if not meta.is_file():
         raise DataError(f"{file}: numbers the classes by ILSVRC2012_ID, and {NAMES} of the development kit, which "
                         "names their folders, is not beside it; put it there")
+    synsets = read_matlab(meta, ("synsets",))["synsets"]
     try:
-        content = read_entry(meta)
-        _check_compressed(content)
-        synsets = loadmat(io.BytesIO(content), squeeze_me=True)["synsets"]
         names = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
-    except Exception as error:  # many types, of scipy's reader
+    except (IndexError, TypeError, ValueError) as error:  # it is another struct
         raise DataError(f"{meta}: cannot be read ({on_one_line(error)}); unpack it again") from error
     found = {}
     for number, line in enumerate(_lines(file), 1):
@@ -164,19 +156,6 @@ def _kit_classes(file: Path | Archive) -> dict[str, str]:
                             f"{NAMES}")
         found[f"ILSVRC2012_val_{number:08}"] = names[int(line)]
     return found
-
-
-def _check_compressed(content: bytes) -> None:
-    """Raises LimitError if a compressed element of a MATLAB 5 file has more than MAX_ELEMENT bytes."""
-    start = 128  # behind the header
-    while start + 8 <= len(content):
-        kind, size = struct.unpack_from("<II", content, start)
-        if kind == COMPRESSED:
-            zipped = zlib.decompressobj()
-            zipped.decompress(content[start + 8 : start + 8 + size], MAX_ELEMENT)
-            if not zipped.eof:
-                raise LimitError(f"it decompresses to more than {MAX_ELEMENT} bytes, or is truncated")
-        start += 8 + size
 
 
 def _lines(file: Path | Archive) -> list[str]:

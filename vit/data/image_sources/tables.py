@@ -15,9 +15,9 @@ from vit.data.formats.split_tables import has_train, tables_of_folder
 from vit.data.image_sources.file_names import has_files, spread
 from vit.data.image_sources.json_tables import JSON_LINES
 from vit.data.image_sources.npz import npz
-from vit.data.image_sources.numbered_images import has_numbered_images, numbered_images
 from vit.data.image_sources.open_images import one_row_per_image
 from vit.data.image_sources.other_tables import warn_about_shards
+from vit.data.image_sources.published.layouts import find_layout, layout_hint
 from vit.data.image_sources.table_columns import (
     IMAGE_COLUMNS,
     has_column,
@@ -113,8 +113,8 @@ def table(
     are the classes. A table with the columns ImageID, LabelName and Confidence of Open Images has a row for each label,
     and a label with Confidence 0 is absent.
 
-    The tables in a folder are those that `split_tables` finds, or the lists of CUB-200-2011 (images.txt,
-    image_class_labels.txt and train_test_split.txt). Their classes are those of the table of train. A table
+    The tables in a folder are those that `split_tables` finds, or the lists of a data set in
+    `vit.data.image_sources.published`. Their classes are those of the table of train. A table
     of val or test without labels, or whose labels are all -1, is left out, with a warning. Where the images are not in
     `root`, they are searched in its folder that is named after the split. Without a table of val, a part of train is
     held out.
@@ -138,12 +138,17 @@ def table(
     path, root = Path(path).expanduser(), Path(root).expanduser() if root else None
     stated = {"train": train, "val": val, "test": test}
     arrays = path.suffix.lower() == ".npz"
-    numbered = not any(stated.values()) and has_numbered_images(path) and not has_train(path, TABLES)
+    layout = None if any(stated.values()) or isinstance(image, int) else find_layout(path)
+    if layout is not None and not layout.like_tables and has_train(path, TABLES):
+        layout = None
     of_folder = stated if arrays or not path.is_file() else {}
-    tables = None if numbered else tables_of_folder(path, TABLES, of_folder, split)
+    try:
+        tables = None if layout is not None else tables_of_folder(path, TABLES, of_folder, split)
+    except DataError as error:
+        raise DataError(f"{error}{layout_hint(path)}") from None
     if tables is None and arrays:
         return npz(path, classes, fractions, split_seed, one_hot)
-    root = path / "images" if numbered and root is None else root
+    root = path / layout.images if layout is not None and root is None else root
     lists = {key: name for key, name in stated.items() if name}
     options = _Options(image, label, split, root, classes, fractions, split_seed, label_separator, on_bad_sample, group,
                        one_hot, lists, progress)
@@ -206,7 +211,7 @@ def _several_tables(folder: Path, tables: dict[str, Path], options: _Options) ->
 def _columns(path: Path, options: _Options) -> Content:
     """The columns of a table; it has no header line if the column of images is a number."""
     if path.is_dir():
-        return numbered_images(path), {}
+        return find_layout(path).read(path)
     columns, names = read_table_columns(path, headed=not isinstance(options.image, int))
     return one_row_per_image(path, columns, options.image, options.label), names
 

@@ -2,20 +2,15 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from vit.data.errors import DataError
-from vit.data.formats.delimited import Column, read_lines
+from vit.data.formats.delimited import read_lines
+from vit.data.image_sources.table_files import Content
 
 IMAGES, LABELS, SPLITS, CLASSES = "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"
 
 
-def has_numbered_images(folder: Path) -> bool:
-    """Whether a folder has these lists."""
-    return all((folder / name).is_file() for name in (IMAGES, LABELS, SPLITS))
-
-
-def numbered_images(folder: Path) -> dict[Column, Any]:
+def numbered_images(folder: Path) -> Content:
     """The images, which are below its folder images, as the columns image, label and split. The classes are named by
     classes.txt; classes of one name, as NABirds may have, by their number too.
 
@@ -33,7 +28,7 @@ def numbered_images(folder: Path) -> dict[Column, Any]:
     used = Counter(names[number] for number in {*labels.values()})
     named = {number: name if used[name] < 2 else f"{name} ({number})" for number, name in names.items()}
     return {"image": list(images.values()), "label": [named[labels[number]] for number in images],
-            "split": ["train" if splits[number] == "1" else "test" for number in images]}
+            "split": ["train" if splits[number] == "1" else "test" for number in images]}, {}
 
 
 def _pairs(file: Path) -> dict[str, str]:
