@@ -344,6 +344,40 @@ def test_cifar_pickles_are_read_without_running_code(tmp_path):
         cifar10(tmp_path)
 
 
+@pytest.mark.parametrize(("read", "folder", "labels", "parts"), [
+    (cifar10, "cifar-10-batches-bin", 1, [[f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]]),
+    (cifar100, "cifar-100-binary", 2, [["train"], ["test"]]),
+])
+@pytest.mark.parametrize("inside", [True, False])
+def test_binary_files_of_cifar_equal_the_pickles(tmp_path, read, folder, labels, parts, inside):
+    python = tmp_path / "python" / {1: "cifar-10-batches-py", 2: "cifar-100-python"}[labels]
+    binary = tmp_path / "binary" / folder
+    for each in (python, binary):
+        each.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    names = [f"class {i}".replace(" ", "_") for i in range(10)]
+    for name in sum(parts, []):
+        pixels, numbers = rng.integers(0, 256, (20, 3072), dtype=np.uint8), rng.permutation(20).astype(np.uint8) % 10
+        key = b"labels" if labels == 1 else b"fine_labels"
+        (python / name).write_bytes(pickle.dumps({b"data": pixels, key: numbers.tolist()}, protocol=2))
+        records = np.concatenate([*[np.full((20, 1), 3, np.uint8)] * (labels - 1), numbers[:, None], pixels], axis=1)
+        (binary / f"{name}.bin").write_bytes(records.tobytes())
+    (python / "meta").write_bytes(pickle.dumps({b"fine_label_names": [name.encode() for name in names]}, protocol=2))
+    (binary / "fine_label_names.txt").write_text("\n".join(names) + "\n")
+    one, other = read(python.parent, val=10), read(binary.parent if inside else binary, val=10)
+    assert one.classes == other.classes and sizes(one) == sizes(other)
+    for key, split in one.splits.items():
+        assert np.array_equal(split.pixels, other.splits[key].pixels)
+        assert np.array_equal(split.labels, other.splits[key].labels)
+    file = binary / f"{parts[1][0]}.bin"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(DataError, match=f"bytes, which is no multiple of {labels + 3072}"):
+        read(binary, val=10)
+    file.write_bytes(b"\xc8" * (labels + 3072))
+    with pytest.raises(DataError, match="has the label 200, expected 0 to 9"):
+        read(binary, val=10)
+
+
 def test_real_sets(real):
     source = mnist(real / "mnist")
     assert sizes(source) == {"train": 55000, "val": 5000, "test": 10000}

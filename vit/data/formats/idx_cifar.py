@@ -12,7 +12,7 @@ import numpy as np
 
 from vit.data.errors import DataError
 from vit.data.splits.split import Split, array_split
-from vit.files.untrusted import LimitError, open_decompressed, open_regular
+from vit.files.untrusted import LimitError, open_decompressed, open_regular, read_bytes, read_text
 from vit.messages import number_of, on_one_line
 
 
@@ -43,9 +43,12 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()
 
 
+BINARY = {"cifar-10-batches-py": "cifar-10-batches-bin", "cifar-100-python": "cifar-100-binary"}
+
+
 def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None) -> tuple[list[str], dict[str, Split]]:
     """Class names and splits of torchvision's layout of CIFAR-10 (`cifar-10-batches-py`) or CIFAR-100
-    (`cifar-100-python`).
+    (`cifar-100-python`), or of the binary version (`cifar-10-batches-bin`, `cifar-100-binary`).
 
     Raises:
         DataError: a file is damaged.
@@ -58,6 +61,13 @@ def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None)
         "test": ["test" if fine else "test_batch"],
     }
     missing = [f for part in files.values() for f in part if not (directory / f).is_file()]
+    binary = root / BINARY[folder] if (root / BINARY[folder]).is_dir() else root
+    if missing and all((binary / f"{f}.bin").is_file() for part in files.values() for f in part):
+        classes = classes or read_text(binary / "fine_label_names.txt").split()
+        parts = {key: [_records(binary / f"{f}.bin", 1 + fine, len(classes)) for f in part]
+                 for key, part in files.items()}
+        return classes, {key: array_split(*map(np.concatenate, zip(*part, strict=True)), f"{name} {key}")
+                         for key, part in parts.items()}
     if missing:
         raise FileNotFoundError(
             f"{name}: there is neither {missing[0]} nor train.parquet in {directory}; "
@@ -74,6 +84,19 @@ def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None)
         labels = np.concatenate([p[key_of_labels] for p in parts])
         splits[key] = array_split(np.ascontiguousarray(pixels), labels, f"{name} {key}")
     return classes, splits
+
+
+def _records(path: Path, labels: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images (N,32,32,3) and the last label of each, (N,), of records of `labels` bytes and the pixels."""
+    data = np.frombuffer(read_bytes(path), np.uint8)
+    if not len(data) or len(data) % (labels + 3072):
+        raise DataError(f"{path}: has {len(data)} bytes, which is no multiple of {labels + 3072}; download the file "
+                        "again")
+    records = data.reshape(-1, labels + 3072)
+    numbers = records[:, labels - 1].astype(np.int64)
+    if numbers.max() >= classes:
+        raise DataError(f"{path}: has the label {numbers.max()}, expected 0 to {classes - 1}; download the file again")
+    return np.ascontiguousarray(records[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), numbers
 
 
 class _DataOnly(pickle.Unpickler):
