@@ -100,6 +100,7 @@ def test_the_most_likely_table_is_recommended(class_folders):
     ("imagelabels.mat", "if imagelabels.mat labels the images, write a table with the columns image, label"),
     ("raw/train-images-idx3-ubyte.gz", "files of MNIST are read by data=mnist"),
     ("raw/data_batch_1", "batches of CIFAR-10 are read by data=cifar10"),
+    ("data_batch_1.bin", "batches of CIFAR-10 are read by data=cifar10"),
     ("raw/metadata.csv", "data=table data.path=.*/raw/metadata.csv, or data=hub data.root="),
     ("arrays.npz", "data=table data.path=.*/arrays.npz$"),
 ])

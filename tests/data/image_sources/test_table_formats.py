@@ -288,6 +288,20 @@ def test_the_images_of_a_split_in_a_folder_of_its_name(class_folders):
     assert splits(found)["train"] == {f"train2017/{i:03}.png": "ab"[i % 2] for i in range(6)}
 
 
+def test_the_images_of_train_in_a_folder_of_no_split(class_folders):
+    """Places365: data_256 beside val_256, and names that begin with a slash."""
+    root = class_folders({"data_256/a/x": 3, "data_256/b": 3, "other/b": 3, "val_256": 2})
+    files = ["/a/x/000.png", "/a/x/001.png", "/b/000.png", "/b/001.png"]
+    (root / "set_train_standard.txt").write_text("".join(f"{file} {file.count('a')}\n" for file in files))
+    (root / "set_val.txt").write_text("000.png 1\n001.png 0\n")
+    found = table(root, image=0, label=1, train="set_train_standard.txt", val="set_val.txt")
+    assert splits(found)["train"] == {f"data_256{file}": str(file.count("a")) for file in files}
+    assert splits(found)["val"] == {"val_256/000.png": "1", "val_256/001.png": "0"}
+    (root / "set_train_standard.txt").write_text("/a/x/000.png 0\n/c/000.png 1\n")
+    with pytest.raises(FileNotFoundError, match="2 of 2 files do not exist"):
+        table(root, image=0, label=1, train="set_train_standard.txt", val="set_val.txt")
+
+
 def test_the_folder_of_a_split_is_found_although_the_first_file_is_missing(class_folders):
     root = class_folders({"train_images": 6})
     (root / "train.csv").write_text(text([["gone", "a"], *([f"{i:03}", "ab"[i % 2]] for i in range(6))]))

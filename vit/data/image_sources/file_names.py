@@ -59,10 +59,10 @@ def resolve_files(
     return found, missing
 
 
-def has_files(root: Path, names: Sequence[str]) -> bool:
-    """Whether any of these names in a table has a file below `root`, possibly under a similar name."""
+def has_files(root: Path, names: Sequence[str], all_of_them: bool = False) -> bool:
+    """Whether any or all of these names in a table have a file below `root`, possibly under a similar name."""
     _, missing, _ = _resolve(root, names, _SimilarNames(root))
-    return len(missing) < len(names)
+    return not missing if all_of_them else len(missing) < len(names)
 
 
 def spread(names: Any) -> Any:

@@ -66,9 +66,10 @@ def other_source(root: Path | Archive, files: ImageFiles) -> str:
         return f"; shards are read by {data('hub', 'data.root', root)}"
     if any(MNIST.match(os.path.basename(name)) for name in names):
         return f"; files of MNIST are read by {data('mnist', 'data.root', root)}"
-    if any(os.path.basename(name) == "data_batch_1" for name in names):
+    if any(os.path.basename(name) in ("data_batch_1", "data_batch_1.bin") for name in names):
         return f"; batches of CIFAR-10 are read by {data('cifar10', 'data.root', root)}"
-    if {"train", "test", "meta"} <= set(map(os.path.basename, names)):
+    last = set(map(os.path.basename, names))
+    if {"train", "test", "meta"} <= last or {"train.bin", "test.bin", "fine_label_names.txt"} <= last:
         return f"; the files of CIFAR-100 are read by {data('cifar100', 'data.root', root)}"
     archives = [] if files.images or archive else [name for name in names if ARCHIVE.search(name)]
     if len(archives) > 1:

@@ -65,7 +65,7 @@ def folder(
     """
     root = open_folder(root, "expected one folder of images per class")
     if not isinstance(root, Archive) and (hint := layout_hint(root, around=False)):
-        raise DataError(f"{root}: has lists of the classes and splits of its images{hint}")
+        raise DataError(f"{root}: has no folder per class{hint}")
     directories = {key: directory.name for key, directory in _split_folders(root).items()}
     if "train" not in directories:
         classes, whole, left_out = _undivided(root, class_depth, progress)

@@ -28,13 +28,24 @@ def npz(
     """Arrays `train_images` and `train_labels` (likewise `val_`, `test_`), `x_train` and `y_train`, or `images` and
     `labels`, regardless of case. Other arrays are listed in `left_out`.
 
-    Images are (N,H,W), (N,H,W,C) or (N,C,H,W). Labels are (N,) or (N,1), or multi-label (N,classes) of 0 and 1, which
-    with `one_hot` state one class per image.
+    Images are (N,H,W), (N,H,W,C) or (N,C,H,W). Labels are (N,), (N,1) or (N,1,1,1), or multi-label
+    (N,classes) of 0 and 1, which with `one_hot` state one class per image.
 
     Raises:
         DataError: the file cannot be read, or its arrays are missing or do not match.
     """
-    arrays = _load(path)
+    return array_splits(path, path.stem, _load(path), classes, fractions, split_seed, one_hot)
+
+
+def array_splits(
+    path: Path, name: str, arrays: dict[str, np.ndarray], classes: Sequence[str] | None, fractions: Sequence[float],
+    split_seed: int, one_hot: bool = False,
+) -> Source:
+    """The source of this name with such arrays, from a file or folder at `path`.
+
+    Raises:
+        DataError: arrays are missing or do not match.
+    """
     found = {key: pair for key, names in SPLIT_NAMES.items() if (pair := _pair(arrays, names))}
     whole = None if found else _pair(arrays, ())
     if whole is None and "train" not in found:
@@ -59,17 +70,17 @@ def npz(
     elif one_hot:
         raise DataError(f"{path}: data.one_hot=true needs labels (N,classes) of 0 and 1, not (N,)")
     used = {name for pair in chosen.values() for name in pair}
-    left_out = [(f"{path.name} {name}", "an unused array") for name in arrays if name not in used]
+    left_out = [(f"{path.name} {array}", "an unused array") for array in arrays if array not in used]
     if whole is not None:
-        return Source(path.stem, names, three_ways(splits["train"], fractions, split_seed), left_out)
+        return Source(name, names, three_ways(splits["train"], fractions, split_seed), left_out)
     fraction = validation_fraction(fractions)
-    return Source(path.stem, names, with_validation(splits, None, fraction, split_seed), left_out)
+    return Source(name, names, with_validation(splits, None, fraction, split_seed), left_out)
 
 
 def _values(arrays: dict[str, np.ndarray], pairs: Iterable[tuple[str, str]]) -> list:
     """The labels of all splits with one label per image."""
     found = [arrays[labels] for _, labels in pairs]
-    single = [labels for labels in found if labels.ndim == 1 or labels.shape[1:] == (1,)]
+    single = [labels for labels in found if labels.ndim == 1 or set(labels.shape[1:]) == {1}]
     return [value for labels in single for value in labels.ravel().tolist()]
 
 
@@ -116,7 +127,7 @@ def _split(
     """
     if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3, 4):
         images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
-    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    labels = labels.reshape(-1) if labels.ndim > 1 and set(labels.shape[1:]) == {1} else labels  # (N,1), (N,1,1,1)
     if images.ndim not in (3, 4) or labels.ndim not in (1, 2) or len(images) != len(labels):
         raise DataError(f"{path}: the {key} images have shape {images.shape} and the labels {labels.shape}; expected "
                         "(N,H,W) or (N,H,W,C), and (N,) or (N,classes)")

@@ -18,6 +18,7 @@ NOT_TABLES = {  # of which some would be read as lines of text
     ".h5", ".hdf5", ".mdb", ".tfrecord", ".tfrec", ".beton", ".rec", ".arrow", ".feather", ".db", ".sqlite", ".bin",
     ".bz2", ".xz",
 }
+OF_ARRAYS = (".mat", ".h5", ".hdf5", ".npy", ".bin", ".pkl", ".pickle")
 HEAD = 4096  # bytes at the start of a file that show whether it is binary
 
 
@@ -35,8 +36,11 @@ def read_table_columns(path: Path, headed: bool) -> Content:
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise DataError(f"{path}: {path.suffix} files are not supported; save it as .xlsx or .csv")
     if path.suffix.lower() in NOT_TABLES or is_image_name(path.name) or _is_binary(path):
-        raise DataError(f"{path}: is not a table; give one in CSV, TSV, .xlsx, Parquet, JSON or JSONL with a column of "
-                        "images and one of labels, or .npz arrays")
+        fix = ("give one in CSV, TSV, .xlsx, Parquet, JSON or JSONL with a column of images and one of labels, or .npz "
+               "arrays")
+        if path.suffix.lower() in OF_ARRAYS:
+            fix += "; numpy.savez saves images (N,H,W,C) and labels (N,) as the arrays images and labels of such a file"
+        raise DataError(f"{path}: is not a table; {fix}")
     rows, listed = _by_white_space(path, list(numbered_rows(path)))
     if len(rows) <= headed:
         raise DataError(f"{path}: has {number_of(max(len(rows) - 1, 0), 'row')}; expected a header line and one line "

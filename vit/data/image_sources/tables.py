@@ -14,9 +14,10 @@ from vit.data.formats.delimited import Column
 from vit.data.formats.split_tables import has_train, tables_of_folder
 from vit.data.image_sources.file_names import has_files, spread
 from vit.data.image_sources.json_tables import JSON_LINES
-from vit.data.image_sources.npz import npz
+from vit.data.image_sources.npz import array_splits, npz
 from vit.data.image_sources.open_images import one_row_per_image
 from vit.data.image_sources.other_tables import warn_about_shards
+from vit.data.image_sources.published.array_files import Arrays
 from vit.data.image_sources.published.layouts import find_layout, layout_hint
 from vit.data.image_sources.table_columns import (
     IMAGE_COLUMNS,
@@ -136,11 +137,15 @@ def table(
         FileNotFoundError: the table or image files do not exist.
     """
     path, root = Path(path).expanduser(), Path(root).expanduser() if root else None
+    if path.suffix.lower() in (".mat", ".bin") and path.is_file() and (hint := layout_hint(path.parent)):
+        raise DataError(f"{path}: is no table of images and labels{hint}")
     stated = {"train": train, "val": val, "test": test}
     arrays = path.suffix.lower() == ".npz"
     layout = None if any(stated.values()) or isinstance(image, int) else find_layout(path)
     if layout is not None and not layout.like_tables and has_train(path, TABLES):
         layout = None
+    if layout is not None and layout.has_arrays:
+        return _of_arrays(path, layout.read(path), classes, fractions, split_seed)
     of_folder = stated if arrays or not path.is_file() else {}
     try:
         tables = None if layout is not None else tables_of_folder(path, TABLES, of_folder, split)
@@ -153,6 +158,14 @@ def table(
     options = _Options(image, label, split, root, classes, fractions, split_seed, label_separator, on_bad_sample, group,
                        one_hot, lists, progress)
     return _one_table(path, options) if tables is None else _several_tables(path, tables, options)
+
+
+def _of_arrays(
+    folder: Path, found: Arrays, classes: Sequence[str] | None, fractions: Sequence[float], split_seed: int
+) -> Source:
+    name = folder.resolve().name
+    source = array_splits(folder, name, found.arrays, classes or found.classes, fractions, split_seed)
+    return replace(source, left_out=source.left_out + found.left_out)
 
 
 def _one_table(path: Path, options: _Options) -> Source:
@@ -266,15 +279,21 @@ def _check_split_column(path: Path, key: str, read: _Table) -> None:
 
 def _folder_of_images(path: Path, content: Content, root: Path, key: str, options: _Options) -> Path:
     """The folder of the images of a split: `root`, or, where the images are not there, a folder in it that is named
-    after the split, such as train2017 or test_images.
+    after the split, such as train2017 or test_images. All images of train may also be in one that is named after no
+    split, as data_256 of Places365.
     """
     columns, _ = content
     column = columns[select_column(path, columns, options.image, IMAGE_COLUMNS, "image")]
     names = [name for name in to_list(spread(column)) if isinstance(name, str)]
     if not names or has_files(root, names):
         return root
-    folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and key in similar_splits([entry.name])]
-    return next((folder for folder in folders if has_files(folder, names)), root)
+    entries = [entry for entry in sorted(root.iterdir()) if entry.is_dir()]
+    folders = [entry for entry in entries if key in similar_splits([entry.name])]
+    names = [name.lstrip("/") for name in names]
+    if (found := next((folder for folder in folders if has_files(folder, names)), None)) is not None:
+        return found
+    others = [entry for entry in entries if not similar_splits([entry.name])] if key == "train" else []
+    return next((folder for folder in others if has_files(folder, names, all_of_them=True)), root)
 
 
 def _with_groups(path: Path, columns: dict[Column, Any], whole: Split, group: Column | None) -> Split:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vit.data.formats.zip_archives import is_hidden
 from vit.data.image_sources.published.aircraft import fgvc_aircraft
+from vit.data.image_sources.published.array_files import STL10, SVHN, Arrays, stl10, svhn
 from vit.data.image_sources.published.matlab_lists import CARS, flowers_102, stanford_cars, stanford_dogs
 from vit.data.image_sources.published.numbered_images import IMAGES as NUMBERED
 from vit.data.image_sources.published.numbered_images import LABELS, SPLITS, numbered_images
@@ -24,15 +25,17 @@ class Layout:
         name: of the data set.
         files: the files by which it is recognized, all of which it has.
         images: the folder that the names of its images are relative to.
-        read: its columns image, label and split.
+        read: its columns image, label and split, or its arrays.
         like_tables: its lists have the names of tables of the splits.
+        has_arrays: `read` returns arrays.
     """
 
     name: str
     files: tuple[str, ...]
     images: str
-    read: Callable[[Path], Content]
+    read: Callable[[Path], Content | Arrays]
     like_tables: bool = False
+    has_arrays: bool = False
 
 
 LAYOUTS = (
@@ -42,6 +45,8 @@ LAYOUTS = (
     Layout("Stanford Dogs", ("train_list.mat", "test_list.mat"), "Images", stanford_dogs),
     Layout("FGVC-Aircraft", ("images_variant_train.txt", "images_variant_test.txt"), "images", fgvc_aircraft, True),
     Layout("Pascal VOC", ("ImageSets/Main/train.txt", "JPEGImages"), "JPEGImages", pascal_voc),
+    Layout("SVHN", (SVHN.format("train"), SVHN.format("test")), "", svhn, has_arrays=True),
+    Layout("STL-10", (*(name.format("train") for name in STL10), "class_names.txt"), "", stl10, has_arrays=True),
 )
 
 
