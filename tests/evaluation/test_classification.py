@@ -2,22 +2,29 @@
 
 import copy
 import csv
+import json
 import tracemalloc
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import timm
 import torch
 from PIL import Image
 from scipy.sparse import csr_array
 from sklearn import metrics as sk
+from timm.data import ImageNetInfo
+from timm.models import save_for_hf
 
 import vit
 from vit.bundle import load_bundle, save_bundle
+from vit.cli import main
 from vit.cli.evaluation.printing import print_classification
 from vit.data import BadImage, DataError, Preprocessing, digits
 from vit.data.source import Source
 from vit.data.splits.split import Split, array_split
-from vit.evaluation import Evaluation, evaluate, matched_split
+from vit.evaluation import Evaluation, among_present, evaluate, matched_split, named_classes
 from vit.evaluation.classification import collect
 from vit.report.evaluation import write_evaluation
 
@@ -143,6 +150,71 @@ def test_classes_are_matched_by_name():
         matched_split(source, ["cat", "eel"])
     with pytest.raises(DataError, match="split=val: pets has no such split; it has train, test"):
         matched_split(source, ["cat", "dog"], "val")
+
+
+def test_a_model_is_ranked_among_the_classes_of_the_data(model, source):
+    """As `logits[:, present].argmax(1)`, by which ImageNet-A and ImageNet-R are evaluated."""
+    split, present = source.splits["test"], [1, 4, 7]
+    some = split.take(np.flatnonzero(np.isin(split.labels, present)))
+    chooser, classes = among_present(model, source.classes, some)
+    assert classes == ["1", "4", "7"]
+    found = evaluate(chooser, PREPROCESSING, replace(some, labels=np.searchsorted(present, some.labels)), classes)
+    pixels = torch.stack([PREPROCESSING.image(some.read(i)) for i in range(len(some))])
+    with torch.no_grad():
+        logits = model.eval()(PREPROCESSING.normalize(pixels))[:, present]
+    assert found.metrics["accuracy"] == sk.accuracy_score(some.labels, np.array(present)[logits.argmax(1)])
+    assert found.metrics["loss"] == pytest.approx(sk.log_loss(some.labels, logits.double().softmax(1)), rel=1e-5)
+    assert found.confusion.shape == (3, 3) and found.metrics.keys() == {"accuracy", "loss", "ece"}
+    with pytest.raises(DataError, match="have the class '4', and among 1 class each prediction is correct"):
+        among_present(model, source.classes, split.take(np.flatnonzero(split.labels == 4)))
+
+
+@pytest.fixture(scope="module")
+def of_timm(tmp_path_factory):
+    """A network of timm with 1,000 classes without names, images in folders of the classes that it ranks highest among
+    three, and the fraction for which it ranks them highest among all.
+    """
+    torch.manual_seed(0)
+    root = tmp_path_factory.mktemp("imagenet")
+    network = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1, num_heads=3,
+                                pretrained_cfg_overlay={"input_size": (3, 32, 32)}).eval()
+    torch.nn.init.normal_(network.head.weight, std=0.3)
+    save_for_hf(network, root / "model", model_args={"img_size": 32, "depth": 1}, safe_serialization=True)
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network))
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 3, 3, 3), dtype=np.uint8)
+    images = [Image.fromarray(each).resize((40, 40), Image.Resampling.NEAREST) for each in pixels]
+    with torch.no_grad():
+        logits = network(torch.stack([transform(image) for image in images])).numpy()  # (24,1000)
+    three = [number for number, _ in Counter(logits.argmax(1).tolist()).most_common(3)]
+    chosen = np.array(three)[logits[:, three].argmax(1)]
+    for number, (image, index) in enumerate(zip(images, chosen, strict=True)):
+        folder = root / "photos" / ImageNetInfo().label_names()[index]
+        folder.mkdir(parents=True, exist_ok=True)
+        image.save(folder / f"{number:02}.png")
+    return root, np.mean(logits.argmax(1) == chosen)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not name its 1,000 classes")
+@pytest.mark.parametrize("classes", ["model", "data"])
+def test_a_published_network_is_evaluated_on_folders_of_wordnet_ids(of_timm, tmp_path, capfd, classes):
+    root, right = of_timm
+    command = ["evaluate", str(root / "model"), "data=folder", f"data.root={root / 'photos'}", "--split", "all"]
+    assert main([*command, "--classes", classes, "--json", str(tmp_path / "found.json")]) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert 0 < right < 1 and found["all/accuracy"] == (1.0 if classes == "data" else right)
+    names = [each["name"] for each in found["classes"] if each["images"]]
+    assert names == sorted(path.name for path in (root / "photos").iterdir())
+    assert len(found["classes"]) == (3 if classes == "data" else 1000)
+    assert ("among the classes" in " ".join(capfd.readouterr().out.split())) == (classes == "data")
+
+
+def test_class_names_of_a_model_are_kept(source):
+    few = source.splits["test"].take(np.flatnonzero(source.splits["test"].labels < 3))
+    wordnet = Source("some", ["n01440764", "n02123045", "n03761084"], {"train": few, "test": few})
+    assert named_classes([str(i) for i in range(1000)], wordnet)[281] == "n02123045"
+    assert named_classes([str(i) for i in range(1000)], source)[281] == "281"
+    assert named_classes([f"class {i}" for i in range(1000)], wordnet)[281] == "class 281"
+    assert named_classes(["0", "1", "2"], wordnet) == ["0", "1", "2"]
 
 
 def test_the_report_files_agree_with_the_metrics(evaluation, source, tmp_path):

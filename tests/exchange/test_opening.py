@@ -13,7 +13,7 @@ from tests.inference.tiny_models import SIZES, save_classifier, save_image_to_te
 from vit.bundle import Calibration, load_bundle, save_bundle, save_ensemble
 from vit.exchange import SourceError
 from vit.exchange.convert import convert
-from vit.exchange.opening import is_foreign, open_foreign, open_model
+from vit.exchange.opening import imagenet_synsets, is_foreign, open_foreign, open_model
 from vit.exchange.options import Hints
 from vit.models import create_model
 from vit.models.masked import Bert, MaskedTextConfig
@@ -133,3 +133,9 @@ def test_features_need_neither_a_head_nor_class_names(recwarn):
     assert not any("does not name its" in str(each.message) for each in recwarn)
     with pytest.warns(UserWarning, match="does not name its 3 classes; numbers are used as names"):
         assert open_model(tiny()).classes == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(("classes", "first"), [(1000, "n01440764"), (21841, "n00004475"), (10, None)])
+def test_the_classes_of_imagenet_are_known_by_their_number(classes, first):
+    names = imagenet_synsets(classes)
+    assert (names[0], len(names)) == (first, classes) if first else names == []

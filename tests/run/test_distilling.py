@@ -24,7 +24,7 @@ from vit.bundle import load_bundle, save_bundle, save_ensemble
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.run.config.composing import ConfigError
-from vit.run.parts.distillation import fingerprint, imagenet_synsets, load_teacher, match_classes
+from vit.run.parts.distillation import fingerprint, load_teacher, match_classes
 from vit.tasks import Classification
 from vit.tasks.distillation import Teacher
 
@@ -242,12 +242,6 @@ def test_a_teacher_classifies_images_with_one_label_each(tmp_path):
     several = save_bundle(tmp_path / "several", model, ["a", "b"], Preprocessing((8, 8)), thresholds=[0.5, 0.5])
     with pytest.raises(SourceError, match="it predicts several labels per image, and distillation is for one"):
         load_teacher(str(several))
-
-
-@pytest.mark.parametrize(("classes", "first"), [(1000, "n01440764"), (21841, "n00004475"), (10, None)])
-def test_the_classes_of_imagenet_are_known_by_their_number(classes, first):
-    names = imagenet_synsets(classes)
-    assert (names[0], len(names)) == (first, classes) if first else names == []
 
 
 def test_invalid_combinations_are_errors(teacher, tmp_path):

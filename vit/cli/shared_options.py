@@ -25,6 +25,13 @@ class Precision(StrEnum):
     fp16 = "16-mixed"
 
 
+class ClassesToRank(StrEnum):
+    """The classes among which a classifier chooses when it is evaluated: all of the model, or those in the data."""
+
+    model = "model"
+    data = "data"
+
+
 def check_overrides(context: typer.Context, overrides: list[str] | None) -> list[str] | None:
     """The overrides, after a check of their syntax, of the options of groups and of the paths of data, before torch is
     loaded. With folders of the user's own groups only the syntax is checked.

@@ -1,12 +1,13 @@
 """Metrics over whole splits, shared by the test after training and `vit evaluate`."""
 
-from vit.evaluation.classification import ClassScore, Evaluation, evaluate, matched_split
+from vit.evaluation.classification import ClassScore, Evaluation, among_present, evaluate, matched_split, named_classes
 from vit.evaluation.multi_label import LabelScore, MultiLabelEvaluation, best_thresholds, evaluate_multi_label
 from vit.evaluation.text_metrics import bleu_signature, text_metrics
 
 LabelSetEvaluation, evaluate_label_sets = MultiLabelEvaluation, evaluate_multi_label  # former names
 
 __all__ = [
-    "ClassScore", "Evaluation", "LabelScore", "LabelSetEvaluation", "MultiLabelEvaluation", "best_thresholds",
-    "bleu_signature", "evaluate", "evaluate_label_sets", "evaluate_multi_label", "matched_split", "text_metrics",
+    "ClassScore", "Evaluation", "LabelScore", "LabelSetEvaluation", "MultiLabelEvaluation", "among_present",
+    "best_thresholds", "bleu_signature", "evaluate", "evaluate_label_sets", "evaluate_multi_label", "matched_split",
+    "named_classes", "text_metrics",
 ]

@@ -101,7 +101,7 @@ def matched_source(config: dict, bundle: "Bundle", split: str) -> "Source":
         ValueError: the data is of another kind, or the split is the training split or all of them.
     """
     from vit.cli.evaluation.evaluations import IMAGES, MULTI_LABEL, TEXTS, kind_of_data
-    from vit.evaluation import matched_split
+    from vit.evaluation import matched_split, named_classes
 
     if split == ALL:
         splits = [name for name in open_source(config["data"]).splits if name != "train"]
@@ -119,8 +119,9 @@ def matched_source(config: dict, bundle: "Bundle", split: str) -> "Source":
         raise ArgumentError("--split train: a model is more confident about samples that it was trained on, so the "
                             "calibration would not hold for new samples; use val or test")
     names = {split, "train"} if "train" in source.splits else {split}
+    classes = named_classes(bundle.classes, source)
     return replace(source, classes=bundle.classes,
-                   splits={name: matched_split(source, bundle.classes, name) for name in sorted(names)})
+                   splits={name: matched_split(source, classes, name) for name in sorted(names)})
 
 
 def fit(

@@ -17,6 +17,7 @@ from vit.cli.file_checks import (
     is_of_model_or_run,
 )
 from vit.cli.shared_options import (
+    ClassesToRank,
     ConfigDir,
     Device,
     EvaluatedSplit,
@@ -44,6 +45,9 @@ def evaluate(
         "--output", "-o", help="Write predictions and figures to this folder.")] = None,
     tta: Annotated[int, typer.Option(
         min=1, max=2, help="Image classifiers: 2 averages the probabilities of an image and its mirror image.")] = 1,
+    classes: Annotated[ClassesToRank, typer.Option(
+        help="Image classifiers: data chooses among the classes that occur in the data, as is usual for data with some "
+             "of the classes of ImageNet; model among all classes of the model.")] = ClassesToRank.model,
     device: Device = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -62,7 +66,7 @@ def evaluate(
     from vit.run.config.hydra_interface import with_config_dir
 
     overrides = with_config_dir(overrides or [], config_dir)
-    bundle, predictor = open_model(model, device, tta)
+    bundle, predictor = open_model(model, device, tta, classes.value)
     generates = isinstance(predictor, Seq2SeqPredictor)
     if not generates and (keys := sorted(stated(overrides, "task.decode"))):
         raise ConfigError(f"task.decode.{keys[0]} is for models that generate text, but {bundle.path} does not; leave "
@@ -74,7 +78,7 @@ def evaluate(
     tested = bundle.extra.get("evaluation", {})
     precision = str(precision or tested.get("precision", "32-true"))
     batch_size = batch_size or tested.get("batch_size") or 64
-    task = Measurement(source, split, config["data"], batch_size, precision, output, tta)
+    task = Measurement(source, split, config["data"], batch_size, precision, output, tta, classes.value)
     if output is not None and (predictor is None or isinstance(predictor, MaskedTextPredictor)):
         print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
                              "writes the metrics")
@@ -84,11 +88,11 @@ def evaluate(
     write_json(found, json_file)
 
 
-def open_model(model: str, device: str | None, tta: int) -> "tuple[Bundle, AnyPredictor | None]":
+def open_model(model: str, device: str | None, tta: int, classes: str) -> "tuple[Bundle, AnyPredictor | None]":
     """The bundle of a model and its predictor; None for a masked autoencoder, which predicts nothing.
 
     Raises:
-        typer.BadParameter: `tta` with a masked autoencoder.
+        typer.BadParameter: `tta` or `classes` with a masked autoencoder.
     """
     from vit.exchange.opening import open_model as open_bundle
     from vit.inference.loading import predictor_of
@@ -96,8 +100,9 @@ def open_model(model: str, device: str | None, tta: int) -> "tuple[Bundle, AnyPr
     bundle = open_bundle(model)
     if bundle.model.config.kind != "mae":
         return bundle, predictor_of(bundle, device)
-    if tta != 1:
-        raise typer.BadParameter(f"--tta is for classifiers of images, but {model} reconstructs masked patches")
+    for option, is_set in (("--tta", tta != 1), ("--classes", classes != "model")):
+        if is_set:
+            raise typer.BadParameter(f"{option} is for classifiers of images, but {model} reconstructs masked patches")
     return bundle, None
 
 

@@ -28,6 +28,7 @@ class Measurement:
     Args:
         output: a folder for report files.
         tta: 2 averages over the mirror images, for classifiers of images.
+        classes: "data" ranks only the classes that occur in the split, for classifiers of images; "model" all.
     """
 
     source: "Source | PairSource"
@@ -37,11 +38,14 @@ class Measurement:
     precision: str
     output: Path | None
     tta: int = 1
+    classes: str = "model"
 
     @property
     def title(self) -> str:
         parts = f" ({', '.join(splits_of_all(self.source))})" if self.split == ALL else ""
-        return f"{self.source.name}, {self.split}{parts}{', averaged over mirror images' if self.tta == 2 else ''}"
+        mirrored = ", averaged over mirror images" if self.tta == 2 else ""
+        chosen = ", among the classes of the data" if self.classes == "data" else ""
+        return f"{self.source.name}, {self.split}{parts}{mirrored}{chosen}"
 
     def samples(self) -> "Split | PairSplit":
         """The samples of the split.
@@ -117,17 +121,23 @@ def evaluate_images(
         BadImage: an image cannot be read, and the data config does not skip it.
         DataError: there is no such split, or its classes are not those of the model.
     """
-    from vit.evaluation import evaluate, evaluate_multi_label, matched_split
+    from vit.evaluation import among_present, evaluate, evaluate_multi_label, matched_split, named_classes
     from vit.inference.tta import averaged
 
     bundle = predictor.bundle
     function = partial(evaluate_multi_label, thresholds=bundle.thresholds) if bundle.thresholds else evaluate
-    samples = matched_split(task.source, predictor.classes, task.split)
+    model, calibration = averaged(predictor.model, task.tta), bundle.calibration
+    classes = named_classes(predictor.classes, task.source)
+    samples = matched_split(task.source, classes, task.split)
+    if task.classes == "data":
+        model, classes = among_present(model, classes, samples)
+        samples = matched_split(task.source, classes, task.split)
+        calibration = None  # measured with all classes of the model
     with counted("evaluate", len(samples)) as progress:
         evaluation = function(
-            averaged(predictor.model, task.tta), predictor.preprocessing, samples, predictor.classes,
+            model, predictor.preprocessing, samples, classes,
             batch_size=task.batch_size, precision=task.precision, on_bad_sample=task.data["on_bad_sample"],
-            device=predictor.device, progress=progress, calibration=bundle.calibration,
+            device=predictor.device, progress=progress, calibration=calibration,
         )
     print_unreadable(evaluation.unreadable, len(samples))
     return evaluation, samples

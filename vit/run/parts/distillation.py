@@ -17,6 +17,7 @@ from vit.data.decoding.bit_depth import FULL
 from vit.data.statistics import find_range
 from vit.exchange.checkpoint import ConfigMismatchError
 from vit.exchange.importing import at_stated_size, import_checkpoint
+from vit.exchange.opening import imagenet_synsets
 from vit.exchange.preprocessing import assumed_preprocessing, from_timm
 from vit.exchange.read import read_checkpoint
 from vit.exchange.source_names import TIMM
@@ -137,14 +138,6 @@ def timm_folder_teacher(folder: Path) -> TeacherModel:
     preprocessing = from_timm(timm.data.resolve_model_data_config(model))
     classes = model.pretrained_cfg.get("label_names") or imagenet_synsets(model.num_classes)
     return TeacherModel(model, preprocessing, list(classes))
-
-
-def imagenet_synsets(num_classes: int) -> list[str]:
-    """WordNet ids (n01440764, ...) of the ImageNet variant with `num_classes` classes; [] for any other number."""
-    from timm.data import ImageNetInfo, infer_imagenet_subset
-
-    subset = infer_imagenet_subset({"num_classes": num_classes})
-    return list(ImageNetInfo(subset).label_names()) if subset else []
 
 
 def match_classes(teacher: TeacherModel, classes: Sequence[str], name: str) -> list[int]:
