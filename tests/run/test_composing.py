@@ -2,13 +2,21 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import takewhile
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from timm.data.auto_augment import rand_augment_transform
+from torchvision.transforms import v2 as T
 
+from vit.data import Preprocessing
 from vit.run.config.composing import ConfigError, chosen_option, compose, resolve
 from vit.run.config.groups import options
 from vit.run.config.overrides import sweep
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_default_is_digits_with_matching_model_and_recipe():
@@ -50,6 +58,24 @@ def test_rand_augment_of_deit_is_timms_by_name(recipe, policy):
     theirs = rand_augment_transform("rand-m9-mstd0.5-inc1", {})
     op = theirs.ops[0]
     assert (theirs.num_layers, op.magnitude * 3, op.magnitude_std * 3, op.prob) == policy
+
+
+@pytest.mark.parametrize("recipe", ["deit", "deit3", "mae_finetune", "imagenet"])
+def test_the_commands_of_papers_evaluate_as_their_code(recipe):
+    """As torchvision's `Resize(int(size / 0.875), BICUBIC)` and `CenterCrop(size)`, in DeiT's and MAE's code, and in
+    that of big_vision `resize_small(256)|central_crop(224)`.
+    """
+    lines = (ROOT / "conf" / "recipe" / f"{recipe}.yaml").read_text(encoding="utf-8").splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("#   python train.py "))
+    more = takewhile(lambda line: line.startswith("#     "), lines[first + 1:])
+    overrides = [word for line in [lines[first], *more] for word in line.split() if "=" in word]
+    config = compose(overrides)
+    assert chosen_option(overrides, "recipe") == recipe
+    size = config.data.image_size
+    preprocessing = Preprocessing((size, size), crop_pct=config.data.preprocessing.crop_pct)
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 340, 3), dtype=np.uint8))
+    theirs = T.CenterCrop(size)(T.Resize(int(size / 0.875), T.InterpolationMode.BICUBIC)(image))
+    assert np.array_equal(preprocessing.fit(image), theirs)
 
 
 def test_init_from_selects_the_recipe_of_fine_tuning_unless_one_is_named():

@@ -258,8 +258,8 @@ def among_present(model: nn.Module, classes: list[str], split: Split) -> tuple[n
     """
     present = np.unique(split.labels)
     if len(present) == 1:
-        raise DataError(f"all {number_of(len(split), 'image')} have the class {classes[present[0]]!r}, and among 1 class "
-                        "each prediction is correct; choose among the classes of the model")
+        raise DataError(f"all {number_of(len(split), 'image')} have the class {classes[present[0]]!r}, and among 1 "
+                        "class each prediction is correct; choose among the classes of the model")
     return SomeClasses(model, torch.from_numpy(present)), [classes[index] for index in present]
 
 
