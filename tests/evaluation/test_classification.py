@@ -20,12 +20,14 @@ from timm.models import save_for_hf
 import vit
 from vit.bundle import load_bundle, save_bundle
 from vit.cli import main
+from vit.cli.evaluation.calibrate import matched_source
 from vit.cli.evaluation.printing import print_classification
 from vit.data import BadImage, DataError, Preprocessing, digits
 from vit.data.source import Source
 from vit.data.splits.split import Split, array_split
 from vit.evaluation import Evaluation, among_present, evaluate, matched_split, named_classes
 from vit.evaluation.classification import collect
+from vit.exchange.opening import open_model
 from vit.report.evaluation import write_evaluation
 
 PREPROCESSING = Preprocessing(size=(8, 8), resize="none", mean=(0.3,) * 3, std=(0.35,) * 3)
@@ -206,6 +208,16 @@ def test_a_published_network_is_evaluated_on_folders_of_wordnet_ids(of_timm, tmp
     assert names == sorted(path.name for path in (root / "photos").iterdir())
     assert len(found["classes"]) == (3 if classes == "data" else 1000)
     assert ("among the classes" in " ".join(capfd.readouterr().out.split())) == (classes == "data")
+
+
+@pytest.mark.filterwarnings("ignore:.*does not name its 1,000 classes")
+def test_a_published_network_is_calibrated_on_data_with_wordnet_ids(of_timm, monkeypatch):
+    names = sorted(ImageNetInfo().label_names(), reverse=True)  # the data has the classes in another order
+    split = array_split(np.zeros((1000, 8, 8), np.uint8), np.arange(1000), "zeros")
+    data = Source("in1k", names, {"train": split, "test": split})
+    monkeypatch.setattr("vit.cli.evaluation.calibrate.evaluation_source", lambda *_: data)
+    found = matched_source({"data": {}}, open_model(str(of_timm[0] / "model")), "test")
+    assert [ImageNetInfo().label_names()[label] for label in found.splits["test"].labels] == names
 
 
 def test_class_names_of_a_model_are_kept(source):
