@@ -188,9 +188,10 @@ def of_timm(tmp_path_factory):
     with torch.no_grad():
         logits = network(torch.stack([transform(image) for image in images])).numpy()  # (24,1000)
     three = [number for number, _ in Counter(logits.argmax(1).tolist()).most_common(3)]
+    ids = ImageNetInfo().label_names()
     chosen = np.array(three)[logits[:, three].argmax(1)]
     for number, (image, index) in enumerate(zip(images, chosen, strict=True)):
-        folder = root / "photos" / ImageNetInfo().label_names()[index]
+        folder = root / "photos" / ids[index]
         folder.mkdir(parents=True, exist_ok=True)
         image.save(folder / f"{number:02}.png")
     return root, np.mean(logits.argmax(1) == chosen)
@@ -212,12 +213,13 @@ def test_a_published_network_is_evaluated_on_folders_of_wordnet_ids(of_timm, tmp
 
 @pytest.mark.filterwarnings("ignore:.*does not name its 1,000 classes")
 def test_a_published_network_is_calibrated_on_data_with_wordnet_ids(of_timm, monkeypatch):
-    names = sorted(ImageNetInfo().label_names(), reverse=True)  # the data has the classes in another order
+    ids = ImageNetInfo().label_names()
+    names = sorted(ids, reverse=True)  # the data has the classes in another order
     split = array_split(np.zeros((1000, 8, 8), np.uint8), np.arange(1000), "zeros")
     data = Source("in1k", names, {"train": split, "test": split})
     monkeypatch.setattr("vit.cli.evaluation.calibrate.evaluation_source", lambda *_: data)
     found = matched_source({"data": {}}, open_model(str(of_timm[0] / "model")), "test")
-    assert [ImageNetInfo().label_names()[label] for label in found.splits["test"].labels] == names
+    assert [ids[label] for label in found.splits["test"].labels] == names
 
 
 def test_class_names_of_a_model_are_kept(source):
