@@ -38,6 +38,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_buffers": (MODULE, COPY),
     "_checkpoint_wrapped_module": (CHECKPOINTING, WRAPPER),
     "_compiled_call_impl": (MODULE, CALL),
+    "_current_level": ("torch.autograd.forward_ad", "no public function reports that forward-mode AD is active"),
     "_data_fetcher": (FIT_LOOP, "a resumed epoch starts in its middle, after Lightning has made the iterator"),
     "_dynamo": ("torch", COMPILER),
     "_foreach_copy_": ("torch", FUSED),

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.attention import sdpa_kernel
 
 from vit.nn import Dropout, apply_linear
@@ -179,3 +180,30 @@ def test_softmax_in_transforms_of_torch_func_is_that_of_torch():
     scores = torch.randn(2, 400, 197).bfloat16()
     with torch.no_grad():
         torch.testing.assert_close(torch.func.vmap(softmax)(scores), scores.softmax(-1))
+
+
+@pytest.mark.parametrize("gradients", [True, False], ids=["gradients", "no gradients"])
+def test_softmax_in_forward_mode_is_that_of_torch(gradients):
+    numbers = torch.randn(2, 2, 400, 197).bfloat16()
+
+    def tangent(function):
+        with torch.set_grad_enabled(gradients), forward_ad.dual_level():
+            dual = forward_ad.make_dual(*numbers)
+            return forward_ad.unpack_dual(function(dual)).tangent
+
+    assert torch.equal(tangent(softmax), tangent(lambda scores: scores.softmax(-1)))
+
+
+def test_dropout_in_transforms_of_torch_func_draws_for_each_sample(enabled):
+    x, dropout = torch.ones(64, 100), Dropout(0.5)
+    torch.manual_seed(0)
+    rows = torch.func.vmap(dropout, randomness="different")(x)
+    assert len({tuple(row) for row in rows.tolist()}) == 64
+    rows = torch.func.vmap(dropout, randomness="same")(x)
+    assert len({tuple(row) for row in rows.tolist()}) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+def test_dropout_is_traced(enabled):
+    traced = torch.jit.trace(Dropout(0.5), torch.ones(4, 100), check_trace=False)
+    assert set(traced(torch.ones(4, 100)).unique().tolist()) == {0.0, 2.0}

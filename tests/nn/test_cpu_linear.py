@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 
 from vit.models import create_model
 from vit.nn import Mlp, quick_gelu
@@ -166,8 +167,36 @@ def test_transforms_of_torch_func(monkeypatch) -> None:
     per_sample = torch.vmap(torch.func.grad(lambda w, x: linear(x, w).square().sum()), (None, 0))(weight, x)
     expected = torch.einsum("bne,bnd->bed", 2 * x @ weight.t(), x)
     torch.testing.assert_close(per_sample, expected, rtol=1e-4, atol=1e-3)
-    _, tangent = torch.func.jvp(lambda x: linear(x, weight), (x,), (x,))
-    torch.testing.assert_close(tangent, x @ weight.t(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("gradients", [True, False], ids=["gradients", "no gradients"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_tangents_of_forward_mode(monkeypatch, compiled: bool, gradients: bool) -> None:
+    monkeypatch.setattr("vit.nn.cpu.linear.LARGE", ALWAYS)
+    torch.manual_seed(0)
+    x, layer = torch.randn(5, 3, 48), torch.nn.Linear(48, 32)
+
+    def by_dual_level(x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(apply_linear(layer, forward_ad.make_dual(x, x))).tangent
+
+    def by_torch_func(x):
+        return torch.func.jvp(lambda x: apply_linear(layer, x), (x,), (x,))[1]
+
+    for function in (by_dual_level, by_torch_func):
+        function = torch.compile(function, backend="aot_eager") if compiled else function
+        with torch.set_grad_enabled(gradients):
+            torch.testing.assert_close(function(x), x @ layer.weight.t(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(load_onednn() is None, reason="this build of torch has no oneDNN")
+def test_onednn_is_found_whatever_the_default_dtype_and_device_are() -> None:
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.device("meta"):
+            assert load_onednn() is not None
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_weights_are_packed_once_and_only_where_it_pays(monkeypatch) -> None:

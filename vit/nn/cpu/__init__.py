@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 DROPOUT, CALLS, PACKED_PRODUCTS = "dropout", "calls", "packed products"
 PRODUCTS, TRAINING_PRODUCTS = "products", "products with gradients"
@@ -36,6 +37,12 @@ def is_intel(path: str = "/proc/cpuinfo") -> bool:
 
 
 ENABLED = FASTER.get(instructions(), frozenset())
+
+
+def is_transformed() -> bool:
+    """Whether torch.func or forward-mode AD transforms the operations; those of oneDNN lose tangents without an error.
+    """
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def product_dtype(x: Tensor) -> torch.dtype:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vit.nn import cpu
-from vit.nn.cpu import ATTENTION, TRAINING_ATTENTION, product_dtype
+from vit.nn.cpu import ATTENTION, TRAINING_ATTENTION, is_transformed, product_dtype
 from vit.nn.cpu.dropout import dropout
 from vit.nn.cpu.onednn import computes_bfloat16
 from vit.nn.masks import masked_softmax
@@ -85,7 +85,7 @@ def softmax(scores: Tensor) -> Tensor:
     keys, eager = scores.shape[-1], not (torch.compiler.is_compiling() or torch.jit.is_tracing())
     if scores.numel() < LARGE_SOFTMAX or keys % 32 < 2 or not eager:
         return scores.softmax(-1)
-    if torch._C._are_functorch_transforms_active() or not computes_bfloat16():
+    if is_transformed() or not computes_bfloat16():
         return scores.softmax(-1)
     return SoftmaxByOneDNN.apply(scores) if torch.is_grad_enabled() else softmax_by_onednn(scores, scores)
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit.nn import cpu
-from vit.nn.cpu import DROPOUT
+from vit.nn.cpu import DROPOUT, is_transformed
 
 
 def dropout(x: Tensor, rate: float) -> Tensor:
@@ -18,6 +18,8 @@ def dropout(x: Tensor, rate: float) -> Tensor:
     draws_in_parallel = x.device.type != "cpu" or torch.compiler.is_compiling()
     if DROPOUT not in cpu.ENABLED or draws_in_parallel:
         return F.dropout(x, rate)
+    if is_transformed() or torch.jit.is_tracing():
+        return F.dropout(x, rate)  # torch.func.vmap draws for each sample; a trace has no view in another dtype
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     uniform = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32,768 ... 32,767, equally likely
     keep = torch.ge(uniform, round(rate * 2**16) - 2**15, out=x.new_empty(x.shape))  # 0 or 1, in one pass

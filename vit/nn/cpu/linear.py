@@ -9,7 +9,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from vit.nn import cpu
 from vit.nn.activations import Activation
-from vit.nn.cpu import PACKED_PRODUCTS, PRODUCTS, TRAINING_PRODUCTS, instructions, product_dtype
+from vit.nn.cpu import PACKED_PRODUCTS, PRODUCTS, TRAINING_PRODUCTS, instructions, is_transformed, product_dtype
 from vit.nn.cpu.onednn import FUSED, OneDNN, computes_bfloat16, load_onednn
 from vit.nn.norm import identity
 
@@ -125,10 +125,10 @@ def is_faster(x: Tensor, width: int, is_packed: bool = False) -> bool:
     large = LARGE_PACKED.get(dtype) if is_packed else LARGE.get((dtype, training))
     if large is None or not large.includes(x, width):
         return False
+    if is_transformed():
+        return False
     if compiling:
         return True
-    if training and torch._C._are_functorch_transforms_active():
-        return False  # torch.func does not transform the gradients of an operator that is defined in Python
     return load_onednn() is not None and (dtype != torch.bfloat16 or computes_bfloat16())
 
 

@@ -26,12 +26,12 @@ class OneDNN(NamedTuple):
 @cache
 def load_onednn() -> OneDNN | None:
     """oneDNN's operators, or None if this build of torch lacks them or their signature differs."""
-    x = torch.ones(2, 3)
+    x = torch.ones(2, 3, dtype=torch.float32, device="cpu")  # whatever the default dtype and device are
     try:
         with torch.inference_mode():
             operators = OneDNN(torch.ops.mkldnn._linear_pointwise, torch.ops.mkldnn._reorder_linear_weight)
             products = [operators.product(x, weight, x[:, 0], *FUSED[identity]) for weight in (x, operators.pack(x, 2))]
-            return operators if all(torch.equal(each, torch.full((2, 2), 4.0)) for each in products) else None
+            return operators if all(torch.equal(each, torch.full_like(each, 4.0)) for each in products) else None
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None
 
@@ -39,7 +39,7 @@ def load_onednn() -> OneDNN | None:
 @cache
 def computes_bfloat16() -> bool:
     """Whether oneDNN computes products and the softmax in bfloat16; on processors with AVX2 alone it does not."""
-    onednn, x = load_onednn(), torch.ones(2, 2, dtype=torch.bfloat16)
+    onednn, x = load_onednn(), torch.ones(2, 2, dtype=torch.bfloat16, device="cpu")
     if onednn is None:
         return False
     try:
