@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = (  # the layers of README.md, from below: package -> the packages of its own layer that it may import
     {"files": ["messages"], "counters": [], "lazy_names": [], "low_precision": [], "messages": [], "moved_modules": [],
-     "other_names": [], "packed_images": [], "nn": []},
+     "other_names": [], "packed_images": [], "torch_defaults": [], "nn": []},
     {"weights": [], "models": ["weights"], "generation": [], "data": []},
     {"training": [], "bundle": [], "exchange": ["bundle"], "inference": ["bundle", "exchange"],
      "evaluation": ["bundle", "exchange", "inference"],

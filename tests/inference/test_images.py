@@ -68,6 +68,16 @@ def test_every_kind_of_input_gives_the_same_prediction(predictor, tmp_path):
     assert predictions[0].source == str(path) and predictions[4].source == "image 0"
 
 
+def test_predictions_do_not_depend_on_torch_defaults_of_the_calling_program(saved, predictor):
+    expected = predictor.predict(picture())
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.device("meta"):
+            assert vit.load(saved, "cpu").predict(picture()) == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_predictions_equal_those_of_the_evaluation_bit_for_bit(predictor):
     pictures = [picture(seed) for seed in range(5)]
     pixels = torch.stack([predictor.preprocessing.image(image) for image in pictures])

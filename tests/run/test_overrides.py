@@ -2,9 +2,11 @@
 
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
+import vit
 from vit.cli import main
 from vit.exchange.private_paths import PATH_KEYS
 from vit.messages import override_for_shell
@@ -141,6 +143,15 @@ def test_an_option_of_the_command_is_no_override(option):
 def test_one_string_is_not_a_list_of_overrides():
     with pytest.raises(ConfigError, match=r"a list of strings, not one string: \['data=digits'\]"):
         compose("data=digits")
+
+
+@pytest.mark.parametrize(("overrides", "message"), [
+    (3, "not 3"), ([Path("photos")], r"one of them is \w*Path\('photos'\)"), (["seed=1", None], "one of them is None"),
+    ({"seed": 1}, r"not a dict: \['seed=1'\]"),
+], ids=str)
+def test_other_objects_are_no_overrides(overrides, message):
+    with pytest.raises(ConfigError, match=f"a list of strings.*{message}"):
+        vit.train(overrides)
 
 
 def test_every_path_key_is_a_key_of_the_config():

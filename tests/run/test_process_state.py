@@ -1,5 +1,6 @@
 """A program that calls `vit.train`, such as a notebook, has the same process state after a run as before it."""
 
+import contextlib
 import logging
 import os
 import random
@@ -7,10 +8,22 @@ import signal
 import warnings
 
 import numpy as np
+import pytest
 import torch
+from safetensors.torch import load_file
 
 import vit
 from vit.run.process_state import LOGGERS
+from vit.torch_defaults import torch_defaults
+
+
+@contextlib.contextmanager
+def default(dtype):
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def state():
@@ -35,3 +48,40 @@ def test_a_run_leaves_the_state_of_the_process_as_it_was(tmp_path, monkeypatch):
     vit.train([*options, "trainer.deterministic=true", f"run_dir={tmp_path / 'run'}"])
     after = state()
     assert [key for key in before if before[key] != after[key]] == []
+
+
+@pytest.mark.parametrize("context", [lambda: default(torch.float64), lambda: torch.device("meta"), torch.inference_mode,
+                                     lambda: torch.autocast("cpu", torch.bfloat16)],
+                         ids=["float64", "device", "inference mode", "autocast"])
+def test_torch_defaults_in_a_context_are_those_of_torch_and_restored(context):
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+
+    def step():
+        layer.zero_grad()
+        torch.nn.functional.mse_loss(layer(x), torch.ones(4, 2)).backward()
+        return layer.weight.grad.clone(), torch.empty(1)
+
+    expected, created = step()
+    with context():
+        before = torch.get_default_dtype(), torch.get_default_device(), torch.is_autocast_enabled("cpu")
+        with torch_defaults():
+            found, other = step()
+            with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+                lower = layer(x)
+                layer.weight.add_(1.0)
+                assert not torch.equal(layer(x), lower)  # not the weight that a cache holds
+                layer.weight.sub_(1.0)
+        assert before == (torch.get_default_dtype(), torch.get_default_device(), torch.is_autocast_enabled("cpu"))
+    assert torch.equal(found, expected)
+    assert (other.dtype, other.device) == (created.dtype, created.device) and not other.is_inference()
+
+
+def test_a_run_does_not_depend_on_the_defaults_of_the_calling_program(tmp_path):
+    options = ["data=digits", "debug=true", "report=false", "seed=3", "trainer.accelerator=cpu"]
+    expected = vit.train([*options, f"run_dir={tmp_path / 'plain'}"])
+    with default(torch.float64), torch.device("meta"), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        found = vit.train([*options, f"run_dir={tmp_path / 'other'}"])
+    assert found.metrics["val/accuracy"] == expected.metrics["val/accuracy"]
+    weights, others = (load_file(run.path / "model" / "model.safetensors") for run in (expected, found))
+    assert weights.keys() == others.keys() and all(torch.equal(weights[name], others[name]) for name in weights)

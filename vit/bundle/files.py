@@ -129,7 +129,7 @@ def read_tensor(stream: BinaryIO, start: int, dtype: str, shape: list[int], data
     Raises:
         ValueError: the file ends before it.
     """
-    tensor = torch.empty(shape, dtype=DTYPES[dtype])
+    tensor = torch.empty(shape, dtype=DTYPES[dtype], device="cpu")
     stream.seek(start + data_offsets[0])
     if tensor.numel() and stream.readinto(tensor.flatten().view(torch.uint8).numpy()) != tensor.nbytes:
         raise ValueError("the file ends before its last tensor")

@@ -35,6 +35,7 @@ from vit.files.untrusted import file_sha256, megabytes, open_regular, unpacked_l
 from vit.messages import first_of, one_line
 from vit.models import model_from_config
 from vit.nn.init import SkipInit
+from vit.torch_defaults import torch_defaults
 from vit.weights.formats.timm import from_timm
 
 LARGE = 10_000  # pixels, channels, tokens or classes
@@ -108,7 +109,7 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
     for _ in range(TRIES):
         try:
             folder = find_bundle(path)
-            with suppress(_Replaced), _unchanged(folder):
+            with suppress(_Replaced), _unchanged(folder), torch_defaults():
                 return _load(folder)
             missing = False
         except FileNotFoundError:

@@ -15,6 +15,7 @@ from vit.inference.multi_label import MultiLabelPredictor
 from vit.inference.seq2seq import Seq2SeqPredictor
 from vit.inference.text_classification import TextPredictor
 from vit.messages import ArgumentError, check_several, override_for_shell
+from vit.torch_defaults import torch_defaults
 
 PREDICTORS = {  # model kind -> its predictor
     "vit": Predictor,
@@ -67,7 +68,8 @@ def load(
     if ensemble:
         check_several("ensemble", ensemble)
     if is_foreign(source) or (num_heads, activation, act) != (None, None, None):
-        bundle = open_model(source, Hints(num_heads, current_activation(activation, act)))
+        with torch_defaults():
+            bundle = open_model(source, Hints(num_heads, current_activation(activation, act)))
     else:
         bundle = load_bundle(source)
     return predictor_of(bundle, device, precision, ensemble, fast=fast, prepack=prepack)

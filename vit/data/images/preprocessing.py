@@ -263,7 +263,8 @@ class Preprocessing(StoredPreprocessing):
 
         An image is copied before the next one is requested, while it is in the processor's cache.
         """
-        batch = torch.empty((len(images) if most is None else most, self.channels, *self.size), dtype=torch.uint8)
+        rows = len(images) if most is None else most
+        batch = torch.empty((rows, self.channels, *self.size), dtype=torch.uint8, device="cpu")
         count = 0
         for row, image in zip(batch.numpy(), images, strict=False):
             row[...] = image.numpy()  # NumPy separates interleaved channels faster than torch
@@ -272,7 +273,7 @@ class Preprocessing(StoredPreprocessing):
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 (B,C,H,W) → float32 (B,C,H,W) with zero mean and unit standard deviation, on the same device."""
-        constants = torch.tensor([self.mean, self.std], dtype=torch.float32)[:, :, None, None]
+        constants = torch.tensor([self.mean, self.std], dtype=torch.float32, device="cpu")[:, :, None, None]
         mean, std = constants.to(images.device, non_blocking=True)  # (C,1,1); the host does not wait for a GPU
         result = torch.empty_like(images, dtype=torch.float32)
         whole = torch.compiler.is_compiling()  # a program for batches of any size

@@ -78,10 +78,21 @@ def _check_spaces(override: str, following: list[str]) -> None:
 
 
 def as_list(overrides: list[str] | None) -> list[str]:
-    """The overrides as a list; raises ConfigError for one string, whose characters would become overrides."""
+    """The overrides as a list; raises ConfigError for one string, whose characters would become overrides, and for
+    anything else that is not a list of strings.
+    """
     if isinstance(overrides, str):
         raise ConfigError(f"the overrides must be a list of strings, not one string: [{overrides!r}]")
-    return list(overrides or [])
+    if isinstance(overrides, Mapping):
+        pairs = [f"{key}={value}" for key, value in overrides.items()]
+        raise ConfigError(f"the overrides must be a list of strings, not a {type(overrides).__name__}: {pairs}")
+    if overrides is not None and not isinstance(overrides, Iterable):
+        raise ConfigError(f"the overrides must be a list of strings, such as ['recipe.epochs=10'], not {overrides!r}")
+    overrides = list(overrides or [])
+    if other := [each for each in overrides if not isinstance(each, str)]:
+        raise ConfigError(f"the overrides must be a list of strings, such as ['recipe.epochs=10'], but one of them is "
+                          f"{other[0]!r}")
+    return overrides
 
 
 def sweep(overrides: list[str]) -> list[list[str]]:
