@@ -126,6 +126,12 @@ def test_errors_name_both_numbers(call, message: str) -> None:
         call()
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool], ids=str)
+def test_images_that_are_not_normalized_are_an_error(dtype) -> None:
+    with pytest.raises(TypeError, match=f"images have dtype {dtype}.*normalize them"):
+        small()(torch.zeros(1, 3, 8, 8, dtype=dtype))
+
+
 def test_token_embed_positions_scale_and_tied_logits() -> None:
     embed = TokenEmbed(9, 8, pos_embed=sincos_1d(6, 8), scale=3.0)
     ids = torch.tensor([[4, 1, 8]])

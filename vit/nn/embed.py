@@ -89,8 +89,16 @@ class PatchEmbed(nn.Module):
                              f"{self.prefix + patches} with class token and registers")
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """images (B,C,H,W), mask (B,rows*columns), False for padding -> (B,N,D)"""
+        """images (B,C,H,W), mask (B,rows*columns), False for padding -> (B,N,D)
+
+        Raises:
+            ValueError: the images do not have the channels or size of the model.
+            TypeError: the images are whole numbers, such as the uint8 pixels of a file.
+        """
         rows, columns = self.size(images)
+        if not images.dtype.is_floating_point:
+            raise TypeError(f"images have dtype {images.dtype}, but must be floating point numbers; normalize them as "
+                            "in training, such as with predictor.preprocessing.normalize(images)")
         x = self.proj(images, None if mask is None else mask.unflatten(1, (rows, columns)))  # (B,rows*columns,D)
         table = self.pos_embed if (rows, columns) == self.grid else self.table(rows, columns)
         patches_only = table is not None and table.shape[1] == x.shape[1]
