@@ -33,7 +33,7 @@ def test_names_of_other_libraries_are_not_names_of_this_one():
 
 
 def test_every_option_of_the_trainer_of_lightning_has_a_key_or_an_explanation():
-    known = groups_of(["logger=wandb"], "train").keys
+    known = groups_of(["data=folder", "logger=wandb"], "train").keys
     leaves = {key.rpartition(".")[2] for key in known}
     assert inspect.signature(Trainer).parameters.keys() <= {*leaves, *RUN, *NO_KEY}
     named = {key for text in NO_KEY.values() for key in re.findall(NAMED, text)}
@@ -53,9 +53,39 @@ def test_an_option_of_lightning_without_a_key(key):
     ("pretrained=true", "init_from"), ("dataset=cifar10", "data"), ("trainer.fast_dev_run=true", "debug"),
     ("trainer.limit_train_batches=2", "debug"), ("trainer.min_epochs=2", "recipe.epochs"),
     ("auto_augment=rand-m9-mstd0.5", "augment"), ("recipe.augment.aa=rand", "augment"),
+    ("device=cpu", "trainer.accelerator"), ("project=cats", "runs"), ("output=out", "run_dir"),
+    ("use_wandb=true", "logger"), ("freeze=true", "finetune"), ("arch=resnet50", "model"),
+    ("imgsz=64", "data.image_size"),
 ])
 def test_a_key_of_another_library(override, key):
     assert hint(override).startswith(f"unknown key {override.partition('=')[0]}; did you mean {key}?")
+
+
+@pytest.mark.parametrize(("override", "key"), [
+    ("val_split=0.2", "data.fractions"), ("class_weights=true", "data.balance"), ("images=photos", "data.root"),
+    ("grayscale=true", "data.preprocessing.mode"),
+])
+def test_a_key_of_another_library_for_photos(override, key):
+    assert f"; did you mean {key}?" in hint("data=folder", override)
+
+
+@pytest.mark.parametrize("key", ["image_size", "patch_size"])
+def test_a_size_is_that_of_the_data(key):
+    """`model.image_size` that differs from that of the data is an error."""
+    assert f"; did you mean data.{key}? " in hint("experiment=finetune", "data.root=photos", f"{key}=32")
+
+
+@pytest.mark.parametrize(("override", "choice"), [
+    ("wandb=true", "logger=wandb"), ("lora=true", "finetune=lora"), ("ddp=true", "strategy=ddp"),
+    ("cifar10=data", "data=cifar10 or experiment=cifar10"), ("randaugment=true", "augment=randaugment"),
+])
+def test_the_option_of_a_group_in_place_of_a_key(override, choice):
+    assert hint(override) == f"unknown key {override.partition('=')[0]}; did you mean {choice}?"
+
+
+@pytest.mark.parametrize("override", ["gpu=0", "trainer.gpu=0", "gpu_ids=[1]"])
+def test_the_number_of_a_gpu(override):
+    assert "CUDA_VISIBLE_DEVICES selects them by their numbers" in hint(override)
 
 
 def test_a_key_of_another_library_in_another_data_set():

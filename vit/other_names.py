@@ -1,11 +1,12 @@
-"""What timm, transformers, torchvision and Lightning call the keys of this project, for the hints of error messages."""
+"""What other libraries (timm, transformers, Lightning, Keras, Ultralytics) call the keys of this project, for hints."""
 
 MODEL = {  # name elsewhere -> option of a model
     "embed_dim": "dim", "hidden_size": "dim", "hidden_dim": "dim", "d_model": "dim", "width": "dim",
     "num_layers": "depth", "num_hidden_layers": "depth", "layers": "depth", "n_layers": "depth",
     "num_attention_heads": "num_heads", "n_heads": "num_heads", "nhead": "num_heads",
     "img_size": "image_size", "input_size": "image_size", "resolution": "image_size", "patch": "patch_size",
-    "in_channels": "in_chans", "num_channels": "in_chans", "num_labels": "num_classes",
+    "imgsz": "image_size", "target_size": "image_size", "size": "image_size",
+    "in_channels": "in_chans", "num_channels": "in_chans", "num_labels": "num_classes", "n_classes": "num_classes",
     "intermediate_size": "mlp_ratio", "mlp_dim": "mlp_ratio", "dim_feedforward": "mlp_ratio",
     "drop_rate": "dropout", "dropout_rate": "dropout", "hidden_dropout_prob": "dropout",
     "attn_drop_rate": "attention_dropout", "attention_probs_dropout_prob": "attention_dropout",
@@ -48,8 +49,32 @@ RUN = {  # name elsewhere -> key of a run
     "dir": "data.root", "path": "data.root", "folder": "data.root", "data_dir": "data.root", "data_path": "data.root",
     "dataset": "data", "num_workers": "data.workers",
     "dataloader_num_workers": "data.workers", "output_dir": "run_dir", "default_root_dir": "runs",
-    "save_dir": "run_dir", "log_dir": "run_dir", "log_interval": "trainer.log_every_n_steps",
+    "save_dir": "run_dir", "log_dir": "run_dir", "output": "run_dir", "output_path": "run_dir", "out": "run_dir",
+    "out_dir": "run_dir", "project": "runs", "run_name": "name", "experiment_name": "name",
+    "log_interval": "trainer.log_every_n_steps",
     "logging_steps": "trainer.log_every_n_steps",
+    "device": "trainer.accelerator", "cuda": "trainer.accelerator", "use_gpu": "trainer.accelerator",
+    "val_split": "data.fractions", "validation_split": "data.fractions", "test_split": "data.fractions",
+    "train_split": "data.fractions", "val_size": "data.fractions", "test_size": "data.fractions",
+    "train_size": "data.fractions", "valid_pct": "data.fractions", "val_pct": "data.fractions",
+    "class_weight": "data.balance", "class_weights": "data.balance", "weighted_loss": "data.balance",
+    "weighted_sampler": "data.balance", "oversample": "data.balance", "oversampling": "data.balance",
+    "freeze": "finetune", "freeze_backbone": "finetune", "freeze_layers": "finetune", "unfreeze": "finetune",
+    "linear_probe": "finetune", "peft": "finetune",
+    "arch": "model", "architecture": "model", "backbone": "model", "network": "model",
+    "pretrained_model": "init_from", "from_pretrained": "init_from", "use_pretrained": "init_from",
+    "pretrained_weights": "init_from",
+    "batch": "recipe.batch_size", "lrf": "recipe.schedule.final", "cos_lr": "recipe.schedule.name",
+    "criterion": "recipe.loss.name", "loss_fn": "recipe.loss.name", "metric": "callbacks.monitor",
+    "early_stop": "callbacks.patience", "early_stopping_rounds": "callbacks.patience",
+    "augmentation": "augment", "augmentations": "augment", "data_augmentation": "augment", "aug": "augment",
+    "transform": "augment", "transforms": "augment", "rotation": "augment", "degrees": "augment",
+    "fliplr": "recipe.augment.hflip", "horizontal_flip": "recipe.augment.hflip", "half": "precision",
+    "images": "data.root", "image_dir": "data.root", "image_folder": "data.root", "img_dir": "data.root",
+    "photos": "data.root", "input_dir": "data.root", "data_folder": "data.root",
+    "color_mode": "data.preprocessing.mode", "grayscale": "data.preprocessing.mode",
+    "greyscale": "data.preprocessing.mode",
+    "use_wandb": "logger", "use_mlflow": "logger", "use_tensorboard": "logger",
 }
 
 STEPS = "the length of a run is recipe.epochs, and the log states the number of steps; trainer.max_time limits its time"
@@ -58,6 +83,10 @@ VALIDATION = ("a run is validated after each epoch, which selects the best one; 
 FINITE = "each run stops before an update with NaN or infinite values, and names the step and the samples"
 SAMPLER = "the project divides the samples among the processes itself, the same for any number of them"
 PROCESSORS = "trainer.accelerator is auto, cpu, gpu or mps"
+CHECKPOINTS = "each run saves last.ckpt, from which it can be resumed, and best.ckpt, of which model/ is made"
+GPUS = ("trainer.devices is the number of GPUs, and the environment variable CUDA_VISIBLE_DEVICES selects them by "
+        "their numbers")
+SPLIT_FOLDERS = "data.root is the folder that contains the folders train, val and test"
 NO_KEY = {  # option of Lightning's Trainer and of others without a key of this project -> why, and what it has instead
     "profiler": "callbacks takes a callback of yours that sets one (docs/guides/speed.md); vit bench step measures a "
                 "training step, metrics.csv has images per second and the share of time that waits for data",
@@ -72,8 +101,8 @@ NO_KEY = {  # option of Lightning's Trainer and of others without a key of this 
     "gradient_clip_algorithm": "recipe.clip limits the joint norm of all gradients",
     "track_grad_norm": "each run logs train/grad_norm, the norm of the gradient before clipping; recipe.clip limits it",
     "enable_progress_bar": "the bar is shown on a terminal only; elsewhere each epoch is one line",
-    "enable_checkpointing": "each run saves last.ckpt, from which it can be resumed, and best.ckpt, of which model/ is "
-                            "made",
+    "enable_checkpointing": CHECKPOINTS, "save_best": CHECKPOINTS, "save_best_only": CHECKPOINTS,
+    "save_top_k": CHECKPOINTS,
     "enable_model_summary": "the log has the size of the model; vit explain MODEL shows its layers",
     "weights_summary": "the log has the size of the model; vit explain MODEL shows its layers",
     "benchmark": "torch.backends.cudnn.benchmark is as torch has it; compile=true and data.cache make steps faster",
@@ -87,6 +116,9 @@ NO_KEY = {  # option of Lightning's Trainer and of others without a key of this 
     "model_registry": "model/ in the run folder is the model; vit push uploads it",
     "enable_autolog_hparams": "every logger gets the whole config",
     "tpu_cores": PROCESSORS, "ipus": PROCESSORS, "hpus": PROCESSORS,
+    "gpu": GPUS, "gpu_id": GPUS, "gpu_ids": GPUS, "device_id": GPUS, "device_ids": GPUS, "cuda_device": GPUS,
+    "train_dir": SPLIT_FOLDERS, "val_dir": SPLIT_FOLDERS, "valid_dir": SPLIT_FOLDERS, "test_dir": SPLIT_FOLDERS,
+    "shuffle": "the training images have another order in each epoch, which is a function of seed and epoch",
 }
 
 DDP = "strategy=ddp starts one process per device"

@@ -3,6 +3,7 @@
 from hydra.core.override_parser.types import Override
 
 from vit.messages import override_for_shell
+from vit.other_names import RUN
 from vit.run.config.groups import OPTIONAL_GROUPS, is_group, options, options_with
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.name_hints import nearest, without_key
@@ -13,6 +14,7 @@ from vit.run.config.value_checks import check_type
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
               "callbacks")
+NAMED_GROUPS = ("data", "model", "recipe", "strategy", "logger", "finetune", "distill", "augment", "experiment")
 # nodes that may be null
 NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
 FREE = (*EXTENSIBLE, *NULL_NODES, "compare", "trainer")  # not checked here in files of the user
@@ -85,6 +87,9 @@ def _why_unknown(
                 f"{f'; for the data in {value} write {fix}' if fix else ''}")
     if "." not in key and (hint := _hint_of_data(override, known, search)):
         return f"unknown key {key}; {hint}"
+    chosen = [f"{group}={key}" for group in NAMED_GROUPS if key not in RUN and key in options(group, search)]
+    if chosen:  # `wandb=true`
+        return f"unknown key {key}; did you mean {' or '.join(chosen)}?"
     if not added and name == "_target_" and node.rpartition(".")[0] in EXTENSIBLE:
         return f"{node} is a new key: write +{override.input_line}, with a + also before its other keys"
     near = nearest(key, [*OPTIONAL_GROUPS, *known])

@@ -16,8 +16,10 @@ def nearest(key: str, among: list[str], cutoff: float = 0.7) -> str:
     elsewhere = [name for name in (RUN.get(leaf), f"data.{option}") if name in among] or (
         [f"model.{option}"] if option else [])
     last_parts = {name.rpartition(".")[2]: name for name in reversed(among)}
+    same = [name for name in among if name.endswith(f".{key}")]
     near = (
-        [name for name in among if name.endswith(f".{key}")]
+        [name for name in elsewhere if name in same]  # image_size is that of the data, which the model follows
+        or same
         or [name for name in among if name.rpartition(".")[2] == leaf]
         or elsewhere[:1]
         or [name for name in nearest_names(key, among, n=3, cutoff=cutoff) if is_near(key, name)][:1]
