@@ -1,5 +1,6 @@
 """Predictions for every kind of image input, in order, bit for bit those of the evaluation."""
 
+import base64
 import dataclasses
 import io
 import itertools
@@ -155,6 +156,16 @@ def test_an_array_of_paths_is_a_list_of_paths(predictor, photos):
 def test_a_url_is_not_a_file(predictor, url):
     with pytest.raises(FileNotFoundError, match=f"^{url} is a URL, and nothing is downloaded; pass the bytes"):
         predictor.predict([picture(), url])
+
+
+@pytest.mark.parametrize("prefix", ["", "data:image/png;base64,"])
+@pytest.mark.parametrize("length", [400, 100_000])
+def test_base64_text_is_not_a_path(predictor, prefix, length):
+    """Neither a bare error of the system, nor a message with the whole text."""
+    text = prefix + base64.b64encode(bytes(length)).decode()
+    with pytest.raises(FileNotFoundError, match=r"is not a path; .* base64\.b64decode") as caught:
+        predictor.predict([picture(), text])
+    assert str(caught.value).startswith(f"{text[:40]}... ({len(text):,} characters)") and len(str(caught.value)) < 250
 
 
 def test_an_endless_iterator_is_predicted_item_by_item(predictor):

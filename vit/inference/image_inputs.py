@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from numbers import Integral
-from os import PathLike, fspath
+from os import PathLike, fsencode, fspath
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -24,6 +24,8 @@ File = Path | ArchivedFile
 Images = str | PathLike[str] | Pixels | bytearray | memoryview | IO[bytes] | Iterable["Images"]
 
 URLS = ("http://", "https://", "ftp://", "s3://", "gs://")
+LONGEST_PATH, LONGEST_NAME = 4095, 255  # bytes; of a path and of each name in it, on Linux
+SHOWN = 40  # characters of a text that is no path in a message
 PREFETCH = 2  # batches decoded while another is computed
 T = TypeVar("T")
 
@@ -35,7 +37,7 @@ def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Itera
 
     Raises:
         DataError: a folder cannot be read.
-        FileNotFoundError: a folder or archive has no image, or a path is empty or a URL.
+        FileNotFoundError: a folder or archive has no image, or a path is empty, a URL, or longer than a path can be.
         TypeError: an item is not an image.
     """
     for count, image in enumerate(_flatten(images, [] if left_out is None else left_out)):
@@ -81,6 +83,13 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
         pool.shutdown(cancel_futures=True)
 
 
+def is_path(name: str | bytes) -> bool:
+    """Whether a file can have this name, which is not so of the base64 text of an image or of a data URL."""
+    name = fsencode(name)
+    return (len(name) <= LONGEST_PATH and max(map(len, name.split(b"/"))) <= LONGEST_NAME
+            and not name.startswith(b"data:image/"))
+
+
 def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]:
     """The single images of any input of `predict`; files in folders that are not images are added to `left_out`."""
     if isinstance(images, str | PathLike):
@@ -89,6 +98,10 @@ def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]
         if str(images).startswith(URLS):
             raise FileNotFoundError(f"{images} is a URL, and nothing is downloaded; pass the bytes of the image, "
                                     "such as urllib.request.urlopen(URL).read()")
+        if not is_path(fspath(images)):
+            raise FileNotFoundError(f"{str(images)[:SHOWN]}... ({len(str(images)):,} characters) is not a path; of an "
+                                    "image as base64 text, pass base64.b64decode(TEXT), where TEXT of a data URL is "
+                                    "what follows its comma")
         path = Path(images).expanduser()
         yield from _list_images(path, left_out) if path.is_dir() or is_archive(path) else (path,)
     elif isinstance(images, np.ndarray) and images.dtype.kind in "OSTU":  # paths, such as a column of pandas
