@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.faults.tiny_training import is_alive
 from tests.run.conftest import QUICK, ROOT
 from vit.files.checkpoints import without_weights
 from vit.run.multirun.run_of_sweep import train_beside_others
@@ -19,6 +20,18 @@ from vit.training import newest_valid
 
 COMMAND = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=3", "hydra.sweep.dir=out", "seed=0,1", "model.depth=1",
            *QUICK, "recipe.epochs=500", "trainer.accelerator=cpu", "calibrate=none"]
+IDLE = """
+import os, sys, time
+from pathlib import Path
+from joblib import Parallel, delayed
+from joblib.externals.loky import reusable_executor
+from vit.run.multirun.stopping_together import StopTogether
+
+with StopTogether(Path(sys.argv[1])).handled():
+    Parallel(n_jobs=3, backend="loky")(delayed(os.getpid)() for _ in range(2))
+    print(*reusable_executor._executor._processes, flush=True)
+    time.sleep(60)
+"""
 
 
 @pytest.mark.slow
@@ -80,3 +93,21 @@ def test_a_stop_does_not_wait_for_a_run_whose_process_was_killed(tmp_path, monke
     together = StopTogether(tmp_path)
     with together.one_run(0):
         together.wait()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the id of the parent does not change there")
+def test_the_idle_processes_of_a_killed_sweep_end(tmp_path):
+    """Also one that never had a run. joblib would keep them for 5 minutes."""
+    sweep = subprocess.Popen([sys.executable, "-c", IDLE, tmp_path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    workers = [int(pid) for pid in sweep.stdout.readline().split()]
+    assert len(workers) == 3 and all(map(is_alive, workers))
+    sweep.kill()
+    sweep.wait()  # its output has no end while they live
+    end = time.monotonic() + 30  # of which a busy machine needs some to import
+    while any(map(is_alive, workers)) and time.monotonic() < end:
+        time.sleep(0.1)
+    left = [pid for pid in workers if is_alive(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left

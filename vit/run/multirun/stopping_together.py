@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -64,7 +64,7 @@ class StopTogether:
 
         self._remove_files()
         try:
-            with handle_stop_signals(handle), only_this_process():
+            with handle_stop_signals(handle), only_this_process(), started_with(self.end_with_sweep):
                 yield
         finally:
             self._remove_files()
@@ -105,6 +105,20 @@ class StopTogether:
         while any(map(is_running, self.folder.glob(RUNNING.format("*")))):
             time.sleep(POLL)
 
+    def end_with_sweep(self) -> None:
+        """Start a thread that ends this process of the launcher once that of the sweep has been killed and no run is
+        running. joblib would let it wait 5 minutes for another run. No effect on Windows, where the id of the parent
+        does not change.
+        """
+        if sys.platform != "win32":
+            threading.Thread(target=self._end_after_sweep, name="sweep", daemon=True).start()
+
+    def _end_after_sweep(self) -> None:
+        while os.getppid() == self.process:
+            time.sleep(POLL)
+        self.wait()
+        os._exit(1)
+
     def _remove_files(self) -> None:
         for file in (*self.folder.glob(RUNNING.format("*")), *self.folder.glob(f"{STOP}*")):
             file.unlink(missing_ok=True)
@@ -132,6 +146,24 @@ def only_this_process() -> Iterator[None]:
             yield
     finally:
         ended.set()
+
+
+@contextlib.contextmanager
+def started_with(function: Callable[[], None]) -> Iterator[None]:
+    """Context manager: processes that joblib starts inside call `function` first."""
+    from joblib.parallel import BACKENDS, register_parallel_backend
+
+    loky = BACKENDS["loky"]
+
+    class Loky(loky):
+        def configure(self, *arguments, **options):
+            return super().configure(*arguments, **options, initializer=function)
+
+    register_parallel_backend("loky", Loky)  # the launcher names this backend
+    try:
+        yield
+    finally:
+        register_parallel_backend("loky", loky)
 
 
 def start_resource_trackers() -> None:
