@@ -20,7 +20,7 @@ from vit.files.atomic import CheckpointError
 from vit.run import main
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder, new_path
-from vit.run.records.reading import read_config
+from vit.run.records.reading import NODES, read_config
 from vit.run.records.splits import read_record
 from vit.run.resume import find_resumable
 from vit.tasks.classification import Classification
@@ -41,9 +41,18 @@ def folder(stopped, tmp_path):
     return shutil.copytree(stopped, tmp_path / "run")
 
 
+def set_clock(monkeypatch, *time):
+    class Clock(datetime.datetime):
+        @classmethod
+        def now(cls):
+            return cls(*time)
+
+    monkeypatch.setattr("vit.run.records.folder.datetime",
+                        SimpleNamespace(datetime=Clock, timedelta=datetime.timedelta))
+
+
 def test_runs_that_start_in_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
-    clock = SimpleNamespace(now=lambda: datetime.datetime(2026, 1, 2, 3, 4, 5, 678))
-    monkeypatch.setattr("vit.run.records.folder.datetime", SimpleNamespace(datetime=clock))
+    set_clock(monkeypatch, 2026, 1, 2, 3, 4, 5, 678)
     config = {"run_dir": None, "runs": str(tmp_path), "name": "mine"}
     assert new_path(config, make=False) == tmp_path / "mine/2026-01-02_03-04-05" and not any(tmp_path.iterdir())
     names = ["2026-01-02_03-04-05", "2026-01-02_03-04-05_2", "2026-01-02_03-04-05_3"]
@@ -53,6 +62,25 @@ def test_runs_that_start_in_one_second_have_folders_of_their_own(tmp_path, monke
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=rf"runs={tmp_path / 'file'}: cannot write there \(Not a directory\)"):
         new_path({**config, "runs": str(tmp_path / "file")})
+
+
+def test_the_newest_run_has_the_last_name_also_if_the_clock_was_set_back(tmp_path, monkeypatch, caplog):
+    """As in the hour that is repeated at the end of summer time."""
+    monkeypatch.setattr("vit.run.records.folder.log.propagate", True)
+    config = {"run_dir": None, "runs": str(tmp_path), "name": "mine", "resume": "auto", "overrides": ["seed=1"]}
+    stored = "".join(f"{node}: {{}}\n" for node in NODES[:-1]) + "overrides: [seed=1]\n"
+    started = [((2, 59, 58), "02-59-58"), ((2, 10), "02-59-59"), ((2, 20), "03-00-00"), ((4, 0), "04-00-00")]
+    for clock, name in started:
+        set_clock(monkeypatch, 2026, 10, 25, *clock)
+        path = new_path(config)
+        assert path.name == f"2026-10-25_{name}"
+        (path / "checkpoints").mkdir()
+        (path / "checkpoints" / "last.ckpt").touch()
+        (path / "config.yaml").write_text(stored)
+        assert find_resumable(config) == path
+    first, _ = caplog.messages
+    assert first == (f"{tmp_path / 'mine'} has a folder of 2026-10-25 02:59:58, but the clock is at 2026-10-25 "
+                     "02:10:00; the name of the new folder follows that one, which you can rename if its time is wrong")
 
 
 @pytest.mark.parametrize(("content", "ended"), [

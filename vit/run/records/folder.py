@@ -9,11 +9,12 @@ import logging
 import os
 import pathlib
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 
 import yaml
@@ -43,6 +44,7 @@ NAMED = 5  # left-out samples in the log
 
 CONFIG, METRICS = "config.yaml", "metrics.json"
 LOCK = ".lock"
+TIME, NAME = "%Y-%m-%d_%H-%M-%S", re.compile(r"20\d\d-\d\d-\d\d_\d\d-\d\d-\d\d")  # of a run folder
 REPEAT = "restore it, or remove it and resume the run, which repeats its test"
 COMPARISON = "comparison.json"  # in the folder of a comparison
 FACTS = ("splits", "environment.json", "audit.json")
@@ -328,17 +330,24 @@ def is_empty(path: pathlib.Path) -> bool:
 
 def new_path(config: dict, make: bool = True, suffix: str = "") -> pathlib.Path:
     """`run_dir` if it is set, otherwise a new folder `runs/<name>/<time><suffix>`, which is created at once, so that no
-    other run has the same one.
+    other run has the same one. Its name is the last one of the existing names of that form in order, also if the clock
+    was set back, as at the end of summer time: the newest run is found by its name.
 
     Raises:
         ConfigError: the folder cannot be created.
     """
     if config["run_dir"]:
         return pathlib.Path(config["run_dir"])
-    stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    base = pathlib.Path(config["runs"]) / config["name"] / f"{stamp}{suffix}"
+    parent, now = pathlib.Path(config["runs"]) / config["name"], datetime.datetime.now().replace(microsecond=0)
     if not make:
-        return base
+        return parent / f"{now.strftime(TIME)}{suffix}"
+    last = max(_times_of_names(parent), default=now)
+    if last > now:
+        log.warning("%s has a folder of %s, but the clock is at %s; the name of the new folder follows that one, "
+                    "which you can rename if its time is wrong", parent, last, now)
+        now = last + datetime.timedelta(seconds=1)
+    stamp = now.strftime(TIME)
+    base = parent / f"{stamp}{suffix}"
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
         for number in range(1, 10_000):
@@ -349,6 +358,14 @@ def new_path(config: dict, make: bool = True, suffix: str = "") -> pathlib.Path:
     except OSError as error:
         raise ConfigError(f"runs={config['runs']}: cannot write there ({error.strerror}); choose another one") from None
     raise ConfigError(f"{base}: 10,000 runs in one second; choose another name")
+
+
+def _times_of_names(folder: pathlib.Path) -> Iterator[datetime.datetime]:
+    """The times in the names of the runs, comparisons and sweeps of a folder; of none if it does not exist."""
+    names = os.listdir(folder) if folder.is_dir() else []
+    for match in filter(None, map(NAME.match, names)):
+        with contextlib.suppress(ValueError):  # a month 13
+            yield datetime.datetime.strptime(match[0], TIME)
 
 
 def environment() -> dict:
