@@ -187,3 +187,9 @@ def test_control_characters_are_escaped_on_a_terminal_only(terminal, shown, monk
     with open_table(None, ["text"], TABLES["text"]) as table:
         table.write({"text": "\x1b[31mred\ttext"})
     assert stream.getvalue() == shown + b"red\ttext\n"
+
+
+def test_a_closed_standard_output_is_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(ValueError, match="standard output is closed, as by >&-; choose a file with --output FILE"):
+        open_table(None, ["path"]).__enter__()

@@ -217,7 +217,12 @@ def open_table(
 ) -> Iterator[Table]:
     """A table in a file, or on standard output if `path` is None; completed also after an error, which leaves it in
     `streamed_file(path)` and an earlier file unchanged.
+
+    Raises:
+        ValueError: standard output is closed.
     """
+    if path is None and sys.stdout is None:
+        raise ValueError("standard output is closed, as by >&-; choose a file with --output FILE")
     with nullcontext(sys.stdout.buffer) if path is None else open_output(Path(path)) as stream:
         table = kind(stream, columns)
         if path is None and sys.stdout.isatty():
