@@ -82,8 +82,8 @@ DOTTED = re.compile(r"[a-z]\w*(\.\w+)+")  # a module, or an attribute of one
 PYTHON = {"_replace", "_exit", "_current_frames"}  # documented in spite of the underscore
 NUMPY = {"_core", "_reconstruct"}  # an allowed pickle global of CIFAR's files
 NOT_ATTRIBUTES = {  # strings: modules, keys, parts of names
-    "_args_", "_bias", "_codecs", "_global_", "_loading", "_mask", "_partial_", "_patch", "_per_second", "_proj",
-    "_sweep", "_target_", "_token", "_type",
+    "_args_", "_bias", "_codecs", "_global_", "_images", "_loading", "_mask", "_partial_", "_patch", "_per_second",
+    "_proj", "_sweep", "_target_", "_token", "_type",
 }
 
 
