@@ -6,7 +6,7 @@ import io
 import json
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import openpyxl
@@ -18,6 +18,7 @@ from pyarrow import parquet
 import vit
 from vit.bundle import save_bundle
 from vit.cli import main
+from vit.cli.prediction.options import GenerationOptions
 from vit.data import Preprocessing
 from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.generation import Generation
@@ -118,21 +119,42 @@ def test_options_of_generation_are_those_of_the_settings(models, typed, capfd):
             lines, translator.changed_settings(length_penalty_form="gnmt", beam=4, n_best=2)),
         ("--prefix", "ab", "--length-penalty", "0.3", "-k", "2"): translator.predict(lines, replace(
             translator.settings, prefix=tuple(translator.tokenizer.encode("ab")), length_penalty=0.3, n_best=2)),
+        ("--max-len", "4", "--min-len", "3", "--no-repeat-ngram", "1", "-k", "2"): translator.predict(
+            lines, translator.changed_settings(max_len=4, min_len=3, no_repeat_ngram=1, n_best=2)),
+        ("--sample", "--sampling-top-k", "9", "--top-p", "0.8", "-k", "2"): translator.predict(
+            lines, translator.changed_settings(sample=True, top_k=9, top_p=0.8, n_best=2)),
     }
     for options, predictions in cases.items():
         typed(b"ab\ncde\n")
         assert main(["predict", str(models / "translator"), *options]) == 0
-        rows = list(csv.DictReader(capfd.readouterr().out.splitlines()))
+        rows = list(csv.DictReader(io.StringIO(capfd.readouterr().out, newline="")))  # texts may have line breaks
         assert [(row["text"], row["text_2"]) for row in rows] == [prediction.texts for prediction in predictions]
         scores = [prediction.scores[0] for prediction in predictions]
         assert [float(row["score"]) for row in rows] == pytest.approx(scores, abs=1e-5)
-    assert all(row["text"].startswith("ab") for row in rows)
+        assert "--prefix" not in options or all(row["text"].startswith("ab") for row in rows)
     for options in (["--temperature", "0.5"], ["--sample", "--beam", "3"], ["--length-penalty", "nan"]):
         assert main(["predict", str(models / "translator"), *options]) == 2
     assert "--length-penalty is nan, but must be a finite number" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["--beam", "--temperature", "--length-penalty"])
+def test_every_setting_of_generation_is_an_option():
+    """But the ids of special tokens, and -k for n_best and --tta, which other models have too."""
+    settings = {field.name for field in fields(Generation)} - {"bos", "eos", "pad", "n_best", "tta"}
+    assert set(GenerationOptions(**dict.fromkeys((each.name for each in fields(GenerationOptions)), 1)).settings()
+               ) == settings
+
+
+def test_the_weight_of_ctc_is_that_of_the_settings(models, tmp_path, capfd):
+    image = np.random.default_rng(0).integers(0, 256, (8, 12), np.uint8)
+    Image.fromarray(image).save(tmp_path / "line.png")
+    assert main(["predict", str(models / "image_to_text"), str(tmp_path / "line.png"), "--ctc", "0.4"]) == 0
+    (row,) = csv.DictReader(capfd.readouterr().out.splitlines())
+    predictor = vit.load(models / "image_to_text", device="cpu")
+    (expected,), (without,) = (predictor.predict([image], predictor.changed_settings(ctc=ctc)) for ctc in (0.4, 0))
+    assert float(row["score"]) == pytest.approx(expected.score, abs=1e-5) and expected.score != without.score
+
+
+@pytest.mark.parametrize("name", ["--beam", "--temperature", "--length-penalty", "--max-len", "--sampling-top-k"])
 def test_a_classifier_has_no_options_of_text_generation(models, typed, capfd, name):
     typed(b"ab\n")
     assert main(["predict", str(models / "classifier"), name, "3"]) == 2

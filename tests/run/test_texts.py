@@ -86,13 +86,13 @@ def test_evaluate_reproduces_the_numbers_of_the_run_to_the_last_digit(translatio
 
 
 def test_texts_are_evaluated_with_the_stated_generation_settings(translation, tmp_path):
-    overrides = ["evaluate", str(translation.path), "task.decode.beam=1", "task.decode.max_len=3", "--output",
-                 str(tmp_path)]
+    overrides = ["evaluate", str(translation.path), "task.decode.beam=1", "task.decode.max_len=3",
+                 "task.decode.min_len=2", "--output", str(tmp_path)]
     assert main(overrides) == 0
     rows = table(tmp_path / "predictions.csv")
     sources, predicted = [row["source"] for row in rows], [row["generated"] for row in rows]
     translator = vit.load(translation.path)
-    shorter = translator.predict(sources, replace(translator.settings, beam=1, max_len=3))
+    shorter = translator.predict(sources, replace(translator.settings, beam=1, max_len=3, min_len=2))
     assert predicted == [each.text for each in shorter] != [each.text for each in translator.predict(sources)]
 
 

@@ -121,39 +121,52 @@ class Request:
         return 1 if self.is_stdin and sys.stdin.isatty() else self.batch_size
 
 
+SAMPLING_TOP_K = "sampling_top_k"  # the option of `Generation.top_k`, since --top-k is the number of predictions
+
+
 class LengthPenaltyForm(StrEnum):
     power = "power"
     gnmt = "gnmt"
 
 
+def generation_option(help: str, *names: str, **limits: float) -> typer.models.OptionInfo:
+    """An option in the group "Text generation" of --help; without it the saved setting holds."""
+    return typer.Option(*names, help=help, show_default=False, rich_help_panel="Text generation", **limits)
+
+
 @dataclass(frozen=True)
 class GenerationOptions:
-    """Options of models that generate text."""
+    """Options of models that generate text: fields of `vit.generation.Generation`, by default as saved."""
 
-    beam: Annotated[int | None, typer.Option(
-        min=1, help="Text generation: beam width; by default as saved.", show_default=False)] = None
-    length_penalty: Annotated[float | None, typer.Option(
-        help="Text generation: divide scores by the length to this power; above 1 it favours longer texts. By default "
-             "as saved.",
-        show_default=False)] = None
-    length_penalty_form: Annotated[LengthPenaltyForm | None, typer.Option(
-        help="Text generation: the power is that of the length, or, as in GNMT, of (5 + length) / 6. By default as "
-             "saved.",
-        show_default=False)] = None
-    prefix: Annotated[str | None, typer.Option(
-        help="Text generation: start every text with this one.", show_default=False)] = None
-    sample: Annotated[bool, typer.Option(
-        "--sample", help="Text generation: sample tokens instead of searching; -k K prints K samples.")] = False
-    temperature: Annotated[float | None, typer.Option(
-        help="With --sample: divide the logits by this number; below 1 it favours probable tokens.",
-        show_default=False)] = None
-    seed: Annotated[int | None, typer.Option(
-        help="With --sample: seed; the same seed gives the same texts.", show_default=False)] = None
+    beam: Annotated[int | None, generation_option("Beam width; 1 for greedy search.", min=1)] = None
+    max_len: Annotated[int | None, generation_option(
+        "Maximum number of generated tokens, the end token included.", min=1)] = None
+    min_len: Annotated[int | None, generation_option(
+        "Minimum number of generated tokens before the end token.", min=0)] = None
+    length_penalty: Annotated[float | None, generation_option(
+        "Divide scores by the length to this power; above 1 it favours longer texts.")] = None
+    length_penalty_form: Annotated[LengthPenaltyForm | None, generation_option(
+        "The power is that of the length, or, as in GNMT, of (5 + length) / 6.")] = None
+    no_repeat_ngram: Annotated[int | None, generation_option(
+        "Size of n-grams of tokens that may not occur twice in a text; 0 for no limit.", min=0)] = None
+    ctc: Annotated[float | None, generation_option(
+        "Weight of the CTC score, for image-to-text models that were trained with a CTC loss.", min=0, max=1)] = None
+    prefix: Annotated[str | None, generation_option("Start every text with this one.")] = None
+    sample: Annotated[bool, generation_option(
+        "Sample tokens instead of searching; -k K prints K samples.", "--sample")] = False
+    temperature: Annotated[float | None, generation_option(
+        "With --sample: divide the logits by this number; below 1 it favours probable tokens.")] = None
+    sampling_top_k: Annotated[int | None, generation_option(
+        "With --sample: sample from this number of most probable tokens; 0 for all.", min=0)] = None
+    top_p: Annotated[float | None, generation_option(
+        "With --sample: sample from the most probable tokens with this total probability.")] = None
+    seed: Annotated[int | None, generation_option("With --sample: seed; the same seed gives the same texts.")] = None
 
     def settings(self) -> dict[str, object]:
-        """The options that were given, by name."""
+        """The options that were given, by their names in `Generation`."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None and value is not False}
+        given = {name: value for name, value in values.items() if value is not None and value is not False}
+        return {"top_k" if name == SAMPLING_TOP_K else name: value for name, value in given.items()}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,14 @@ import typer
 
 from vit.cli.file_checks import check_not_an_input, check_order, check_writable, files_of_model
 from vit.cli.option_groups import with_option_groups
-from vit.cli.prediction.options import ExplanationOptions, Format, GenerationOptions, LoadingOptions, Request
+from vit.cli.prediction.options import (
+    SAMPLING_TOP_K,
+    ExplanationOptions,
+    Format,
+    GenerationOptions,
+    LoadingOptions,
+    Request,
+)
 from vit.cli.prediction.prediction_rows import Rows, generated_rows, image_rows, masked_rows, text_rows
 from vit.cli.prediction.search_trees import show_searches
 from vit.cli.shared_options import Model
@@ -78,8 +85,8 @@ def predicted_rows(
         settings = {**settings, "tta": request.augmentations} if request.augmentations else settings
         return generated_rows(predictor, request, settings)
     if settings:
-        raise typer.BadParameter(f"--{next(iter(settings)).replace('_', '-')} is for models that generate text, but "
-                                 f"{model} is not such a model")
+        option = next(iter(settings)).replace("top_k", SAMPLING_TOP_K).replace("_", "-")
+        raise typer.BadParameter(f"--{option} is for models that generate text, but {model} is not such a model")
     if request.augmentations and not isinstance(predictor, Predictor):
         raise typer.BadParameter(f"--tta is for models that read images, but {model} reads texts; leave it out")
     if isinstance(predictor, MaskedTextPredictor):

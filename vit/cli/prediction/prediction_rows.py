@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from vit.cli.file_checks import check_not_an_input
-from vit.cli.prediction.options import ONE_CELL, STDIN, Format, Request
+from vit.cli.prediction.options import ONE_CELL, SAMPLING_TOP_K, STDIN, Format, Request
 from vit.cli.terminal import print_table_as_lines, print_without_effect
 
 if TYPE_CHECKING:
@@ -155,9 +155,11 @@ def generation_settings(predictor: "Seq2SeqPredictor", request: Request, options
             print_without_effect("--seed has no effect: only --sample draws tokens")
         options = options | {"beam": max(options.get("beam") or predictor.settings.beam, top_k)}
     try:
-        return predictor.changed_settings(n_best=top_k, **options)
+        settings = predictor.changed_settings(n_best=top_k, **options)
+        predictor.check_settings(settings)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(str(error).replace("top_k", SAMPLING_TOP_K)) from None
+    return settings
 
 
 def masked_rows(predictor: "MaskedTextPredictor", request: Request) -> Rows:

@@ -259,6 +259,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "task.decode.length_penalty": ANY,
     "task.decode.length_penalty_form": Choice(("power", "gnmt"), null=True),
     "task.decode.max_len": or_null(COUNT),
+    "task.decode.min_len": COUNT_OR_0,
     "task.decode.no_repeat_ngram": COUNT_OR_0,
     "task.decode.tta": COUNT,
     "task.decode_rows": COUNT_OR_0,
