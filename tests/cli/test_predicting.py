@@ -137,6 +137,52 @@ def test_options_of_generation_are_those_of_the_settings(models, typed, capfd):
     assert "--length-penalty is nan, but must be a finite number" in capfd.readouterr().err
 
 
+def test_given_texts_are_scored(models, tmp_path, capfd):
+    """The last reference is too long, and has a row with the reason."""
+    sources, references = ["ab", "cde", "f"], ["xy", "z w", "0123456789"]
+    (tmp_path / "in.txt").write_text("\n".join(sources) + "\n")
+    (tmp_path / "out.txt").write_text("\n".join(references) + "\n")
+    translator = vit.load(models / "translator", device="cpu")
+    settings = translator.changed_settings(length_penalty=0.5)
+    expected = translator.score(sources[:2], references[:2], settings)
+    command = ["predict", str(models / "translator"), str(tmp_path / "in.txt"), "--references",
+               str(tmp_path / "out.txt"), "--length-penalty", "0.5"]
+    for format, read in (("csv", lambda text: list(csv.DictReader(io.StringIO(text)))), ("json", json.loads)):
+        assert main([*command, "-f", format]) == 3
+        *rows, bad = read(capfd.readouterr().out)
+        assert bad["error"] == f"{tmp_path / 'out.txt'} line 3: has 11 tokens, but the model generates at most 9; " \
+                               "shorten it: 0123456789…"
+        for row, scored in zip(rows, expected, strict=True):
+            tokens, values = ((json.loads(row[name]) if format == "csv" else row[name])
+                              for name in ("tokens", "log_probs"))
+            assert (row["source"], row["reference"]) == (scored.source, scored.text)
+            assert tokens == list(scored.tokens) and values == pytest.approx(scored.log_probs, abs=1e-5)
+            assert float(row["log_prob"]) == pytest.approx(scored.log_prob, abs=1e-5)
+            assert float(row["score"]) == pytest.approx(scored.score, abs=1e-5)
+    assert main([*command, "-o", str(tmp_path / "scores.parquet")]) == 3
+    assert parquet.read_table(tmp_path / "scores.parquet").to_pylist()[0]["log_probs"] == pytest.approx(
+        expected[0].log_probs, abs=1e-5)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--beam", "3"], "--beam is for generated texts, but --references scores given ones; leave it out"),
+    (["-k", "2"], "--top-k is for generated texts, but --references scores"),
+    (["--sample", "--sampling-top-k", "2"], "--sample is for generated texts"),
+    (["-f", "text"], "--format text is for generated texts"),
+    (["--explain"], "--explain is for the search of a text, but --references scores given texts"),
+    (["--fast"], "--fast is for the search of a text"),
+    ([], "out.txt has 2 lines, but there is 1 input; write one line per input"),
+])
+def test_what_does_not_fit_given_texts_is_refused(models, tmp_path, capfd, options, message):
+    (tmp_path / "in.txt").write_text("ab\n")
+    (tmp_path / "out.txt").write_text("ab\ncd\n")
+    command = [str(tmp_path / "in.txt"), "--references", str(tmp_path / "out.txt")]
+    assert main(["predict", str(models / "translator"), *command, *options]) in (1, 2)
+    assert message in " ".join(capfd.readouterr().err.split())
+    assert main(["predict", str(models / "classifier"), *command]) == 2
+    assert "--references is for models that generate text" in capfd.readouterr().err
+
+
 def test_every_setting_of_generation_is_an_option():
     """But the ids of special tokens, and -k for n_best and --tta, which other models have too."""
     settings = {field.name for field in fields(Generation)} - {"bos", "eos", "pad", "n_best", "tta"}

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from tokenizers import Tokenizer
+from transformers import MarianConfig, MarianMTModel
 
 import vit
 from tests.inference.tiny_models import save_classifier, save_image_to_text, save_masked, save_translator
@@ -15,6 +17,7 @@ from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import BPETokenizer, CharTokenizer
 from vit.exchange.transformers_tokenizer import tokenizer_files
 from vit.generation import generate
+from vit.weights.formats.marian import marian_arguments, to_marian
 
 LONG = "123456789"
 
@@ -191,6 +194,62 @@ def test_texts_that_are_cut_at_the_maximum_length_are_reported(translator, recwa
                        f"cut, such as that of text {cut.index(True) + 1}")
     translator.predict([""], settings)
     assert not recwarn  # an empty text ends
+
+
+@pytest.mark.parametrize("save", [save_translator, save_image_to_text])
+def test_the_score_of_a_generated_text_is_that_of_its_generation(tmp_path, save):
+    """In batches and alone; texts of bytes have one tokenization each. Some of many samples end."""
+    predictor = vit.load(save(tmp_path / "model"), device="cpu")
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 20), np.uint8)
+    sources, tta = (list(pixels), 3) if predictor.is_image_to_text else (["ab", "c", "defg"], 1)
+    settings = predictor.changed_settings(sample=True, n_best=400, length_penalty=0.7, tta=tta)
+    found = [(source, text, score) for source, each in zip(sources, predictor.predict(sources, settings), strict=True)
+             for text, score, ended in zip(each.texts, each.scores, each.ended, strict=True) if ended]
+    assert len({text for _, text, _ in found}) > 5
+    scored = predictor.score([source for source, _, _ in found], [text for _, text, _ in found], settings)
+    assert [each.score for each in scored] == pytest.approx([score for _, _, score in found], abs=1e-4)
+    given = ["xy", "", "longer"]
+    together = predictor.score(sources, given, settings)
+    assert together[1].tokens == ("<eos>",) and together[0].tokens == ("x", "y", "<eos>")
+    for source, text, each in zip(sources, given, together, strict=True):
+        (alone,) = predictor.score([source], [text], settings)
+        assert alone.log_probs == pytest.approx(each.log_probs, abs=1e-4) and each.text == text
+        assert each.score == pytest.approx(sum(each.log_probs) / len(each.log_probs) ** 0.7)
+
+
+def test_the_log_probabilities_of_given_texts_are_those_of_transformers(tmp_path):
+    folder = save_translator(tmp_path / "model", max_len=32, decoder_depth=2, norm_eps=1e-5)
+    predictor = vit.load(folder, device="cpu")
+    theirs = MarianMTModel(MarianConfig(**marian_arguments(predictor.model.config, bos=1, eos=2, pad=0))).eval()
+    theirs.load_state_dict(to_marian(predictor.model.state_dict()), strict=False)
+    sources, texts = ["a text", "another, longer text"], ["ein Text", "é"]
+    for source, text, scored in zip(sources, texts, predictor.score(sources, texts), strict=True):
+        target = torch.tensor([[1, *ByteTokenizer().encode(text), 2]])
+        ids = torch.tensor([[*ByteTokenizer().encode(source), 2]])
+        with torch.no_grad():
+            loss = theirs(input_ids=ids, decoder_input_ids=target[:, :-1], labels=target[:, 1:]).loss
+        assert scored.log_prob == pytest.approx(-float(loss) * (target.shape[1] - 1), abs=1e-4)
+        assert scored.score == pytest.approx(-float(loss), abs=1e-5)  # length_penalty=1
+
+
+def test_texts_that_cannot_be_scored_are_named(translator):
+    sources = ["ab", " ", LONG, "c"]
+    found = list(translator.stream_scores(sources, ["x", "y", "z", Line(b"\xff", 4, Path("out.txt"))]))
+    assert [str(each).partition(",")[0] for each in found[1:]] == [
+        "text 2: is empty", "text 3: has 10 tokens", "out.txt line 4: byte 1 is not UTF-8; save the file as UTF-8"]
+    with pytest.raises(BadText, match="reference 1: has 11 tokens, but the model generates at most 9"):
+        translator.score("ab", ["0123456789"])
+    for texts, message in ((["x"], "more sources than references, of which there are 1; pass one"),
+                           (["x"] * 5, "more references than sources, of which there are 4")):
+        with pytest.raises(ValueError, match=message):
+            translator.score(sources, texts)
+
+
+def test_an_ensemble_scores_with_the_mean_of_probabilities(folder, translator):
+    other = vit.load(save_translator(folder / "deeper", decoder_depth=2), device="cpu")
+    both = vit.load(folder / "translator", ensemble=[folder / "deeper"], device="cpu")
+    one, two, mean = (np.exp(each.score("ab", "xy")[0].log_probs) for each in (translator, other, both))
+    assert mean == pytest.approx((one + two) / 2, rel=1e-4)
 
 
 def test_a_search_reports_that_it_truncates_the_text(folder):

@@ -1,10 +1,12 @@
-"""Text generation with encoder-decoder models: greedy search, beam search, sampling, ensembles, test-time augmentation.
+"""Text generation with encoder-decoder models: greedy search, beam search, sampling, forced
+decoding, ensembles, test-time augmentation.
 
 Inputs and outputs are ids; tokenizers are not involved. A model is any module with `start` and `advance` as in
 `vit.models.EncoderDecoder`; the logits that it returns are overwritten. Letters in shapes are those of `vit.nn`, and W
 is the number of beams per row.
 """
 
+from vit.generation.forced_decoding import score_targets
 from vit.generation.generate import generate
 from vit.generation.hypotheses import Hypothesis
 from vit.generation.native import BuildError, Compiled, Unsupported
@@ -15,4 +17,5 @@ from vit.generation.utf8 import Utf8
 
 __all__ = [
     "BuildError", "Compiled", "Generation", "Hypothesis", "SearchTree", "Uncached", "Unsupported", "Utf8", "generate",
+    "score_targets",
 ]

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from vit.generation.forced_decoding import token_log_probs
 from vit.generation.hypotheses import Hypothesis
 from vit.generation.settings import Generation
 from vit.generation.suppressed_tokens import repeated_ngram_ends
@@ -84,10 +85,7 @@ def decoder_scores(
     if not len(rows):
         return [[] for _ in texts]
     mask = None if source_mask is None else source_mask[rows]
-    inputs = zip(models, sources, strict=True)
-    each = [model(source[rows], padded[:, :-1], mask).float().log_softmax(-1) for model, source in inputs]
-    log_probs = torch.stack(each).logsumexp(0) - math.log(len(each))  # (texts,T,V)
-    chosen = log_probs.gather(2, padded[:, 1:, None])[..., 0].masked_fill(padded[:, 1:] == settings.pad, 0)
+    chosen = token_log_probs(models, [source[rows] for source in sources], mask, padded, settings.pad)  # (texts,T)
     totals = iter(chosen[:, len(settings.prefix) :].sum(1).tolist())
     scored = [[(text, len(text) - len(settings.prefix) + 1) for text in row] for row in texts]
     return [[Hypothesis(text, settings.score(next(totals), length)) for text, length in row] for row in scored]

@@ -5,7 +5,7 @@ from vit.inference.images import Prediction, Predictions, Predictor, autocast, b
 from vit.inference.loading import load
 from vit.inference.masked_text import FilledText, MaskedTextPredictor, MaskedWord
 from vit.inference.multi_label import MultiLabelPrediction, MultiLabelPredictor
-from vit.inference.seq2seq import GeneratedText, RecordedSearch, Seq2SeqPredictor
+from vit.inference.seq2seq import GeneratedText, RecordedSearch, ScoredText, Seq2SeqPredictor
 from vit.inference.text_classification import TextPredictor
 from vit.inference.text_inputs import BadInput
 
@@ -16,6 +16,6 @@ Writer, Written = Seq2SeqPredictor, GeneratedText
 __all__ = [
     "Bad", "BadInput", "FilledText", "GeneratedText", "LabelSet", "LabelSetPredictor", "MaskedTextPredictor",
     "MaskedWord", "MultiLabelPrediction", "MultiLabelPredictor",
-    "Prediction", "Predictions", "Predictor", "RecordedSearch", "Seq2SeqPredictor", "TextPredictor", "Writer",
-    "Written", "autocast", "best_device", "decode_ahead", "forward", "load", "named_images",
+    "Prediction", "Predictions", "Predictor", "RecordedSearch", "ScoredText", "Seq2SeqPredictor",
+    "TextPredictor", "Writer", "Written", "autocast", "best_device", "decode_ahead", "forward", "load", "named_images",
 ]

@@ -40,6 +40,28 @@ class GeneratedText:
         return bool(self.ended) and not self.ended[0]
 
 
+@dataclass(frozen=True)
+class ScoredText:
+    """A given text for one source, with its probability under the model.
+
+    Args:
+        score: as that of a generated text: the log-probability divided by the length penalty.
+        tokens: the text of each token, `<eos>` included.
+        log_probs: natural logarithm of the probability of each token.
+    """
+
+    source: str
+    text: str
+    score: float
+    tokens: tuple[str, ...]
+    log_probs: tuple[float, ...]
+
+    @property
+    def log_prob(self) -> float:
+        """The log-probability of the text, in nats."""
+        return sum(self.log_probs)
+
+
 def cut_texts_message(names: Sequence[str], count: int, longest: int) -> str:
     """A message about the texts, out of `count`, that were cut at `longest` tokens; `names` are those of their sources.
     """

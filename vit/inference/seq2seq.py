@@ -6,7 +6,7 @@ Tokenization, preprocessing and decoding are the same as in the evaluation durin
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, zip_longest
 
 import torch
 import torch.nn.functional as F
@@ -16,11 +16,11 @@ from vit.bundle import Bundle
 from vit.data import BadImage
 from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
-from vit.data.text.tokenizers import EOS, PAD
-from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
+from vit.data.text.tokenizers import BOS, EOS, PAD
+from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate, score_targets
 from vit.generation.generate import max_tokens
 from vit.inference.fast_generation import FastGeneration
-from vit.inference.generated_text import GeneratedText, RecordedSearch, cut_texts_message
+from vit.inference.generated_text import GeneratedText, RecordedSearch, ScoredText, cut_texts_message
 from vit.inference.image_inputs import Images, check_batch_size, named_images
 from vit.inference.images import autocast, best_device, check_precision
 from vit.inference.seq2seq_ensemble import check_ensemble
@@ -106,7 +106,7 @@ class Seq2SeqPredictor:
             ValueError: `batch_size` is below 1.
         """
         check_batch_size(batch_size)
-        named = iter(named_images(sources) if self.is_image_to_text else named_texts(sources))
+        named = self._named(sources)
         size, done, truncated, squeezed = WINDOW * batch_size if batch_size > 1 else 1, 0, [], []
         unknown: list[tuple[str, str]] = []
         cut: list[str] = []
@@ -124,18 +124,102 @@ class Seq2SeqPredictor:
                     if isinstance(item, GeneratedText) and item.is_cut]
             yield from items
             done += len(window)
+        self._warn_about_size(truncated, squeezed, done)
+        if cut:
+            warnings.warn(cut_texts_message(cut, done, self.longest_text(settings)), stacklevel=2)
+        warn_about_unknown(unknown, done)
+
+    def score(
+        self, sources: Iterable[str] | Images, references: Iterable[str], settings: Generation | None = None,
+        batch_size: int = 32,
+    ) -> list[ScoredText]:
+        """The probability of a given text for each source (forced decoding), in order.
+
+        The scores are those that a search would have given, without the score of CTC.
+
+        Raises:
+            BadText, BadImage: a source or a reference cannot be read or is too long; the message has its name.
+            TypeError: a source is neither a text nor an image, or a reference is no text.
+            ValueError: the numbers of sources and references differ, or `batch_size` is below 1.
+        """
+        return raise_first_error(self.stream_scores(sources, references, settings, batch_size))
+
+    def stream_scores(
+        self, sources: Iterable[str] | Images, references: Iterable[str], settings: Generation | None = None,
+        batch_size: int = 32,
+    ) -> Iterator[ScoredText | BadInput]:
+        """One item per source, in order: the scored reference, or the error that names the reason why there is none.
+
+        Raises:
+            TypeError, ValueError: as `score`.
+        """
+        check_batch_size(batch_size)
+        settings = settings or self.settings
+        pairs = zip_longest(self._named(sources), named_texts(references), fillvalue=None)
+        done, truncated, squeezed, unknown = 0, [], [], []
+        while window := list(islice(pairs, WINDOW * batch_size)):
+            if None in window[-1]:
+                raise_unequal(window, done)
+            named, texts = [source for source, _ in window], [reference for _, (_, reference) in window]
+            items = [self._encode_or_error(name, source, truncated, squeezed) for name, source in named]
+            unknown += self._unknown(named, items)
+            targets = {}
+            for row, ((name, _), text) in enumerate(zip(named, texts, strict=True)):
+                label = text.name if isinstance(text, Line) else f"reference {done + row + 1}"
+                try:
+                    if isinstance(items[row], GeneratedText):
+                        raise BadText(name, "is empty, so that no text can be scored for it")
+                    targets[row] = self._target(text_of(text, label), label, unknown)
+                except BadText as error:
+                    items[row] = items[row] if isinstance(items[row], BadInput) else error
+            encoded = {row: item for row, item in enumerate(items) if isinstance(item, Tensor)}
+            for rows, source, mask in self.batches_by_length(encoded, batch_size):
+                target = torch.nn.utils.rnn.pad_sequence([targets[row] for row in rows], True, PAD).to(self.device)
+                with autocast(self.device, self.precision):
+                    log_probs = score_targets(self.models, source, mask, target, PAD, settings.tta)  # (B,T-1)
+                for row, values in zip(rows, log_probs.tolist(), strict=True):
+                    ids = targets[row][1:].tolist()
+                    name, source_item = named[row]
+                    label = name if self.is_image_to_text else text_of(source_item, name)
+                    items[row] = ScoredText(label, text_of(texts[row], name),
+                                            settings.score(sum(values[: len(ids)]), len(ids)),
+                                            tuple(self.tokenizer.tokens(ids)), tuple(values[: len(ids)]))
+            yield from items
+            done += len(window)
+        self._warn_about_size(truncated, squeezed, done)
+        warn_about_unknown(unknown, done)
+
+    def _target(self, text: str, name: str, unknown: list[tuple[str, str]]) -> Tensor:
+        """The ids (T,) of a reference from BOS to EOS. `unknown` is extended by (name, character) if the tokenizer
+        lacks one.
+
+        Raises:
+            BadText: the model cannot generate a text of this length.
+        """
+        text = text.strip() if self.strip else text
+        ids, longest = self.tokenizer.encode(text), max_tokens(self.models, 1, self.model.config.max_len)
+        if len(ids) + 1 > longest:
+            raise BadText(name, f"has {number_of(len(ids) + 1, 'token')}, but the model generates at most {longest}; "
+                                f"shorten it: {printable(text[:60])}…")
+        if lacking := self.tokenizer.lacking(text):
+            unknown.append((name, lacking))
+        return torch.tensor([BOS, *ids, EOS])
+
+    def _named(self, sources: Iterable[str] | Images) -> Iterator[tuple[str, object]]:
+        """(name, source) of each source."""
+        return iter(named_images(sources) if self.is_image_to_text else named_texts(sources))
+
+    def _warn_about_size(self, truncated: Sequence[str], squeezed: Sequence[str], done: int) -> None:
+        """Warns about the texts that were truncated and the images that were squeezed, out of `done` sources."""
         if truncated:
             warnings.warn(f"{len(truncated)} of {number_of(done, 'text')} {agree(len(truncated), 'is', 'are')} longer "
                           f"than the model's limit of {self.max_source_len} tokens and "
-                          f"{agree(len(truncated), 'was', 'were')} truncated, such as {truncated[0]}", stacklevel=2)
+                          f"{agree(len(truncated), 'was', 'were')} truncated, such as {truncated[0]}", stacklevel=3)
         if squeezed:
             warnings.warn(f"{len(squeezed)} of {number_of(done, 'image')} {agree(len(squeezed), 'is', 'are')} wider "
                           f"than the model's limit of {self.preprocessing.max_width} pixels and "
                           f"{agree(len(squeezed), 'was', 'were')} squeezed, such as {squeezed[0]}",
-                          stacklevel=2)
-        if cut:
-            warnings.warn(cut_texts_message(cut, done, self.longest_text(settings)), stacklevel=2)
-        warn_about_unknown(unknown, done)
+                          stacklevel=3)
 
     def _unknown(self, window: Sequence[tuple[str, object]], items: Sequence[object]) -> list[tuple[str, str]]:
         """(name, character) of each text that was encoded with the unknown token."""
@@ -317,6 +401,14 @@ class Seq2SeqPredictor:
             logits = self.model(source, target[:, :-1], mask).float()  # (B,T-1,V)
         labels = target[:, 1:]
         return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none"), logits.argmax(-1) == labels
+
+
+def raise_unequal(window: Sequence[tuple], done: int) -> None:
+    """Raises ValueError: a window of pairs, after `done` others, lacks sources or references at its end."""
+    sources, references = (done + sum(each is not None for each in side) for side in zip(*window, strict=True))
+    more, fewer = ("source", "reference") if sources > references else ("reference", "source")
+    raise ArgumentError(f"there are more {more}s than {fewer}s, of which there are {min(sources, references)}; pass "
+                        "one reference per source")
 
 
 def is_empty(source: object) -> bool:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 Cell = str | int | float | bool | None | list[str] | list[float]
 Row = Mapping[str, Cell]
 # columns of lists and the Arrow type of their items
-LISTS = {"labels": "string", "probabilities": "double", "set": "string"}
-NUMBERS = ("probability", "score", "unknown", "p_value", "next")  # prefixes of the names of columns of real numbers
+LISTS = {"labels": "string", "probabilities": "double", "set": "string", "tokens": "string", "log_probs": "double"}
+# prefixes of the names of columns of real numbers
+NUMBERS = ("probability", "score", "log_prob", "unknown", "p_value", "next")
 INTEGERS = ("mask",)  # columns of whole numbers
 
 

@@ -129,6 +129,11 @@ class LengthPenaltyForm(StrEnum):
     gnmt = "gnmt"
 
 
+References = Annotated[Path | None, typer.Option(
+    help="Instead of generating texts, score those of this file, one line per input: the log-probability of each text "
+         "and of each of its tokens.", show_default=False, rich_help_panel="Text generation")]
+
+
 def generation_option(help: str, *names: str, **limits: float) -> typer.models.OptionInfo:
     """An option in the group "Text generation" of --help; without it the saved setting holds."""
     return typer.Option(*names, help=help, show_default=False, rich_help_panel="Text generation", **limits)

@@ -15,9 +15,10 @@ from vit.cli.prediction.options import (
     Format,
     GenerationOptions,
     LoadingOptions,
+    References,
     Request,
 )
-from vit.cli.prediction.prediction_rows import Rows, generated_rows, image_rows, masked_rows, text_rows
+from vit.cli.prediction.prediction_rows import Rows, generated_rows, image_rows, masked_rows, scored_rows, text_rows
 from vit.cli.prediction.search_trees import show_searches
 from vit.cli.shared_options import Model
 from vit.cli.terminal import check_classes, counted, print_skipped, print_without_effect, print_written, stderr
@@ -34,6 +35,7 @@ def predict(
     generation: GenerationOptions,
     explanation: ExplanationOptions,
     loading: LoadingOptions,
+    references: References = None,
     strict: Annotated[bool, typer.Option(
         "--strict", help="Exit with 1 instead of 3 if an input cannot be read.")] = False,
 ) -> None:
@@ -46,9 +48,13 @@ def predict(
 
     The exit code is then 3, or 1 if no input could be read.
     """
-    check_not_an_input(request.output, [*(request.inputs or []), *files_of_model(model)])
+    given = [*(request.inputs or []), *([references] if references else [])]
+    check_not_an_input(request.output, [*given, *files_of_model(model)])
     request.check(is_table=not explanation.explain)
     explanation.check()
+    if references and (explanation.explain or loading.fast):
+        raise typer.BadParameter(f"--{'explain' if explanation.explain else 'fast'} is for the search of a text, but "
+                                 "--references scores given texts; leave one of them out")
     check_writable(request.output)
     check_order(model, request.inputs or [])
     predictor = loading.load(model)
@@ -59,7 +65,8 @@ def predict(
             print_without_effect("--fast has no effect: --explain records the search step by step")
         show_searches(predictor, request, generation.settings(), explanation.dark)
         return
-    counts = write_rows(predicted_rows(predictor, request, generation.settings(), model), request.output)
+    rows = predicted_rows(predictor, request, generation.settings(), model, references)
+    counts = write_rows(rows, request.output)
     if loading.fast:
         print_fast_mode(predictor)
     raise typer.Exit(exit_code(*counts, strict))
@@ -67,13 +74,14 @@ def predict(
 
 def predicted_rows(
     predictor: "Predictor | TextPredictor | MaskedTextPredictor | Seq2SeqPredictor", request: Request, settings: dict,
-    model: Path,
+    model: Path, references: Path | None = None,
 ) -> Rows:
     """The rows of this kind of model.
 
     Args:
         settings: settings of text generation that differ from the saved ones.
         model: its folder, for errors.
+        references: a file of texts that are scored instead of generating texts.
 
     Raises:
         BadParameter: settings of text generation for another kind of model, test-time augmentation of texts, or as the
@@ -83,7 +91,10 @@ def predicted_rows(
 
     if isinstance(predictor, Seq2SeqPredictor):
         settings = {**settings, "tta": request.augmentations} if request.augmentations else settings
-        return generated_rows(predictor, request, settings)
+        return scored_rows(predictor, request, settings, references) if references else \
+            generated_rows(predictor, request, settings)
+    if references:
+        raise typer.BadParameter(f"--references is for models that generate text, but {model} is not such a model")
     if settings:
         option = next(iter(settings)).replace("top_k", SAMPLING_TOP_K).replace("_", "-")
         raise typer.BadParameter(f"--{option} is for models that generate text, but {model} is not such a model")

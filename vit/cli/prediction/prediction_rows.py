@@ -1,5 +1,6 @@
 """The rows of `vit predict`: what is predicted for images, texts and text generation, as one table each."""
 
+import json
 import os
 import shlex
 import sys
@@ -14,6 +15,7 @@ import typer
 from vit.cli.file_checks import check_not_an_input
 from vit.cli.prediction.options import ONE_CELL, SAMPLING_TOP_K, STDIN, Format, Request
 from vit.cli.terminal import print_table_as_lines, print_without_effect
+from vit.messages import agree, number_of
 
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         MaskedTextPredictor,
         MaskedWord,
         Predictor,
+        ScoredText,
         Seq2SeqPredictor,
         TextPredictor,
     )
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from vit.inference.image_inputs import File
 
 Prediction = TypeVar("Prediction")
+OF_GIVEN_TEXTS = ("length_penalty", "length_penalty_form", "tta")  # settings of generation for --references
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,46 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dic
         return Rows(predictions, columns, row, format, "file", len(paths), left_out)
     predictions = predictor.stream(read_lines(request), settings, request.line_batch_size)
     return Rows(predictions, columns, row, format)
+
+
+def scored_rows(predictor: "Seq2SeqPredictor", request: Request, options: dict, references: Path) -> Rows:
+    """Per line or image the text of the same line of `references`, with its log-probabilities.
+
+    Args:
+        options: settings that differ from the saved ones.
+
+    Raises:
+        BadParameter: an option that is for generated texts, or as `generation_settings` and `table_format`.
+        DataError, FileNotFoundError: a file cannot be read, or a folder has no image.
+        ValueError: the numbers of inputs and of lines differ.
+    """
+    from vit.data.formats.lines import iterate_lines
+
+    others = [name.replace("top_k", SAMPLING_TOP_K) for name in options if name not in OF_GIVEN_TEXTS]
+    others += ["top_k"] if request.top_k else ["format text"] if request.format is Format.text else []
+    if others:
+        raise typer.BadParameter(f"--{others[0].replace('_', '-')} is for generated texts, but --references scores "
+                                 "given ones; leave it out")
+    settings, format = generation_settings(predictor, request, options), table_format(request)
+    texts = list(iterate_lines(references))
+    sources, left_out = image_paths(request) if predictor.is_image_to_text else (list(read_lines(request)), ())
+    if len(sources) != len(texts):
+        raise ValueError(f"--references {references} has {number_of(len(texts), 'line')}, but there "
+                         f"{agree(len(sources), 'is', 'are')} {number_of(len(sources), 'input')}; write one line per "
+                         "input")
+    unit = "file" if predictor.is_image_to_text else "source"
+
+    def row(scored: "ScoredText") -> dict:
+        tokens, values = list(scored.tokens), list(scored.log_probs)
+        if format in ONE_CELL:
+            tokens = json.dumps(tokens, ensure_ascii=False)
+            values = json.dumps([round(value, 6) for value in values])
+        return {unit: scored.source, "reference": scored.text, "score": scored.score, "log_prob": scored.log_prob,
+                "tokens": tokens, "log_probs": values}
+
+    columns = [unit, "reference", "score", "log_prob", "tokens", "log_probs"]
+    predictions = predictor.stream_scores(sources, texts, settings, request.batch_size)
+    return Rows(predictions, columns, row, format, "file" if unit == "file" else "line", len(sources), left_out)
 
 
 def generation_settings(predictor: "Seq2SeqPredictor", request: Request, options: dict) -> "Generation":
