@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -9,7 +10,7 @@ from vit.evaluation import bleu_signature, text_metrics
 from vit.evaluation.text_metrics import has_words, perplexity
 
 
-def distance(a: str, b: str) -> int:
+def distance(a: Sequence, b: Sequence) -> int:
     """Levenshtein's recursion, filled row by row."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
@@ -29,6 +30,16 @@ def test_character_errors_and_exact_matches():
     assert metrics["exact_match"] == sum(a == r for a, r in zip(generated, references, strict=True)) / 50
 
 
+def test_word_errors():
+    draw = random.Random(1)
+    generated, references = ([" ".join(draw.choices(["a", "bc", "A", "d."], k=draw.randrange(7))) for _ in range(60)]
+                             for _ in range(2))
+    edits = sum(distance(a.split(), r.split()) for a, r in zip(generated, references, strict=True))
+    assert text_metrics(generated, references)["wer"] == pytest.approx(edits / sum(len(r.split()) for r in references))
+    assert text_metrics(["the cat  sat", "a\tb c"], ["the cat sat down", "a b"])["wer"] == pytest.approx(2 / 6)
+    assert text_metrics(["a b"], [""])["wer"] == 2
+
+
 def test_bleu_of_one_changed_word():
     """4 of 5 words, 3 of 4 pairs, 2 of 3 triples, 1 of 2 quadruples: the geometric mean, and no brevity penalty."""
     metrics = text_metrics(["a b c d x"], ["a b c d e"])
@@ -37,7 +48,7 @@ def test_bleu_of_one_changed_word():
 
 def test_the_same_text_is_perfect_and_another_is_not():
     assert text_metrics(["ein Hund läuft schnell"], ["ein Hund läuft schnell"]) == pytest.approx(
-        {"exact_match": 1, "cer": 0, "bleu": 1, "chrf": 1}
+        {"exact_match": 1, "cer": 0, "wer": 0, "bleu": 1, "chrf": 1}
     )
     other = text_metrics(["zwei Katzen sitzen dort"], ["ein Hund läuft schnell"])
     assert other["exact_match"] == 0 and other["bleu"] < 0.1 and other["chrf"] < 0.3

@@ -56,7 +56,7 @@ def test_files_of_a_translation_run(translation):
         file.name for file in translation.path.iterdir()
     }
     metrics = json.loads((translation.path / "metrics.json").read_text())
-    for name in ("exact_match", "cer", "bleu", "chrf", "loss", "perplexity", "token_accuracy"):
+    for name in ("exact_match", "cer", "wer", "bleu", "chrf", "loss", "perplexity", "token_accuracy"):
         assert f"test/{name}" in metrics
     assert "tok:13a" in metrics["test/bleu_signature"]
     rows = table(translation.path / "predictions.csv")

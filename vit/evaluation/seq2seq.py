@@ -24,9 +24,9 @@ WINDOW = 1024  # pairs whose sources are sorted by length together
 class Seq2SeqEvaluation:
     """Metrics and per-sample results, in the order of the split.
 
-    `metrics`: exact_match, cer, bleu, chrf of the generated texts; loss (nats per token, without label smoothing), its
-    exponential perplexity, and token_accuracy of the references under teacher forcing. `rows`: indices of the pairs in
-    the split; unreadable images are missing.
+    `metrics`: exact_match, cer, wer, bleu, chrf of the generated texts; loss (nats per token, without label smoothing),
+    its exponential perplexity, and token_accuracy of the references under teacher forcing. `rows`: indices of the pairs
+    in the split; unreadable images are missing.
     """
 
     metrics: dict[str, float]

@@ -13,9 +13,10 @@ LONGEST_WORD = 8  # most letters of these scripts per word, on average, in a tex
 
 
 def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """exact_match, cer, bleu and chrf over all texts, as fractions: BLEU 41.02 is 0.4102.
+    """exact_match, cer, wer, bleu and chrf over all texts, as fractions: BLEU 41.02 is 0.4102.
 
     `cer` is the character error rate: Levenshtein edits divided by the number of reference characters; it may exceed 1.
+    `wer` is the same of words, which are what white space divides; case and punctuation count.
     `bleu` (Papineni et al. 2002) and `chrf` (Popović 2015) are sacreBLEU's corpus scores with its default settings
     (arXiv 1804.08771): `bleu_signature()` names those of BLEU; chrF is chrF2, of 1 to 6 characters and no words. BLEU
     is 0 if no prediction has four words, and says little about texts that no spaces divide (`has_words`).
@@ -33,10 +34,12 @@ def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> dict[
                          f"{number_of(len(references), 'reference')}; pass one reference per prediction, and at least "
                          "one")
     edits = sum(character_errors(text, reference) for text, reference in zip(predictions, references, strict=True))
+    word_edits = sum(word_errors(text, reference) for text, reference in zip(predictions, references, strict=True))
     exact = sum(text == reference for text, reference in zip(predictions, references, strict=True))
     return {
         "exact_match": exact / len(predictions),
         "cer": edits / max(1, sum(map(len, references))),
+        "wer": word_edits / max(1, sum(len(reference.split()) for reference in references)),
         "bleu": BLEU().corpus_score(list(predictions), [list(references)]).score / 100,
         "chrf": CHRF().corpus_score(list(predictions), [list(references)]).score / 100,
     }
@@ -68,6 +71,13 @@ def character_errors(prediction: str, reference: str) -> int:
     from rapidfuzz.distance import Levenshtein
 
     return Levenshtein.distance(prediction, reference)
+
+
+def word_errors(prediction: str, reference: str) -> int:
+    """Insertions, deletions and substitutions of words, divided by white space (Levenshtein distance)."""
+    from rapidfuzz.distance import Levenshtein
+
+    return Levenshtein.distance(prediction.split(), reference.split())
 
 
 def bleu_signature() -> str:

@@ -41,7 +41,8 @@ BUCKETS = 5
 LISTED = 30  # worst texts, and pairs of characters
 BOOTSTRAPPED = 5000  # most pairs of the intervals; of more pairs, so many evenly spaced ones are used
 WIDE = 480  # pixels of the picture of a text line
-NAMES = {"exact_match": "exact match", "cer": "character error rate", "bleu": "BLEU", "chrf": "chrF"}
+NAMES = {"exact_match": "exact match", "cer": "character error rate", "wer": "word error rate", "bleu": "BLEU",
+         "chrf": "chrF"}
 MISSING, ADDED = "(missing)", "(none)"  # for a character that was not generated, and for one that the reference lacks
 
 
