@@ -12,6 +12,8 @@ from vit.messages import agree, number_of
 class GeneratedText:
     """The generated texts for one source, best first, with their scores.
 
+    Texts may be equal, since byte pairs can divide a text into tokens in several ways, and samples may be equal.
+
     Args:
         ended: whether each text has ended; False for one that was cut at the maximum length.
     """
