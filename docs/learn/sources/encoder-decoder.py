@@ -136,7 +136,16 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained
 left.plot(losses[::4])
 left.set(title="loss per word", xlabel="step / 4")
 right.plot(rates[::4])
-right.set(title="learning rate (Noam)", xlabel="step / 4");
+right.set(title="learning rate (Noam)", xlabel="step / 4")
+
+V, s = len(words), 0.1
+target_of_one = torch.full((V,), s / V)  # the smoothed target: 1 - s + s / V at the right word
+target_of_one[0] += 1 - s
+print(f"loss {losses[-1]:.2f}; the smallest possible one is {-(target_of_one * target_of_one.log()).sum():.2f}")
+
+# %% [markdown]
+# The loss cannot reach 0: label smoothing asks for a probability of 0.1 / 42 for each wrong word, and the entropy of that target
+# remains. Without smoothing the optimum would need infinite logits.
 
 # %% [markdown]
 # ## 6. Generation
