@@ -23,6 +23,20 @@ def test_cross_entropy_is_torchs(smoothing):
     assert torch.allclose(CrossEntropy(smoothing)(LOGITS, LABELS).mean(), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_smallest_smoothed_loss_is_the_entropy_of_the_target(smoothing):
+    """With 10 classes and smoothing 0.1 it is 0.50 at the probabilities 0.91 and 0.01, not 0 at infinite logits."""
+    target = torch.full((1, 10), smoothing / 10)
+    target[0, 3] += 1 - smoothing
+    logits = target.clamp(min=1e-30).log().requires_grad_()
+    loss = CrossEntropy(smoothing)(logits, torch.tensor([3]))
+    assert loss.item() == pytest.approx(0.5003 if smoothing else 0, abs=1e-4)
+    loss.sum().backward()
+    torch.testing.assert_close(logits.grad, torch.zeros(1, 10), rtol=0, atol=1e-6)
+    other = CrossEntropy(smoothing)(logits.detach() + torch.eye(10), torch.tensor([3]).expand(10))
+    assert (other > loss - 1e-6).all()
+
+
 def test_soft_targets_are_timms():
     expected = timm.loss.SoftTargetCrossEntropy()(LOGITS, SOFT)
     assert torch.allclose(CrossEntropy()(LOGITS, SOFT).mean(), expected, atol=1e-6)
