@@ -70,7 +70,7 @@ def test_the_table_has_the_same_numbers():
     for part in shown_parts(explanation):
         (line,) = [line for line in text.splitlines() if line.split()[:1] == [part.name]]
         assert f"{part.parameters:,}" in line and part.kind in line
-    assert f"{explanation.parameters:,} parameters" in text
+    assert f"{explanation.parameters:,} parameters" in text and "a multiply-add counts as two" in text
 
 
 def test_the_command_explains_saved_models_of_every_kind(tmp_path, capsys):

@@ -12,6 +12,7 @@ from vit.models.explanation import Explanation, Part
 
 WIDTH, ROW, TOP, INDENT = 860, 24, 84, 18
 COLUMNS = {"output": 520, "parameters": 620, "FLOPs": 710}  # right edges of the columns of numbers
+COUNTED = "FLOPs of matrix products and convolutions; a multiply-add counts as two"
 BAR = (726, 110)  # left edge and full width of the bars of FLOPs
 STYLE = """
   .paper { fill: #ffffff } .ink { fill: #1f2933 } .muted { fill: #66727f } .box { fill: #eef2f6; stroke: #c6d0da }
@@ -71,7 +72,8 @@ def totals(explanation: Explanation) -> str:
 def architecture_table(explanation: Explanation) -> Table:
     """The parts as a table of rich; indented parts belong to the one above them."""
     title = f"{explanation.name}: {totals(explanation)}"
-    table = Table(box=None, title=title, title_justify="left", title_style="bold")
+    table = Table(box=None, title=title, title_justify="left", title_style="bold", caption=COUNTED,
+                  caption_justify="left")
     table.add_column("part", no_wrap=True)
     table.add_column("class", style="dim", no_wrap=True)
     for name in ("output", "parameters", "FLOPs", "share"):
