@@ -50,6 +50,7 @@ def build_blocks(config: StackConfig, depth: int | None = None, decoder: bool = 
             pre_norm=config.pre_norm,
             layer_scale=config.layer_scale,
             dropout=config.dropout,
+            # linear: all later blocks depend on what the first ones extract (arXiv 1603.09382)
             drop_path=config.drop_path if constant else config.drop_path * i / max(depth - 1, 1),
         )
         for i in range(depth)

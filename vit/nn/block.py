@@ -25,7 +25,9 @@ class Block(nn.Module):
     """Self-attention, cross-attention to a memory (with `cross_attn`) and an MLP, each a residual branch.
 
     Pre-norm normalizes the input of a branch (arXiv 2010.11929), post-norm the sum of residual and branch (arXiv
-    1706.03762).
+    1706.03762). With pre-norm the sums are never normalized: the gradient also reaches the first block unchanged along
+    them, and the stack needs a norm at its end. With post-norm the gradients of the last blocks are large at first,
+    which is why it needs a warm-up (arXiv 2002.04745).
 
     Args:
         attn: self-attention, or another layer between the tokens.

@@ -97,6 +97,9 @@ def hidden_matrices(model: nn.Module) -> set[str]:
 def undecayed(model: nn.Module) -> set[str]:
     """Names of the parameters without weight decay: norms, biases, scales, tokens, positions, `no_weight_decay()`.
 
+    Decay pulls a number to 0. That keeps a matrix from fitting the training data too closely; a norm would lose its
+    scale, and biases, tokens and positions are few numbers that overfit little.
+
     BERT's code decays the table of positions, too, and that of MAE's pre-training class token and mask token.
     """
     names = {clean_name(name) for name in getattr(model, "no_weight_decay", set)()}
