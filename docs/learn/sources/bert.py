@@ -34,6 +34,7 @@ for text in stories["train"][:5]:
 #
 # 15 % of the tokens are selected. Of these 80 % are replaced by `[MASK]`, 10 % by a random token, and 10 % are unchanged: if
 # all were masked, the model would learn nothing about words that are not masked. The selection changes from epoch to epoch.
+# A random token may be a part of a word or a single byte, which is printed as �.
 
 # %%
 from vit.data.text.masked_tokens import MaskedDataset
