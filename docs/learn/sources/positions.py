@@ -100,7 +100,8 @@ for axis, (m, n) in zip(axes, [(0, 2), (1, 3), (4, 6)]):
         axis.annotate("", end.tolist(), (0, 0), arrowprops={"arrowstyle": "->", "color": colour, "lw": 2})
         axis.text(*(end * 1.12).tolist(), f"{name} {position}", color=colour, ha="center")
     product = float(turned(a, m * 0.5) @ turned(b, n * 0.5))
-    axis.set(title=f"positions {m} and {n}: {product:.3f}", xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), aspect="equal")
+    axis.set(title=f"positions {m} and {n}: {product:.3f}", xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), aspect="equal",
+             xticks=[-1, 0, 1], yticks=[-1, 0, 1])
 
 # %% [markdown]
 # The same with the layer of the project: one query and one key, put at all positions.
