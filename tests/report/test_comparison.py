@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 from rich.console import Console
 
@@ -119,3 +120,34 @@ def test_epochs_of_a_short_comparison_are_whole_numbers(drawn):
     axes = drawn([contender("one", 0.5, 1.0, Curve(np.array([0.0, 1.0]), np.array([0.8, 0.7])))] * 2).axes[0]
     low, high = axes.get_xlim()
     assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [0, 1] and low < 0
+
+
+@pytest.mark.parametrize("count", [4, 24, 50])
+def test_the_figure_of_many_models_has_one_row_per_model(drawn, count):
+    """The figure of 50 models was 66 inches high, its legend covered curves, and the styles of curves were repeated."""
+    figure = drawn([contender(f"recipe.optimizer.lr=0.00{i:03d}", i / 100, 10.0 + i, rising(9)) for i in range(count)])
+    assert figure.get_figheight() < 7 + 0.25 * count
+    curves, first, *others = figure.axes
+    labels = [label.get_text() for label in first.get_yticklabels()]
+    assert len(set(labels)) == count
+    assert not any(label.get_text() for axes in others for label in axes.get_yticklabels())
+    legend = next(each for part in figure.subfigs for each in part.legends)
+    assert legend.get_window_extent().x0 >= curves.get_window_extent().x1
+    assert legend.get_window_extent().y0 >= first.get_window_extent().y1
+    named = {text.get_text() for text in legend.get_texts()}
+    assert len(named) == (count if count <= 24 else 6) and any(name.endswith(f"{count - 1:03d}") for name in named)
+    styles = [(line.get_color(), line.get_linestyle()) for line in curves.lines if line.get_label() in named]
+    assert len(set(styles)) == len(styles) == len(named)
+
+
+def test_names_and_values_of_many_models_do_not_overlap(drawn):
+    names = [f"{i} {'W' * 40}" for i in range(9)]
+    figure = drawn([replace(contender(name, 0.5, 7261.0 + i, rising(9)), parameters=10**9 + i, flops=10**13 + i,
+                            per_second=99999.0 + i, memory=10**11 + i) for i, name in enumerate(names)])
+    shown = [text for axes in figure.axes[1:] for text in axes.findobj(Text)
+             if text.get_visible() and text.get_text().strip()]
+    boxes = [text.get_window_extent() for text in shown]
+    overlaps = [(one.get_text(), other.get_text()) for i, one in enumerate(shown) for j, other in enumerate(shown[:i])
+                if boxes[i].overlaps(boxes[j])]
+    assert not overlaps
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)

@@ -35,11 +35,13 @@ from vit.report.logged_values import Curve, epoch_text
 
 COLOURS = (BLUE, ORANGE, "#3d8b5f", "#8a5fb0", "#b58a1b", "#5b6b7a")
 DASHES = ("-", "--", ":", "-.")  # of the curves of the first models, of the next ones with the same colours, ...
+STYLES = tuple((colour, dashes) for dashes in DASHES for colour in COLOURS)
+FAINT = "#c3ccd6"  # models without a colour
 NOTE_WIDTH = 5.0  # inches, below the title of the curves
 MIN_NAME = 12  # characters of a model's name that a narrow terminal shows on one line
 # those that a narrow terminal leaves out, in this order
 DROPPED = ("MFLOPs per sample", "trained parameters", "parameters", "peak memory", "training samples/s")
-MAX_COLUMNS = 3  # models; the table of more models has a row per model instead of a column
+MAX_COLUMNS = 3  # models; the table of more models has a row per model instead of a column, the figure a row of bars
 
 
 @dataclass(frozen=True)
@@ -163,39 +165,66 @@ def describe_shared(models: Sequence[ComparedModel]) -> str | None:
 
 
 def comparison_picture(path: str | PathLike[str], models: Sequence[ComparedModel], heading: str = "") -> Path:
-    """On the left the validation metric over the epochs, on the right a bar per model for each fact."""
-    rows = facts(models)
-    line = 0.34 if len(models) <= MAX_COLUMNS else 0.26
-    figure = new_figure(10.4, max(4.4, line * len(rows) * (len(models) + 1)))
-    left, right = figure.subfigures(1, 2, width_ratios=(1.45, 1))
-    _draw_curves(left.subplots(), models)
-    for axes, fact in zip(right.subplots(len(rows), 1), rows, strict=True):
-        _draw_bars(axes, models, fact)
+    """The validation metric over the epochs, and a bar per model for each fact: on the right, or below the curves in
+    columns with common names if there are many models.
+    """
+    rows, many = facts(models), len(models) > MAX_COLUMNS
+    if many:
+        heights = max(4.2, 0.2 * min(len(models), len(STYLES)) + 0.9), 0.6 + 0.22 * len(models)
+        figure = new_figure(max(10.4, 1.7 * len(rows) + 1.6), sum(heights))
+        left, right = figure.subfigures(2, 1, height_ratios=heights)
+    else:
+        figure = new_figure(10.4, max(4.4, 0.34 * len(rows) * (len(models) + 1)))
+        left, right = figure.subfigures(1, 2, width_ratios=(1.45, 1))
+    styles = line_styles(models)
+    _draw_curves(left.subplots(), models, styles)
+    if many and any(axes.get_legend_handles_labels()[1] for axes in left.axes):
+        left.legend(frameon=False, fontsize=9, labelcolor=INK, loc="outside right upper")
+    panels = right.subplots(*((1, len(rows)) if many else (len(rows), 1)), squeeze=False).flatten()
+    for number, (axes, fact) in enumerate(zip(panels, rows, strict=True)):
+        _draw_bars(axes, models, fact, [colour for colour, _ in styles], named=not (many and number))
     if heading:
         shown = fit(heading, 0.98 * figure.get_figwidth(), TITLE)
         figure.suptitle(shown, x=0.01, ha="left", fontsize=TITLE, color=MUTED, family=FONT)
     return save_figure(figure, path)
 
 
-def _draw_curves(axes: Axes, models: Sequence[ComparedModel]) -> None:
+def line_styles(models: Sequence[ComparedModel]) -> list[tuple[str, str]]:
+    """The colour and the dashes of each model, all different; of more models than that, those of the best results only.
+    """
+    if len(models) <= len(STYLES):
+        return list(STYLES[: len(models)])
+    styles = [(FAINT, "-")] * len(models)
+    ranked = sorted(range(len(models)), key=lambda i: -np.nan_to_num(models[i].accuracy, nan=-np.inf))
+    for i, style in zip(ranked, STYLES[: len(COLOURS)], strict=False):
+        styles[i] = style
+    return styles
+
+
+def _draw_curves(axes: Axes, models: Sequence[ComparedModel], styles: Sequence[tuple[str, str]]) -> None:
     style_axes(axes)
-    drawn = [(c, i, colour) for i, (c, colour) in enumerate(zip(models, _colours(models), strict=True))
-             if c.curve is not None and np.isfinite(c.curve.y).any()]
+    drawn = [(entry, *style) for entry, style in zip(models, styles, strict=True)
+             if entry.curve is not None and np.isfinite(entry.curve.y).any()]
     notes = []
     names = shorten_all([entry.name for entry, *_ in drawn])
-    for (entry, i, colour), name in zip(drawn, names, strict=True):
+    for (entry, colour, dashes), name in zip(drawn, names, strict=True):
         curve, at = entry.curve, entry.curve.best(highest=True)
-        axes.plot(curve.x, curve.y, DASHES[i // len(COLOURS) % len(DASHES)], color=colour, linewidth=1.8, label=name,
+        label, front = (None, 1) if colour == FAINT else (name, 2)
+        axes.plot(curve.x, curve.y, dashes, color=colour, linewidth=1.8, label=label, zorder=front,
                   marker="o" if len(curve.x) <= 3 else None)
-        axes.plot(curve.x[at], curve.y[at], "o", color=colour, markersize=6, markeredgecolor="white", zorder=5)
+        axes.plot(curve.x[at], curve.y[at], "o", color=colour, markersize=6, markeredgecolor="white", zorder=front + 3)
         notes.append(f"{name} {curve.y[at]:.2%} after epoch {epoch_text(curve.x[at])}")
     measure = models[0].measure.replace("_", " ")
     line = ", ".join(notes)
     best = line if text_width(f"best: {line}", NOTE) < NOTE_WIDTH else ",\n".join(notes)
-    set_title(axes, f"Validation {measure}", f"best: {best}" if 0 < len(notes) <= 3 else "")
+    note = f"best: {best}" if 0 < len(notes) <= 3 else ""
+    if len(models) > len(STYLES):
+        note = f"of {len(models):,} models, those with the best results have a colour"
+    set_title(axes, f"Validation {measure}", note)
     axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
     if drawn:
         _limits(axes, [entry.curve for entry, *_ in drawn])
+    if drawn and len(models) <= MAX_COLUMNS:
         axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best")
 
 
@@ -211,25 +240,21 @@ def _limits(axes: Axes, curves: Sequence[Curve]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=last >= 1))
 
 
-def _draw_bars(axes: Axes, models: Sequence[ComparedModel], fact: Fact) -> None:
+def _draw_bars(axes: Axes, models: Sequence[ComparedModel], fact: Fact, colours: Sequence[str], named: bool) -> None:
     name, number, text, _ = fact
     values = [number(entry) for entry in models]
     top, positions = max(values) or 1.0, range(len(models))
     axes.barh(positions, [top] * len(values), color=RULE, alpha=0.45, height=0.6)
-    axes.barh(positions, values, color=_colours(models), height=0.6)
+    axes.barh(positions, values, color=colours, height=0.6)
     for position, value in zip(positions, values, strict=True):
         axes.annotate(text(value), (1, position), xycoords=("axes fraction", "data"), xytext=(6, 0),
                       textcoords="offset points", va="center", fontsize=8.5, color=INK, family=FONT,
                       annotation_clip=False)
     axes.set_title(name, loc="left", fontsize=9, color=MUTED, family=FONT, pad=3)
-    names = shorten_all([entry.name for entry in models], 16)
+    names = shorten_all([entry.name for entry in models], 16) if named else [""] * len(models)
     axes.set_yticks(positions, names, fontsize=8.5, color=INK, family=FONT)
     axes.set_xticks([])
     axes.set_xlim(0, top)
-    axes.invert_yaxis()
+    axes.set_ylim(len(models) - 0.5, -0.5)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-
-
-def _colours(models: Sequence[ComparedModel]) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(len(models))]
