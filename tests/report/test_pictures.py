@@ -376,6 +376,18 @@ def test_negative_losses_are_inside_the_axes(drawn_curves):
     assert low < -8 and high >= 0
 
 
+@pytest.mark.parametrize("change", [0, -0.02, 0.02])
+def test_the_legend_of_curves_hides_no_curve(drawn_curves, change):
+    """A constant loss or one that rises from overfitting was below the legend at the upper right."""
+    values = [0.5 + change * i for i in range(20)]
+    rows = [{"epoch": i, "step": i, "val/loss": value, "val/accuracy": value} for i, value in enumerate(values, 1)]
+    figure = drawn_curves(rows)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        box = axes.get_legend().get_window_extent()
+        assert not any(box.count_contains(axes.transData.transform(line.get_xydata())) for line in axes.lines)
+
+
 def test_epochs_above_999_are_whole_numbers(drawn_curves):
     rows = [{"epoch": i, "step": i, "val/loss": abs(i - 1234), "val/accuracy": 0.5} for i in range(1, 1300)]
     texts = [text.get_text() for text in drawn_curves(rows).findobj(Text)]
@@ -399,6 +411,33 @@ def test_counts_of_a_confusion_matrix_have_contrast(tmp_path, monkeypatch):
     for text in axes.texts[-np.count_nonzero(counts):]:
         column, row = text.get_position()
         assert confusion.contrast(np.array(to_rgb(text.get_color())), colours[row, column] / 255) > 3.5
+
+
+@pytest.mark.parametrize("classes", [2, 30])
+def test_the_size_of_counts_follows_the_size_of_cells(tmp_path, monkeypatch, classes):
+    figures = []
+    monkeypatch.setattr(confusion, "save_figure", lambda figure, path: figures.append(figure))
+    confusion_picture(tmp_path / "a.png", np.diag([123456] * classes) + 1, [str(i) for i in range(classes)])
+    axes = figures[0].axes[0]
+    figures[0].draw_without_rendering()
+    counts = axes.texts[-classes**2:]
+    cell = axes.get_window_extent().width / classes
+    assert {text.get_text() for text in counts} == {"1", "123,457"}
+    assert max(text.get_window_extent().width for text in counts) < cell
+    assert len({text.get_fontsize() for text in counts}) == 1 and (classes > 2 or counts[0].get_fontsize() > 8)
+
+
+@pytest.mark.parametrize("letter", ["W", "i"])
+def test_the_margin_of_class_names_is_as_wide_as_their_letters(tmp_path, monkeypatch, letter):
+    """Wide capital letters were cut off at the left, and narrow ones left a third of the figure empty."""
+    figures = []
+    monkeypatch.setattr(confusion, "save_figure", lambda figure, path: figures.append(figure))
+    confusion_picture(tmp_path / "a.png", np.eye(3)[::-1], [f"{letter * 20}{i}" for i in range(3)])
+    figures[0].draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figures[0].findobj(Text) if text.get_text()]
+    inch = figures[0].dpi
+    assert 0 <= min(box.x0 for box in boxes) < 0.3 * inch and 0 <= min(box.y0 for box in boxes) < 0.3 * inch
+    assert max(box.x1 for box in boxes) <= figures[0].bbox.x1
 
 
 def test_the_numbers_of_many_classes_are_explained(tmp_path, monkeypatch):

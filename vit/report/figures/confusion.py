@@ -25,11 +25,13 @@ from vit.report.figures.style import (
     save_figure,
     set_title,
     shorten_all,
+    text_width,
 )
 
 MAX_COUNTS = 30  # classes; cells of larger matrices have no counts
 MAX_NAMES = 120  # classes; the axes of larger matrices have no class names
-LETTER = 0.085  # inches, the width of a letter of a class name
+NAME, SMALL_NAME, ERROR = 9, 6, 8.5  # points: class names of up to MAX_COUNTS and of more classes, and of errors
+PAD = 0.12  # inches between a class name and what is beside it
 GAP = 0.5  # inches between the matrix and the list of errors
 MAX_CELLS = 1000  # per axis; with more classes a cell is a block of adjacent classes
 
@@ -64,10 +66,9 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray | sparray
 def _layout(names: list[str]) -> tuple[Figure, Axes, Axes]:
     """The figure, the axes of the matrix, and the axes of the list beside it; all sizes in inches."""
     matrix = _matrix_width(names)
-    letter = LETTER if len(names) <= MAX_COUNTS else 0.058
-    margin = letter * max(map(letters, names), default=0) if len(names) <= MAX_NAMES else 0.4
-    left, top, bottom = 0.5 + margin, 0.65, 0.55 + (0.15 if _upright(names) else margin)
-    list_width = max(3.3, 0.082 * (2 * max(map(letters, names), default=0) + 3))  # two names and an arrow
+    margin = _longest(names, _name_size(names)) + PAD if len(names) <= MAX_NAMES else 0.4
+    left, top, bottom = 0.45 + margin, 0.65, 0.5 + (0.2 if _upright(names) else margin)
+    list_width = max(3.3, 2 * _longest(names, ERROR) + 0.4)  # two names and an arrow
     width, height = left + matrix + GAP + list_width + 0.2, top + matrix + bottom
     figure = new_figure(width, height)
     figure.set_layout_engine("none")
@@ -78,8 +79,18 @@ def _layout(names: list[str]) -> tuple[Figure, Axes, Axes]:
 
 def _upright(names: list[str]) -> bool:
     """Whether the names fit below their columns without being turned."""
-    longest = max(map(letters, names), default=0)
-    return len(names) <= MAX_COUNTS and LETTER * longest < _matrix_width(names) / max(len(names), 1)
+    return len(names) <= MAX_COUNTS and _longest(names, NAME) + PAD < _matrix_width(names) / max(len(names), 1)
+
+
+def _name_size(names: list[str]) -> float:
+    """The size of class names beside the matrix in points."""
+    return NAME if len(names) <= MAX_COUNTS else SMALL_NAME
+
+
+def _longest(names: list[str], points: float) -> float:
+    """The width of the widest name in inches; of many names, those with most letters are measured."""
+    most = sorted(names, key=letters)[-MAX_NAMES:]
+    return max((text_width(name.replace(r"\$", "$"), points) for name in most), default=0.0)
 
 
 def _matrix_width(names: list[str]) -> float:
@@ -121,18 +132,16 @@ def _label(axes: Axes, names: list[str]) -> None:
     axes.set_ylabel(f"true{numbers}", fontsize=10, color=INK, family=FONT)
     if numbers:
         return
-    style = {"fontsize": 9 if len(names) <= MAX_COUNTS else 6, "color": INK, "family": FONT}
+    style = {"fontsize": _name_size(names), "color": INK, "family": FONT}
     axes.set_xticks(range(len(names)), names, rotation=0 if _upright(names) else 90, **style)
     axes.set_yticks(range(len(names)), names, **style)
 
 
 def _write_counts(axes: Axes, confusion: np.ndarray, colours: np.ndarray) -> None:
+    room = 0.85 * axes.get_position().width * axes.figure.get_figwidth() / len(confusion)
+    size = min(8.5, 8.5 * room / text_width(f"{int(confusion.max()):,}", 8.5))  # the same in all cells
     for row, column in zip(*np.nonzero(confusion), strict=True):
-        count = int(confusion[row, column])
-        size = 8.5
-        if count >= 1000:
-            size = 7 if count < 100_000 else 5.5
-        axes.text(column, row, f"{count}", ha="center", va="center", family=FONT, fontsize=size,
+        axes.text(column, row, f"{int(confusion[row, column]):,}", ha="center", va="center", family=FONT, fontsize=size,
                   color=_readable(colours[row, column]))
 
 
@@ -162,7 +171,7 @@ def _list_errors(side: Axes, confusion: csr_array, names: list[str], unit: str) 
     set_title(side, "Most frequent errors" if pairs else "No errors", f"true → predicted, {unit}" if pairs else "")
     counts = [int(confusion[pair]) for pair in pairs]
     side.barh(range(len(pairs)), counts, height=0.24, color=ORANGE, align="edge")
-    style = {"fontsize": 8.5, "family": FONT}
+    style = {"fontsize": ERROR, "family": FONT}
     for row, ((true, predicted), count) in enumerate(zip(pairs, counts, strict=True)):
         side.text(0, row - 0.08, left_to_right(names[true], " → ", names[predicted]), color=INK, va="bottom", **style)
         side.annotate(f"{count:,}", (count, row + 0.12), xytext=(4, 0), textcoords="offset points", color=MUTED,

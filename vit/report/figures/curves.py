@@ -89,9 +89,7 @@ def _draw_pair(axes: Axes, pair: dict[str, Curve], name: str, best_epoch: int | 
         note = _mark_best(axes, pair["val"], is_loss, best_epoch)
     set_title(axes, name, note)
     _limits(axes, pair, is_loss)
-    corner = "upper right" if is_loss else "lower right"
-    few = min(len(curve.x) for curve in pair.values()) <= 3  # points that the legend could hide
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best" if few else corner)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best")
 
 
 def _mark_best(axes: Axes, curve: Curve, is_loss: bool, best_epoch: int | None) -> str:
