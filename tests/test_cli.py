@@ -59,6 +59,21 @@ def test_help_is_printed_without_torch():
         assert command in done.stdout
 
 
+@pytest.mark.parametrize("command", ["predict", "report", "next", "bench", "audit", "convert"])
+def test_help_has_whole_names_and_paragraphs(capsys, monkeypatch, command):
+    """At 55 columns two options were both `--length-pen…`; paragraphs were broken where the lines of the code end."""
+    monkeypatch.setenv("COLUMNS", "55")
+    assert main([command, "--help"]) == 0
+    narrow = capsys.readouterr().out
+    assert "…" not in narrow and max(map(len, narrow.splitlines())) <= 55
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([command, "--help"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.partition("╭")[0].splitlines()]
+    broken = [line for line, following in zip(lines, lines[1:], strict=False)
+              if line and following and len(line) + len(following.split()[0]) < 195]
+    assert not broken and "[[" not in lines[1]
+
+
 def test_an_invalid_override_is_reported_without_torch():
     code = ("import sys; from vit.cli import main\n"
             "for command in (['audit'], ['evaluate', '.'], ['cross-validate'], ['compare-finetuning']):\n"

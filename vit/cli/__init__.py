@@ -4,7 +4,6 @@ Heavy imports are inside the commands, so that help and usage errors take no tim
 """
 
 import contextlib
-import importlib
 import os
 import re
 import sys
@@ -23,6 +22,7 @@ from vit.cli.evaluation.report import report
 from vit.cli.exchange.convert import convert
 from vit.cli.exchange.hub import card, push
 from vit.cli.exchange.models import models
+from vit.cli.help import help_of, load_help
 from vit.cli.option_names import takes_path, typed_values, with_option_names, with_path_option
 from vit.cli.prediction.attention import attention
 from vit.cli.prediction.explain import explain
@@ -34,7 +34,7 @@ from vit.cli.training.compare_finetuning import compare_finetuning
 from vit.cli.training.cross_validate import cross_validate
 from vit.cli.training.runs import runs
 from vit.files.machine import discard_output, keep_freed_memory, limit_threads
-from vit.run.deferred_modules import DeferredCompiler, defer, deferred_packages
+from vit.run.deferred_modules import DeferredCompiler, defer
 from vit.training.fault_tolerance.interrupts import stop_signals_as_interrupts
 
 
@@ -155,12 +155,6 @@ def text_of(error: Exception, arguments: list[str]) -> str:
     return with_path_option(with_option_names(text, command, arguments), command, arguments)
 
 
-def load_help() -> None:
-    """Import the modules with which typer renders help, without the parser of Markdown, which it does not need."""
-    with deferred_packages("attr", "markdown_it"):
-        importlib.import_module("typer.rich_utils")
-
-
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
@@ -189,5 +183,5 @@ def train(context: typer.Context) -> None:
 COMMANDS = (predict, convert, evaluate, report, compare, calibrate, attention, explain, audit, models, probe,
             compare_finetuning, cross_validate, runs, card, push, bench)
 for command in COMMANDS:
-    app.command()(command)
-app.command("next")(choose_next)
+    app.command(help=help_of(command))(command)
+app.command("next", help=help_of(choose_next))(choose_next)

@@ -113,7 +113,7 @@ Model = Annotated[Path, typer.Argument(
 ModelFolder = Annotated[Path, typer.Argument(
     help="Folder of a saved model or of a run.", show_default=False, callback=check_model)]
 Overrides = Annotated[list[str] | None, typer.Argument(
-    metavar="[KEY=VALUE]...", help="Config overrides, such as data=folder data.root=photos.", show_default=False,
+    metavar="KEY=VALUE", help="Config overrides, such as data=folder data.root=photos.", show_default=False,
     callback=check_overrides)]
 ConfigDir = Annotated[str | None, typer.Option(
     "--config-dir", "-cd", help="Additional folder with your own config groups.", show_default=False)]

@@ -19,7 +19,7 @@ Model = Annotated[str, typer.Argument(
          "timm:resnet18.", show_default=False,
     callback=lambda name: check_model(name) if "/" in name else name)]
 Values = Annotated[list[str] | None, typer.Argument(
-    metavar="[KEY=VALUE]...", help="Values for a model given by name, such as image_size=32.", show_default=False)]
+    metavar="KEY=VALUE", help="Values for a model given by name, such as image_size=32.", show_default=False)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also draw the model into this file (.svg).")]
 Tokens = Annotated[int | None, typer.Option(
     min=1, help="Models of texts: number of tokens for which operations are counted; by default 32, or the model's "

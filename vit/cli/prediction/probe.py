@@ -32,7 +32,7 @@ KS = (1, 5, 10, 20, 100)
 def probe(
     model: Model,
     arguments: Annotated[list[str] | None, typer.Argument(
-        metavar="[KEY=VALUE | PATH]...", show_default=False,
+        metavar="KEY=VALUE | PATH", show_default=False,
         help="Config overrides, such as data=folder data.root=photos; or images and folders without labels.")] = None,
     k: Annotated[str | None, typer.Option(
         "--k", help="Numbers of neighbours, separated by commas; by default 1,5,10,20,100.",

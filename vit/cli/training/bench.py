@@ -37,7 +37,7 @@ CLASSES = 1000  # unless model.num_classes is given, since the data is not read
 @with_option_groups
 def bench(
     arguments: Annotated[list[str] | None, typer.Argument(
-        metavar="[BENCHMARK | KEY=VALUE]...", show_default=False,
+        metavar="BENCHMARK | KEY=VALUE", show_default=False,
         help="Benchmarks: step (training step), inference, loader, predict (from files), generation (beam search), "
              "train (a whole run); by default step and inference. Config overrides, such as model=small "
              "data.image_size=64.")] = None,
