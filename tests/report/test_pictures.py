@@ -344,6 +344,19 @@ def test_headings_of_attention_end_within_the_figure(tmp_path, monkeypatch, lett
         assert headings and all(text.get_window_extent().x1 <= figure.bbox.x1 for text in headings)
 
 
+@pytest.mark.parametrize(("tokens", "heads"), [(2, 1), (12, 4), (60, 8)])
+def test_a_map_of_tokens_states_which_side_attends(tmp_path, monkeypatch, tokens, heads):
+    drawn = []
+    monkeypatch.setattr(attention_figures, "save_figure", lambda figure, path: drawn.append(figure))
+    names = [f"token {i}" for i in range(tokens)]
+    attention_figures.tokens_picture(tmp_path / "a.png", TokenMaps({"0": np.full((heads, tokens, tokens), 1 / tokens)},
+                                                                   names, names))
+    drawn[0].draw_without_rendering()
+    note = next(text for text in drawn[0].findobj(Text) if text.get_text().startswith("attention of a row to a column"))
+    box, left = note.get_window_extent(), drawn[0].subfigs[0].bbox
+    assert left.x0 <= box.x0 and box.x1 <= left.x1
+
+
 def test_the_number_of_images_is_to_the_right_of_an_arabic_label(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(multi_label, "save_figure", lambda figure, path: figures.append(figure))

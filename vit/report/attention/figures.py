@@ -26,7 +26,7 @@ from vit.report.figures.theme import Theme, theme
 MIN_SPACING = 0.13  # inches between tokens; below it they are not labelled
 BARS = 1.1  # inches of the bars of a pooling
 POOLED = {"pooling": "share in the pooled vector", "rollout": "the same by rollout"}
-SCALE = "attention; the maximum (≤)\nof each map is above it"
+SCALE = "attention of a row to a column;\nthe maximum (≤) of each\nmap is above it"
 
 
 def tokens_picture(path: str | PathLike[str], maps: TokenMaps, heading: str = "Attention", dark: bool = False,
