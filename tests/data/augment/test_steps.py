@@ -87,7 +87,7 @@ def test_pad_crop_equals_numpy_windows(reflect):
 
 @pytest.mark.parametrize("name", ["brightness", "saturation", "contrast", "sharpness"])
 def test_factors_equal_torchvision(name):
-    images, factor = batch(8), torch.linspace(0.1, 1.9, 8)
+    images, factor = batch(8), torch.tensor([0.0, 0.01, 0.1, 0.7, 1.0, 1.3, 1.9, 100.0])
     expected = torch.stack([getattr(tv, f"adjust_{name}")(i, float(f)) for i, f in zip(images, factor, strict=True)])
     assert (getattr(image_ops, name)(images, factor).int() - expected.int()).abs().max() <= 1
 
@@ -106,6 +106,14 @@ def test_pixel_operations_equal_torchvision():
         image_ops.solarize(images, threshold),
         torch.stack([tv.solarize(i, float(t)) for i, t in zip(images, threshold, strict=True)]),
     )
+    values = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
+    for threshold in (*range(256), 0.5, 254.5, 254.99):
+        found = image_ops.solarize(values, torch.tensor([threshold]))
+        assert torch.equal(found, tv.solarize(values, threshold))
+    for threshold in (255.5, 256):  # torchvision refuses numbers above 255
+        assert torch.equal(image_ops.solarize(values, torch.tensor([threshold])), values)
+    for bits in range(9):
+        assert torch.equal(image_ops.posterize(values, torch.tensor([8 - bits])), tv.posterize(values, bits))
     assert (image_ops.gray(images).int() - tv.rgb_to_grayscale(images).int()).abs().max() <= 1
 
 

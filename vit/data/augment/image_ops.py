@@ -73,9 +73,10 @@ def posterize(images: Tensor, dropped: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    """Inverts pixels at or above the threshold, (B,) in 0..255."""
-    threshold = _per_image(threshold.ceil().to(torch.uint8))  # the same result as with fractions
-    below = threshold - 1  # 255 for a threshold of 0
+    """Inverts pixels at or above the threshold, (B,) in 0..256."""
+    threshold = _per_image(threshold.ceil().int())  # the same result as with fractions
+    below = (threshold - 1).to(torch.uint8)  # 255 for a threshold of 0
+    threshold = threshold.clamp(max=255).to(torch.uint8)  # 256, which is above all pixels, does not fit into uint8
     mask = below - images.maximum(below).minimum(threshold)  # 255 or 0; on CPUs much faster than a comparison
     return mask.bitwise_xor_(images)  # XOR with 255 is 255 - images
 
