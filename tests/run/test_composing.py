@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from timm.data import IMAGENET_DEFAULT_MEAN
 from timm.data.auto_augment import rand_augment_transform
 from torchvision.transforms import v2 as T
 
@@ -55,6 +56,8 @@ def test_rand_augment_of_deit_is_timms_by_name(recipe, policy):
     """Its `rand-m9-mstd0.5-inc1`: 9 and 0.5 on a scale of 10, and an operation is applied with probability 0.5."""
     found = compose([f"recipe={recipe}"]).recipe.augment.policy
     assert (found.num_ops, found.magnitude, found.std, found.p) == policy
+    assert found.operations == "timm"
+    assert list(found.fill) == [round(255 * mean) for mean in IMAGENET_DEFAULT_MEAN]
     theirs = rand_augment_transform("rand-m9-mstd0.5-inc1", {})
     op = theirs.ops[0]
     assert (theirs.num_layers, op.magnitude * 3, op.magnitude_std * 3, op.prob) == policy

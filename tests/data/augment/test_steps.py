@@ -1,12 +1,16 @@
 """Augmentation steps against torchvision's functions; a sample's augmentation does not depend on its batch."""
 
 import math
+import random
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as tv
+from PIL import Image
 from scipy import stats
+from timm.data import auto_augment
 from torchvision.transforms import InterpolationMode
 
 from vit.counters import hash_counters
@@ -35,6 +39,7 @@ STEPS = [
     RandAugment(2, 9),
     RandAugment(2, 9, std=0.5),
     RandAugment(2, 9, p=0.5),
+    RandAugment(2, 27, std=1.5, fill=[124, 116, 104], p=0.5, operations="timm"),
     TrivialAugment(),
     ThreeAugment(),
     RandomErasing(p=0.5),
@@ -226,6 +231,68 @@ def test_rand_augment_applies_each_operation_with_its_probability():
     assert torch.equal(Augment([RandAugment(2, 20, p=0)])(images, index, 0), images)
 
 
+def test_the_operations_of_rand_augment_can_be_chosen():
+    images = batch()
+    inverted = Augment([RandAugment(1, operations=["invert"])])(images, torch.arange(24), 0)
+    assert torch.equal(inverted, 255 - images)
+    chosen = (uniform(0, 0, torch.arange(24), 0) * 2).long()[:, None, None, None]
+    found = Augment([RandAugment(1, operations=["identity", "invert"])])(images, torch.arange(24), 0)
+    assert torch.equal(found, torch.where(chosen == 1, 255 - images, images))
+    skipped = Augment([RandAugment(2, 30, p=0.0, operations="timm")])(images, torch.arange(24), 0)
+    assert torch.equal(skipped, images)
+
+
+TIMMS = {"autocontrast": "AutoContrast", "equalize": "Equalize", "invert": "Invert", "rotate": "Rotate",
+         "posterize": "PosterizeIncreasing", "solarize": "SolarizeIncreasing", "solarize_add": "SolarizeAdd",
+         "color": "ColorIncreasing", "contrast": "ContrastIncreasing", "brightness": "BrightnessIncreasing",
+         "sharpness": "SharpnessIncreasing", "shear_x": "ShearX", "shear_y": "ShearY",
+         "translate_x": "TranslateXRel", "translate_y": "TranslateYRel"}  # the order of timm
+
+
+@pytest.mark.parametrize("name", TIMMS)
+def test_operations_equal_timms_at_every_magnitude(name, monkeypatch):
+    """Equal pixels, but a rounding error of one where factors blend; resampled images are compared away from edges."""
+    assert list(TIMMS.values()) == auto_augment._RAND_INCREASING_TRANSFORMS
+    rows, columns = torch.meshgrid(torch.arange(40), torch.arange(60), indexing="ij")
+    smooth = torch.stack([4 * rows + columns, 255 - 3 * rows - columns, 2 * columns + rows]).to(torch.uint8)
+    image = smooth if name[:5] in ("rotat", "shear") else batch(1, height=40, width=60)[0]
+    picture = Image.fromarray(image.permute(1, 2, 0).numpy())
+    numbers, ranges = policies._operations("timm")
+    number = torch.tensor([policies._NAMES.index(name)])
+    assert number in numbers
+    colour = (124, 116, 104)
+    fill = torch.tensor(colour, dtype=torch.uint8).view(1, 3, 1, 1)
+    for magnitude, negative in product(range(31), (False, True)):
+        monkeypatch.setattr(random, "random", lambda drawn=float(negative): drawn)
+        operation = auto_augment.AugmentOp(TIMMS[name], 1.0, magnitude / 3, {
+            "img_mean": colour, "interpolation": Image.Resampling.BILINEAR})
+        if name == "posterize" and magnitude == 30:
+            result = np.zeros((40, 60, 3), np.uint8)  # recent versions of Pillow refuse timm's 0 bits
+        else:
+            result = np.array(operation(picture))
+        expected = torch.from_numpy(result).permute(2, 0, 1).int()
+        left = negative != name.startswith("translate")  # timm translates to the left by positive numbers
+        sign, strength = torch.tensor([0.0 if left else 0.9]), torch.tensor([magnitude / 30])
+        found = policies._apply(image[None], number, sign, strength, ranges, fill, False)[0].int()
+        difference = (found - expected).abs()
+        if name in ("rotate", "shear_x", "shear_y"):
+            inside = (found - fill[0].int()).abs().sum(0) > 0
+            assert difference[:, 1:-1, 1:-1].float().mean() < 1.5 and inside.any()
+        elif not name.startswith("translate") or magnitude % 10 == 0:  # timm translates by fractions of pixels
+            exact = name in ("equalize", "invert", "posterize", "solarize", "solarize_add")
+            assert difference.max() <= (0 if exact else 1), magnitude
+
+
+def test_the_fill_of_policies_is_a_colour_or_its_gray():
+    images = torch.full((60, 3, 20, 16), 77, dtype=torch.uint8)
+    for step in (RandAugment(1, 30, fill=[124, 116, 104]), TrivialAugment(fill=[124, 116, 104])):
+        moved = Augment([step])(images, torch.arange(60), 0).flatten(2)
+        colours = {tuple(pixel) for image in moved for pixel in image.T.tolist()}
+        assert (124, 116, 104) in colours and (128, 128, 128) not in colours
+        gray = Augment([step])(images[:, :1], torch.arange(60), 0)
+        assert 117 in gray
+
+
 def test_erasing_changes_one_rectangle_of_the_given_area():
     images = torch.zeros(200, 3, 32, 32, dtype=torch.uint8)
     result = Augment([RandomErasing(p=0.5)])(images, torch.arange(200), 0)
@@ -247,8 +314,13 @@ def test_erasing_changes_one_rectangle_of_the_given_area():
     (lambda: RandomErasing(1.5), "p=1.5 must be in 0..1"),
     (lambda: RandomErasing(area=(0.5, 0.1)), r"area=\(0.5, 0.1\) must be \[low, high\] with 0 <= low <= high <= 1"),
     (lambda: RandomErasing(ratio=(-1, 2)), r"ratio=\(-1, 2\) must be \[low, high\]"),
-    (lambda: TrivialAugment(fill=300), "fill=300 must be a whole number in 0..255"),
-    (lambda: RandAugment(fill=[1, 2, 3]), r"fill=\[1, 2, 3\] must be a whole number in 0..255"),
+    (lambda: TrivialAugment(fill=300), "fill=300 must be one number in 0..255"),
+    (lambda: RandAugment(fill=[1, 2]), r"fill=\[1, 2\] must be one number in 0..255, or three"),
+    (lambda: RandAugment(operations="tim"), "operations=tim must be torchvision or timm, or a list of different names"),
+    (lambda: RandAugment(operations=[]), r"operations=\[\] must be torchvision or timm, or a list of"),
+    (lambda: RandAugment(operations=None), "operations=None must be torchvision or timm, or a list of"),
+    (lambda: RandAugment(operations=["invert", "invert"]), "must be .*a list of different names"),
+    (lambda: RandAugment(operations=["invert", "Invert"]), r"operations=.* names of identity, .* solarize_add"),
     (lambda: RandAugment(std=math.nan), "std=nan must be at least 0"),
     (lambda: RandAugment(p=1.5), "p=1.5 must be in 0..1"),
     (lambda: RandAugment(num_ops=1.5), "num_ops=1.5 must be a whole number in 1..10"),
@@ -264,7 +336,7 @@ def test_erasing_changes_one_rectangle_of_the_given_area():
     (lambda: RandAugment(magnitude=None), "magnitude=None must be in 0..30"),
     (lambda: RandAugment(num_ops=2.0), "num_ops=2.0 must be a whole number in 1..10"),
     (lambda: RandAugment(std="0.5"), "std=0.5 must be at least 0"),
-    (lambda: RandAugment(fill=True), "fill=True must be a whole number in 0..255"),
+    (lambda: RandAugment(fill=True), "fill=True must be one number in 0..255"),
     (lambda: ColorJitter(None), "brightness=None, .* must be at least 0"),
     (lambda: ThreeAugment(threshold="128"), "threshold=128 must be in 0..255"),
     (lambda: RandomResizedCrop(scale=("0.1", 1)), "scale=.* must be"),

@@ -28,12 +28,15 @@ class FilledStep(nn.Module):
         if len(colour) != 3 or not all(is_whole(part) and 0 <= part <= 255 for part in colour):
             raise ValueError(f"fill={fill} must be one number in 0..255, or three (red, green, blue)")
         gray = Image.new("RGB", (1, 1), colour).convert("L").getpixel((0, 0))
-        self.register_buffer("colour", torch.tensor(colour).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("gray", torch.tensor(gray).view(1, 1, 1, 1), persistent=False)
+        self.fill = fill if is_whole(fill) else colour
+        for name, values in (("colour", colour), ("gray", (gray,))):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.uint8).view(1, -1, 1, 1), persistent=False)
 
-    def fill_for(self, images: Tensor) -> Tensor:
-        """The fill colour for images (B,C,H,W): (1,C,1,1)."""
-        return self.colour if images.shape[1] == 3 else self.gray
+    def fill_for(self, images: Tensor) -> int | Tensor:
+        """The fill colour for images (B,C,H,W): a number, or uint8 (1,C,1,1)."""
+        if is_whole(self.fill):
+            return self.fill
+        return to_device(self.colour if images.shape[1] == 3 else self.gray, images.device)
 
 
 class RandomAffine(FilledStep):

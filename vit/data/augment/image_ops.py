@@ -81,6 +81,17 @@ def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     return mask.bitwise_xor_(images)  # XOR with 255 is 255 - images
 
 
+def solarize_add(images: Tensor, amount: Tensor) -> Tensor:
+    """Adds the amount, (B,) in 0..128, rounded down, to pixels below 128."""
+    dark = 1 - (images >> 7)  # 1 or 0
+    return dark.mul_(_per_image(amount.to(torch.uint8))).add_(images)
+
+
+def invert(images: Tensor) -> Tensor:
+    """255 - images"""
+    return images.bitwise_not()
+
+
 def autocontrast(images: Tensor) -> Tensor:
     """Stretches the values of every channel to 0..255."""
     low, high = images.amin(dim=(2, 3), keepdim=True), images.amax(dim=(2, 3), keepdim=True)
@@ -124,9 +135,9 @@ def affine(images: Tensor, matrix: Tensor, fill: int | Tensor) -> Tensor:
     return _sampled(images, a * x + across, b * y, c * x, d * y + down, fill)
 
 
-def shear_rows(images: Tensor, slope: Tensor, fill: int) -> Tensor:
+def shear_rows(images: Tensor, slope: Tensor, fill: int | Tensor) -> Tensor:
     """Bilinear resampling of each row at positions that move to the right by `slope`, (B,), pixels per row, for images
-    on a CPU; `fill` is the value outside the image.
+    on a CPU; `fill`, a number or (1,C,1,1), is the value outside the image.
 
     A row is copied from its whole offset on and interpolated with its neighbours to the right, which is faster than
     `affine`. The results of that differ by one where a tie is decided by rounding errors of its positions.
@@ -144,19 +155,21 @@ def shear_rows(images: Tensor, slope: Tensor, fill: int) -> Tensor:
     return _truncated(torch.lerp(rows[..., :-1], rows[..., 1:], (offset - whole)[:, None, :, None]).round_())
 
 
-def shear_columns(images: Tensor, slope: Tensor, fill: int) -> Tensor:
+def shear_columns(images: Tensor, slope: Tensor, fill: int | Tensor) -> Tensor:
     """`shear_rows` of columns, which move downwards by `slope` pixels per column."""
     return shear_rows(images.transpose(2, 3), slope, fill).transpose(2, 3)
 
 
-def translate(images: Tensor, offset: Tensor, fill: int) -> Tensor:
-    """Translation by offset (B,2), whole pixels to the right and downwards; `fill` is the value outside the image."""
+def translate(images: Tensor, offset: Tensor, fill: int | Tensor) -> Tensor:
+    """Translation by offset (B,2), whole pixels to the right and downwards; `fill`, a number or uint8 (1,C,1,1), is the
+    value outside the image.
+    """
     return (translate_slices if images.device.type == "cpu" else translate_pixels)(images, offset, fill)
 
 
-def translate_slices(images: Tensor, offset: Tensor, fill: int) -> Tensor:
+def translate_slices(images: Tensor, offset: Tensor, fill: int | Tensor) -> Tensor:
     """`translate` by copies of slices, whose offsets are read on the host."""
-    result = torch.full_like(images, fill)
+    result = torch.empty_like(images).copy_(fill) if isinstance(fill, Tensor) else torch.full_like(images, fill)
     height, width = images.shape[-2:]
     for image, moved, (right, down) in zip(images, result, offset.tolist(), strict=True):
         columns, into_columns = _overlap(right, width)
@@ -165,7 +178,7 @@ def translate_slices(images: Tensor, offset: Tensor, fill: int) -> Tensor:
     return result
 
 
-def translate_pixels(images: Tensor, offset: Tensor, fill: int) -> Tensor:
+def translate_pixels(images: Tensor, offset: Tensor, fill: int | Tensor) -> Tensor:
     """`translate` without reading the offsets on the host; on a CPU several times as slow as slices."""
     height, width = images.shape[-2:]
     columns = torch.arange(width, device=images.device) - offset[:, :1]  # (B,W)

@@ -7,18 +7,18 @@ the host, because Python needs the sizes of the groups and would have to wait fo
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from vit.data.augment import image_ops
+from vit.data.augment.distortions import FilledStep
 from vit.data.augment.steps import (
     ColorJitter,  # noqa: F401  was in this module, which a user's config may name
     Draw,
     OverwritingStep,
     are_numbers,
-    check_fill,
     check_probability,
     check_range,
     is_whole,
@@ -28,8 +28,10 @@ from vit.data.augment.steps import (
 
 _SHEAR_X, _SHEAR_Y, _SHIFT_X, _SHIFT_Y, _ROTATE = range(1, 6)  # 0 is identity
 _BRIGHTNESS, _SATURATION, _CONTRAST, _SHARPNESS = range(6, 10)
-_POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE = range(10, 14)
-_OPERATIONS = 14
+_POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE, _INVERT, _SOLARIZE_ADD = range(10, 16)
+_OPERATIONS = 16
+_NAMES = ("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate", "brightness", "color", "contrast",
+          "sharpness", "posterize", "solarize", "autocontrast", "equalize", "invert", "solarize_add")
 _GROUP_IF_LARGE = torch.arange(_OPERATIONS)
 _GROUP_IF_LARGE[_SHIFT_Y] = _SHIFT_X  # one copy for both translations
 _GROUP = _GROUP_IF_LARGE.clone()
@@ -38,51 +40,64 @@ _BINS = 30  # magnitudes are 0..30, as in torchvision and in arXiv 2103.10158
 _Operation = Callable[[Tensor, slice], Tensor]  # images (b,C,H,W), their rows in the sorted batch → changed images
 
 
-class RandAugment(OverwritingStep):
+class RandAugment(FilledStep, OverwritingStep):
     """`num_ops` random operations of `magnitude` 0..30 (arXiv 1909.13719), with torchvision's 14 operations and ranges.
 
     timm and the code of the paper count from 0 to 10: their magnitude 9 is 27. `std` is the standard deviation of the
     magnitude per operation, on the same scale: timm's "mstd0.5" is 1.5. An operation is applied with probability `p`,
     which is 0.5 in timm.
 
-    At the same strength timm's operations for "inc1" differ in three ways: posterization leaves 4 bits at magnitude 0
-    and none at 30, here 8 and 4; and there are two more operations, inversion and additive solarization, where
-    torchvision has the identity. `fill`, the value of pixels from outside the image, is that of the authors' code;
-    it is the mean of ImageNet in timm, 0 in torchvision. Pixels are interpolated bilinearly, in torchvision by default
-    not at all.
+    `fill`, the value of pixels from outside the image, is a number or a colour, see `FilledStep`; 128 is that of the
+    authors' code. It is the mean of ImageNet in timm, 0 in torchvision. Pixels are interpolated bilinearly, in
+    torchvision by default not at all, in timm bicubically as well; translations are by whole pixels, rounded down.
+
+    Args:
+        operations: "torchvision"; "timm" for the 15 operations of timm's "inc1" and their ranges: inversion and
+            additive solarization in place of the identity, and posterization that leaves 4 bits at magnitude 0 and
+            none at 30, in torchvision 8 and 4; or names of operations, with the ranges of torchvision.
 
     Raises:
-        ValueError: `magnitude`, `num_ops`, `std`, `fill` or `p` is out of range.
+        ValueError: `magnitude`, `num_ops`, `std`, `fill` or `p` is out of range, or `operations` is unknown.
     """
 
-    def __init__(self, num_ops: int = 2, magnitude: float = 9, std: float = 0.0, fill: int = 128, p: float = 1.0):
-        super().__init__()
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: float = 9,
+        std: float = 0.0,
+        fill: int | Sequence[int] = 128,
+        p: float = 1.0,
+        operations: str | Sequence[str] = "torchvision",
+    ):
+        super().__init__(fill)
         if not (are_numbers(magnitude) and 0 <= magnitude <= _BINS):
             raise ValueError(f"magnitude={magnitude} must be in 0..{_BINS}")
         if not (is_whole(num_ops) and 1 <= num_ops <= 10):
             raise ValueError(f"num_ops={num_ops} must be a whole number in 1..10")
         if not (are_numbers(std) and 0 <= std < math.inf):
             raise ValueError(f"std={std} must be at least 0")
-        check_fill(fill)
         check_probability(p)
-        self.num_ops, self.magnitude, self.std, self.fill, self.p = num_ops, magnitude, std, fill, p
+        self.num_ops, self.magnitude, self.std, self.p = num_ops, magnitude, std, p
+        self.operations, (self.numbers, self.ranges) = operations, _operations(operations)
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         numbers = draw.on_host(torch.arange(3 * self.num_ops)[:, None]).unflatten(0, (self.num_ops, 3))
+        operations = self.numbers[(numbers[:, 0] * len(self.numbers)).long()]  # (num_ops,B)
         if self.p < 1:
             applied = draw.on_host(torch.arange(3 * self.num_ops, 4 * self.num_ops)[:, None]) < self.p  # (num_ops,B)
-            numbers[:, 0] *= applied  # 0 is the identity
-        overwrite = draw.overwrite
-        for choice, sign, deviation in numbers:  # (B,) each, in [0, 1)
-            strength = torch.full_like(choice, self.magnitude)
+            operations = operations * applied  # 0 is the identity
+        overwrite, fill = draw.overwrite, self.fill_for(images)
+        for operation, (_, sign, deviation) in zip(operations, numbers, strict=True):  # (B,) each, in [0, 1)
+            strength = torch.full_like(sign, self.magnitude)
             if self.std > 0:
                 strength = strength + self.std * _normal(deviation)
-            images = _apply(images, choice, sign, strength.clamp(0, _BINS) / _BINS, _NARROW, self.fill, overwrite)
+            strength = strength.clamp(0, _BINS) / _BINS
+            images = _apply(images, operation, sign, strength, self.ranges, fill, overwrite)
             overwrite = True
         return images
 
 
-class TrivialAugment(OverwritingStep):
+class TrivialAugment(FilledStep, OverwritingStep):
     """One random operation of random magnitude (arXiv 2103.10158), in torchvision's wide ranges; `fill` and
     interpolation as in `RandAugment`.
 
@@ -90,15 +105,14 @@ class TrivialAugment(OverwritingStep):
         ValueError: `fill` is out of range.
     """
 
-    def __init__(self, fill: int = 128):
-        super().__init__()
-        check_fill(fill)
-        self.fill = fill
+    def __init__(self, fill: int | Sequence[int] = 128):
+        super().__init__(fill)
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         choice, sign, strength = draw.on_host(torch.arange(3)[:, None])  # (B,) each, in [0, 1)
         strength = (strength * (_BINS + 1)).floor() / _BINS
-        return _apply(images, choice, sign, strength, _WIDE, self.fill, draw.overwrite)
+        operation = (choice * len(_TORCHVISION)).long()
+        return _apply(images, operation, sign, strength, _WIDE, self.fill_for(images), draw.overwrite)
 
 
 class ThreeAugment(OverwritingStep):
@@ -138,38 +152,67 @@ class _Ranges:
         shift: maps a side of the image to a translation, both in pixels.
         degrees: angle of rotation.
         factor: largest change of the factor of brightness, contrast, saturation and sharpness.
-        bits: number of bits that posterization removes.
+        bits: maps strengths in [0, 1] to the number of bits that posterization removes.
+        threshold: maps strengths in [0, 1] to the threshold of solarization.
     """
 
-    def __init__(self, shear: float, shift: Callable[[int], float], degrees: float, factor: float, bits: int):
-        self.shear, self.shift, self.degrees, self.factor, self.bits = shear, shift, degrees, factor, bits
+    def __init__(
+        self,
+        shear: float,
+        shift: Callable[[int], float],
+        degrees: float,
+        factor: float,
+        bits: Callable[[Tensor], Tensor],
+        threshold: Callable[[Tensor], Tensor] = lambda strength: 255 * (1 - strength),
+    ):
+        self.shear, self.shift, self.degrees, self.factor = shear, shift, degrees, factor
+        self.bits, self.threshold = bits, threshold
 
 
-_NARROW = _Ranges(0.3, lambda side: side * 150 / 331, 30.0, 0.9, 4)
-_WIDE = _Ranges(0.99, lambda side: 32.0, 135.0, 0.99, 6)
+_NARROW = _Ranges(0.3, lambda side: side * 150 / 331, 30.0, 0.9, lambda strength: (4 * strength).round())
+_WIDE = _Ranges(0.99, lambda side: 32.0, 135.0, 0.99, lambda strength: (6 * strength).round())
+_OF_TIMM = _Ranges(0.3, lambda side: side * 0.45, 30.0, 0.9, lambda strength: 4 + (4 * strength).floor(),
+                   lambda strength: 256 - (256 * strength).floor())
+_TORCHVISION = _NAMES[:_INVERT]
+_SETS = {"torchvision": (_TORCHVISION, _NARROW), "timm": (_NAMES[_SHEAR_X:], _OF_TIMM)}
+
+
+def _operations(chosen: str | Sequence[str]) -> tuple[Tensor, _Ranges]:
+    """The numbers of the operations and their ranges; raises ValueError for unknown or repeated names."""
+    names, ranges = _SETS.get(chosen, ((), _NARROW)) if isinstance(chosen, str) else (chosen, _NARROW)
+    known = isinstance(names, Sequence) and len(names) > 0 and all(name in _NAMES for name in names)
+    if not known or len(set(names)) < len(names):
+        raise ValueError(f"operations={chosen} must be {' or '.join(_SETS)}, or a list of different names of "
+                         f"{', '.join(_NAMES)}")
+    return torch.tensor([_NAMES.index(name) for name in names]), ranges
 
 
 def _apply(
-    images: Tensor, choice: Tensor, sign: Tensor, strength: Tensor, ranges: _Ranges, fill: int, overwrite: bool
+    images: Tensor,
+    operation: Tensor,
+    sign: Tensor,
+    strength: Tensor,
+    ranges: _Ranges,
+    fill: int | Tensor,
+    overwrite: bool,
 ) -> Tensor:
     """Apply one operation to each of the images (B,C,H,W), which may be overwritten if `overwrite`.
 
     Args:
-        choice: (B,) in [0, 1), selects the operation; like `sign` and `strength` on the host.
+        operation: (B,) the number of the operation; like `sign` and `strength` on the host.
         sign: (B,) in [0, 1); below 0.5 the amount is negative.
         strength: (B,) in [0, 1], relative to the amount at full magnitude.
     """
-    operation = (choice * _OPERATIONS).long()
     signed = torch.where(sign < 0.5, -strength, strength)
     group_of = _GROUP_IF_LARGE if one_by_one(images) else _GROUP
     size, groups = images.shape[-2:], _Groups(images, group_of[operation], _OPERATIONS)
     amounts = torch.column_stack([
         _matrices(operation, signed, size, ranges).flatten(1), _offsets(operation, signed, size, ranges),
-        1 + ranges.factor * signed, (strength * ranges.bits).round(), 255 * (1 - strength),
+        1 + ranges.factor * signed, ranges.bits(strength), ranges.threshold(strength), 110 * strength,
     ])
-    matrix, offset, factor, bits, threshold = groups.sorted(amounts).split([6, 2, 1, 1, 1], dim=1)
+    matrix, offset, *single = groups.sorted(amounts).split([6, 2, 1, 1, 1, 1], dim=1)
     matrix, offset = matrix.unflatten(1, (2, 3)), offset.long()
-    factor, bits, threshold = factor.flatten(), bits.flatten(), threshold.flatten()
+    factor, bits, threshold, added = (column.flatten() for column in single)
     return groups.apply({
         _SHEAR_X: lambda group, rows: image_ops.shear_rows(group, matrix[rows, 0, 1], fill),
         _SHEAR_Y: lambda group, rows: image_ops.shear_columns(group, matrix[rows, 1, 0], fill),
@@ -183,6 +226,8 @@ def _apply(
         _SOLARIZE: lambda group, rows: image_ops.solarize(group, threshold[rows]),
         _AUTOCONTRAST: lambda group, rows: image_ops.autocontrast(group),
         _EQUALIZE: lambda group, rows: image_ops.equalize(group),
+        _INVERT: lambda group, rows: image_ops.invert(group),
+        _SOLARIZE_ADD: lambda group, rows: image_ops.solarize_add(group, added[rows]),
     }, overwrite)
 
 

@@ -199,6 +199,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "recipe.augment.*.fill": BYTE,
     "recipe.augment.*.magnitude": Number(0, 30, null=True),
     "recipe.augment.*.num_ops": or_null(COUNT_OR_0),
+    "recipe.augment.*.operations": Names("names of operations, or torchvision or timm", one=True),
     "recipe.augment.*.p": FRACTION,
     "recipe.augment.*.padding": COUNT_OR_0,
     "recipe.augment.*.reflect": Boolean(),

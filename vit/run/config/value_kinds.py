@@ -154,11 +154,15 @@ class Names:
 
     Args:
         kind: what they are, in the message.
+        one: whether one name is valid too.
     """
 
     kind: str = "names"
+    one: bool = False
 
     def accepts(self, value: Any) -> bool:
+        if self.one and isinstance(value, str):
+            return value != ""
         return value is None or isinstance(value, list | tuple) and all(
             isinstance(each, str | int) and not isinstance(each, bool) and each != "" for each in value)
 
