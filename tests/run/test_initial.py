@@ -8,6 +8,7 @@ import timm
 import torch
 import yaml
 from safetensors.torch import load, load_file, save_file
+from timm.data import ImageNetInfo
 
 import vit
 from tests.run.conftest import SMALL, table, write_photos
@@ -198,6 +199,27 @@ def test_positions_of_a_grid_that_is_not_square_are_resampled(tmp_path, caplog):
     with caplog.at_level("INFO", "vit"):
         load_initial_weights(load_initial(str(tmp_path / "model")), network)
     assert "grid of 2x4 to 2x2 patches" in caplog.text
+
+
+def test_the_head_of_imagenet_is_loaded_by_the_wordnet_ids_of_the_data(tmp_path, caplog):
+    network = timm.models.VisionTransformer(img_size=8, patch_size=4, embed_dim=64, depth=1, num_heads=2)
+    torch.nn.init.normal_(network.head.weight)
+    save_file(network.state_dict(), tmp_path / "weights.safetensors")
+    initial = load_initial(str(tmp_path / "weights.safetensors"), {"num_heads": 2, "activation": "gelu"})
+    model, ids = vit.create_model("vit_micro", **initial.model), ImageNetInfo().label_names()
+    line = "does not name its 1,000 classes; they are those of ImageNet"
+    for order in (list(range(1000)), list(range(999, -1, -1))):
+        caplog.clear()
+        with caplog.at_level("INFO", "vit"):
+            report = load_initial_weights(initial, model, classes=[ids[i] for i in order])
+        assert torch.equal(model.head.weight, network.head.weight[order]) and not report.named("new")
+        assert line in caplog.text
+    caplog.clear()
+    with caplog.at_level("INFO", "vit"):
+        for classes in ([f"class {i}" for i in range(1000)], [*ids[:999], "n00000001"]):
+            report = load_initial_weights(initial, model, classes=classes)
+            assert set(report.named("new")) == {"head.weight", "head.bias"}
+    assert line not in caplog.text
 
 
 def test_a_bare_file_of_weights_has_the_image_size_of_its_positions(new_data, tmp_path):

@@ -13,7 +13,9 @@ from vit.bundle import BundleError
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import Tokenizer
+from vit.evaluation.classification import WORDNET_ID
 from vit.exchange.checkpoint import Checkpoint, ConfigMismatchError
+from vit.exchange.opening import imagenet_synsets
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import from_timm
 from vit.exchange.read import read_checkpoint
@@ -168,14 +170,28 @@ def load_initial_weights(
     """
     inferred = initial.model is not None and initial.model["kind"] != TimmConfig.kind
     weights = initial.checkpoint.weights if inferred else initial.checkpoint.state
-    order = None if classes is None else class_order(initial.classes or [], classes)
+    known = initial.classes or imagenet_classes(initial, classes or [])
+    order = None if classes is None else class_order(known, classes)
     load = partial(load_weights, model, head=classes is None or order is not None, source_grid=initial.grid,
-                   class_order=None if initial.classes == classes else order, parts=parts)
+                   class_order=None if known == classes else order, parts=parts)
     report = checked(f"init_from={initial.name}", load, weights)
     assumed = initial.checkpoint.architecture.notes if inferred else []
     report = KeyReport(report.rows, [*initial.checkpoint.notes, *report.notes, *assumed])
     log.info("weights from %s: %s", initial.name, report.table())
+    if order is not None and not initial.classes:
+        log.info("head: %s does not name its %s classes; they are those of ImageNet in the order of their WordNet ids, "
+                 "as the data", initial.name, f"{len(known):,}")
     return report
+
+
+def imagenet_classes(initial: Initial, classes: Sequence[str]) -> list[str]:
+    """The WordNet ids of the classes of a source without class names, if it has as many as a variant of ImageNet and
+    the data has such ids; otherwise [].
+    """
+    count = (initial.model or {}).get("num_classes")
+    if count != len(classes) or not all(WORDNET_ID.fullmatch(name) for name in classes):
+        return []
+    return imagenet_synsets(count)
 
 
 def class_order(known: Sequence[str], classes: Sequence[str]) -> list[int] | None:
