@@ -3,6 +3,7 @@
 import copy
 import csv
 import json
+import re
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
@@ -25,7 +26,15 @@ from vit.cli.evaluation.printing import print_classification
 from vit.data import BadImage, DataError, Preprocessing, digits
 from vit.data.source import Source
 from vit.data.splits.split import Split, array_split
-from vit.evaluation import Evaluation, among_present, evaluate, matched_split, named_classes
+from vit.evaluation import (
+    Evaluation,
+    among_present,
+    evaluate,
+    matched_split,
+    named_classes,
+    read_real_labels,
+    with_real_accuracy,
+)
 from vit.evaluation.classification import collect
 from vit.exchange.opening import open_model
 from vit.report.evaluation import write_evaluation
@@ -193,7 +202,8 @@ def of_timm(tmp_path_factory):
     for number, (image, index) in enumerate(zip(images, chosen, strict=True)):
         folder = root / "photos" / ids[index]
         folder.mkdir(parents=True, exist_ok=True)
-        image.save(folder / f"{number:02}.png")
+        image.save(folder / f"ILSVRC2012_val_{number + 1:08}.png")
+    np.save(root / "predicted.npy", logits.argmax(1))
     return root, np.mean(logits.argmax(1) == chosen)
 
 
@@ -209,6 +219,46 @@ def test_a_published_network_is_evaluated_on_folders_of_wordnet_ids(of_timm, tmp
     assert names == sorted(path.name for path in (root / "photos").iterdir())
     assert len(found["classes"]) == (3 if classes == "data" else 1000)
     assert ("among the classes" in " ".join(capfd.readouterr().out.split())) == (classes == "data")
+
+
+@pytest.mark.filterwarnings("ignore:.*does not name its 1,000 classes")
+def test_a_prediction_is_correct_if_it_is_one_of_the_labels_of_imagenet_real(of_timm, tmp_path, capfd):
+    root, right = of_timm
+    predicted = np.load(root / "predicted.npy").tolist()
+    others = [[(answer + 1) % 1000, (answer + 7) % 1000] for answer in predicted]
+    labels = [([], [answer, *other], other, [*other, answer])[number % 4]
+              for number, (answer, other) in enumerate(zip(predicted, others, strict=True))]
+    (tmp_path / "real.json").write_text(json.dumps(labels))
+    command = ["evaluate", str(root / "model"), "data=folder", f"data.root={root / 'photos'}", "--split", "all"]
+    options = ["--real-labels", str(tmp_path / "real.json"), "--json", str(tmp_path / "found.json")]
+    assert main([*command, *options]) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["all/real_images"], found["all/real_accuracy"]) == (18, 12 / 18)
+    assert found["all/accuracy"] == right and found["images"] == 24
+    assert "images with ReaL labels 18" in " ".join(capfd.readouterr().out.split())
+    (tmp_path / "real.json").write_text(json.dumps(labels[:5]))
+    assert main([*command, *options]) == 1
+    assert re.search(r"_val_0000\d+.png has the number \d+, but there are labels of 5 images", capfd.readouterr().err)
+
+
+def test_labels_of_imagenet_real_that_do_not_fit_are_refused(evaluation, source, tmp_path):
+    file = tmp_path / "real.json"
+    for text, message in (("[[1], [1000]]", "entry 2 is no list of class numbers in 0..999"), ("[[1], 2]", "entry 2"),
+                          ("{}", "entry 1"), ("[[true]]", "entry 1"), ("[", "cannot be read as JSON")):
+        file.write_text(text)
+        with pytest.raises(DataError, match=f"real.json:? .*{message}|real.json {message}"):
+            read_real_labels(file)
+    file.write_text("[[1], []]")
+    labels = read_real_labels(file)
+    assert labels == [[1], []]
+    names = [f"ILSVRC2012_val_{2:08}.JPEG"] * len(source.splits["test"])
+    with pytest.raises(DataError, match="the class '0' of the model is not one of its WordNet ids"):
+        with_real_accuracy(evaluation, names, labels)
+    named = replace(evaluation, classes=ImageNetInfo().label_names()[:len(evaluation.classes)])
+    with pytest.raises(DataError, match="none of the .* images has a label of ImageNet-ReaL"):
+        with_real_accuracy(named, names, labels)
+    with pytest.raises(DataError, match="photo.png is not named as a validation image of ImageNet-1k"):
+        with_real_accuracy(named, ["photo.png"] * len(names), labels)
 
 
 @pytest.mark.filterwarnings("ignore:.*does not name its 1,000 classes")

@@ -2,6 +2,7 @@
 
 from vit.evaluation.classification import ClassScore, Evaluation, among_present, evaluate, matched_split, named_classes
 from vit.evaluation.multi_label import LabelScore, MultiLabelEvaluation, best_thresholds, evaluate_multi_label
+from vit.evaluation.real_labels import read_real_labels, with_real_accuracy
 from vit.evaluation.text_metrics import bleu_signature, text_metrics
 
 LabelSetEvaluation, evaluate_label_sets = MultiLabelEvaluation, evaluate_multi_label  # former names
@@ -9,5 +10,5 @@ LabelSetEvaluation, evaluate_label_sets = MultiLabelEvaluation, evaluate_multi_l
 __all__ = [
     "ClassScore", "Evaluation", "LabelScore", "LabelSetEvaluation", "MultiLabelEvaluation", "among_present",
     "best_thresholds", "bleu_signature", "evaluate", "evaluate_label_sets", "evaluate_multi_label", "matched_split",
-    "named_classes", "text_metrics",
+    "named_classes", "read_real_labels", "text_metrics", "with_real_accuracy",
 ]

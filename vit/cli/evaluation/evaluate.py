@@ -48,6 +48,9 @@ def evaluate(
     classes: Annotated[ClassesToRank, typer.Option(
         help="Image classifiers: data chooses among the classes that occur in the data, as is usual for data with some "
              "of the classes of ImageNet; model among all classes of the model.")] = ClassesToRank.model,
+    real_labels: Annotated[Path | None, typer.Option(
+        exists=True, dir_okay=False,
+        help="Validation images of ImageNet: real.json of ImageNet-ReaL, whose labels are a further metric.")] = None,
     device: Device = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -66,7 +69,12 @@ def evaluate(
     from vit.run.config.hydra_interface import with_config_dir
 
     overrides = with_config_dir(overrides or [], config_dir)
-    bundle, predictor = open_model(model, device, tta, classes.value)
+    labels = None
+    if real_labels is not None:
+        from vit.evaluation import read_real_labels
+
+        labels = read_real_labels(real_labels)
+    bundle, predictor = open_model(model, device, tta, classes.value, labels is not None)
     generates = isinstance(predictor, Seq2SeqPredictor)
     if not generates and (keys := sorted(stated(overrides, "task.decode"))):
         raise ConfigError(f"task.decode.{keys[0]} is for models that generate text, but {bundle.path} does not; leave "
@@ -78,7 +86,7 @@ def evaluate(
     tested = bundle.extra.get("evaluation", {})
     precision = str(precision or tested.get("precision", "32-true"))
     batch_size = batch_size or tested.get("batch_size") or 64
-    task = Measurement(source, split, config["data"], batch_size, precision, output, tta, classes.value)
+    task = Measurement(source, split, config["data"], batch_size, precision, output, tta, classes.value, labels)
     if output is not None and (predictor is None or isinstance(predictor, MaskedTextPredictor)):
         print_without_effect(f"{bundle.path} predicts no labels and no texts, so --output writes nothing; --json FILE "
                              "writes the metrics")
@@ -88,11 +96,13 @@ def evaluate(
     write_json(found, json_file)
 
 
-def open_model(model: str, device: str | None, tta: int, classes: str) -> "tuple[Bundle, AnyPredictor | None]":
+def open_model(
+    model: str, device: str | None, tta: int, classes: str, real: bool
+) -> "tuple[Bundle, AnyPredictor | None]":
     """The bundle of a model and its predictor; None for a masked autoencoder, which predicts nothing.
 
     Raises:
-        typer.BadParameter: `tta` or `classes` with a masked autoencoder.
+        typer.BadParameter: `tta`, `classes` or ReaL labels (`real`) with a masked autoencoder.
     """
     from vit.exchange.opening import open_model as open_bundle
     from vit.inference.loading import predictor_of
@@ -100,7 +110,7 @@ def open_model(model: str, device: str | None, tta: int, classes: str) -> "tuple
     bundle = open_bundle(model)
     if bundle.model.config.kind != "mae":
         return bundle, predictor_of(bundle, device)
-    for option, is_set in (("--tta", tta != 1), ("--classes", classes != "model")):
+    for option, is_set in (("--tta", tta != 1), ("--classes", classes != "model"), ("--real-labels", real)):
         if is_set:
             raise typer.BadParameter(f"{option} is for classifiers of images, but {model} reconstructs masked patches")
     return bundle, None

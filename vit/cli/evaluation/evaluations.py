@@ -29,6 +29,7 @@ class Measurement:
         output: a folder for report files.
         tta: 2 averages over the mirror images, for classifiers of images.
         classes: "data" ranks only the classes that occur in the split, for classifiers of images; "model" all.
+        real_labels: labels of ImageNet-ReaL, for classifiers of images.
     """
 
     source: "Source | PairSource"
@@ -39,6 +40,7 @@ class Measurement:
     output: Path | None
     tta: int = 1
     classes: str = "model"
+    real_labels: list[list[int]] | None = None
 
     @property
     def title(self) -> str:
@@ -121,7 +123,15 @@ def evaluate_images(
         BadImage: an image cannot be read, and the data config does not skip it.
         DataError: there is no such split, or its classes are not those of the model.
     """
-    from vit.evaluation import among_present, evaluate, evaluate_multi_label, matched_split, named_classes
+    from vit.evaluation import (
+        among_present,
+        evaluate,
+        evaluate_multi_label,
+        matched_split,
+        named_classes,
+        with_real_accuracy,
+    )
+    from vit.evaluation.real_labels import real_labels_of
     from vit.inference.tta import averaged
 
     bundle = predictor.bundle
@@ -133,6 +143,8 @@ def evaluate_images(
         model, classes = among_present(model, classes, samples)
         samples = matched_split(task.source, classes, task.split)
         calibration = None  # measured with all classes of the model
+    if task.real_labels is not None:
+        real_labels_of(classes, samples.names, task.real_labels)  # raises its errors before the images are read
     with counted("evaluate", len(samples)) as progress:
         evaluation = function(
             model, predictor.preprocessing, samples, classes,
@@ -140,6 +152,8 @@ def evaluate_images(
             device=predictor.device, progress=progress, calibration=calibration,
         )
     print_unreadable(evaluation.unreadable, len(samples))
+    if task.real_labels is not None:
+        evaluation = with_real_accuracy(evaluation, samples.names, task.real_labels)
     return evaluation, samples
 
 

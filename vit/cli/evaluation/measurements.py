@@ -29,16 +29,17 @@ def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
     """The metrics of a predictor.
 
     Raises:
-        ValueError: the data is not of the kind that the model reads, or `tta` or `classes` is given for another model
-            than a classifier of images.
+        ValueError: the data is not of the kind that the model reads, or `tta`, `classes` or `real_labels` is given for
+            another model than a classifier of images.
     """
     kind = check_kind(predictor, task)
     if task.tta != 1 and kind not in (IMAGES, MULTI_LABEL):
         instead = "use task.decode.tta=N" if kind == IMAGE_TEXT else "leave it out"
         raise ArgumentError(f"--tta is for classifiers of images, but {predictor.bundle.path} is for {kind}; {instead}")
-    if task.classes == "data" and kind != IMAGES:
-        raise ArgumentError(f"--classes data is for classifiers with one class per image, but {predictor.bundle.path} "
-                            f"is for {kind}; leave it out")
+    for option, is_set in (("--classes data", task.classes == "data"), ("--real-labels", task.real_labels is not None)):
+        if is_set and kind != IMAGES:
+            raise ArgumentError(f"{option} is for classifiers with one class per image, but {predictor.bundle.path} is "
+                                f"for {kind}; leave it out")
     predictor.precision = task.precision
     functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts,
                  PLAIN_TEXT: measure_masked_tokens}

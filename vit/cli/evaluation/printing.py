@@ -21,7 +21,8 @@ def named_metrics(metrics: dict[str, float]) -> dict[str, float]:
     """The metrics with names for people."""
     names = {"ece": "calibration error (ECE)", "calibrated_loss": "loss, calibrated",
              "calibrated_ece": "calibration error, calibrated", "set_coverage": "coverage of sets at 0.9",
-             "set_size": "mean size of sets at 0.9"}
+             "set_size": "mean size of sets at 0.9", "real_accuracy": "accuracy, ReaL labels",
+             "real_images": "images with ReaL labels"}
     return {names.get(name, name): value for name, value in metrics.items()}
 
 
