@@ -197,6 +197,40 @@ def test_groups_are_removed_listed_and_nested_as_in_hydra(own, capsys, overrides
     assert printed(capsys, "--cfg", "job", *overrides) == expected
 
 
+@pytest.mark.parametrize("overrides", [
+    ["+width=96", "model.dim=${width}"], ["++my.width=96", "model.dim=${my.width}"],
+    ["+my={width: 96}", "model.dim=${my.width}"],
+    ["+sizes.large=384", "size=large"], ["size=tiny"], ["size=3"], ["sizes.small=96"], ["~sizes.small"], ["sizes=3"],
+    ["data.speed=fast"], ["~data.speed"], ["callbacks.mine.speed=fast"], ["~callbacks.mine.speed"], ["~callbacks.mine"],
+    ["~logger.tensorboard"], ["~recipe.augment.affine"], ["recipe={}"], ["allow_change=sort([seed,name])"],
+    ["allow_change=${oc.decode:'[seed]'}"],
+])
+def test_keys_of_the_user_are_added_changed_and_removed_as_in_hydra(own, capsys, overrides):
+    (own / "variables.yaml").write_text(yaml.safe_dump({
+        "defaults": ["train", "_self_"], "sizes": {"small": 64}, "size": 1, "model": {"dim": "${sizes[${size}]}"},
+        "data": {"speed": 2}, "callbacks": {"mine": {"_target_": "pytorch_lightning.Callback", "speed": 2}}}))
+    with initialize_config_dir(version_base="1.3", config_dir=str(own)):
+        expected = OmegaConf.to_container(hydra_compose(
+            "variables", overrides=[f"hydra.searchpath=['{config_folder()}']", *overrides]))
+    assert printed(capsys, "--config-dir", own, "-cn", "variables", "--cfg", "job", *overrides) == expected
+
+
+@pytest.mark.parametrize(("override", "text"), [
+    ("+width=96", "unknown key width; did you mean model.dim?"),
+    ("+num_classes=10", "did you mean model.num_classes?"),  # ${data.num_classes} is another key
+    ("sizes.large=3", "unknown key sizes.large; write +sizes.large=3 for a new key of sizes"),
+    ("~callbacks.monitor", "keys cannot be removed"),
+    ("~recipe.optimizer", "keys cannot be removed"),
+    ("data.image_size=big", "must be"),
+    ("=3", "has no key before ="),
+])
+def test_keys_of_the_project_are_checked_beside_those_of_the_user(own, capsys, override, text):
+    (own / "variables.yaml").write_text(yaml.safe_dump({
+        "defaults": ["train", "_self_"], "sizes": {"small": 64}, "data": {"image_size": 8}}))
+    assert main(["--config-dir", str(own), "-cn", "variables", "--cfg", "job", override]) == 2
+    assert text in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("content", "text"), [("a: [1\nb: 2", "broken.yaml"), ("- 1", "model=[1]: must be a node")])
 def test_a_broken_file_of_the_user_is_one_sentence(own, capsys, content, text):
     (own / "model" / "broken.yaml").write_text(content)
@@ -377,6 +411,12 @@ def test_a_sweep_over_a_glob(own, apart, capsys):
     assert all("data=digits" in overrides for overrides in apart)
     assert main([*sweep, "model=glob(x*)"]) == 2
     assert "model=glob(x*) matches no option (model may be base, bert" in capsys.readouterr().err
+
+
+def test_a_sweep_over_a_variable_of_the_command(own, apart, capsys):
+    """Hydra's sweeper escapes the braces of the interpolation."""
+    assert main(["-m", "+width=32,48", "model.dim=${width}", "hydra.sweep.dir=out"]) == 0
+    assert [resolve(compose(overrides))["model"]["dim"] for overrides in apart] == [32, 48]
 
 
 def test_a_shuffled_sweep_has_the_same_order_in_each_command(own, apart):

@@ -1,4 +1,6 @@
-"""The keys of overrides: each must be in the config, or be added to a node that accepts further keys."""
+"""The keys of overrides: each must be in the config, or be added to a node that accepts further keys. Keys of the user,
+such as variables, may be added, removed and set to any value, as in Hydra.
+"""
 
 from hydra.core.override_parser.types import Override
 
@@ -8,8 +10,9 @@ from vit.run.config.groups import OPTIONAL_GROUPS, is_group, options, options_wi
 from vit.run.config.hydra_interface import is_hydra_key
 from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.overrides import REMOVED_KEYS, ConfigError, overrides_of_path
+from vit.run.config.own_keys import is_own, is_referred
 from vit.run.config.valid_values import valid_values
-from vit.run.config.value_checks import check_type
+from vit.run.config.value_checks import wrong_type
 
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
 EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger", "strategy",
@@ -17,6 +20,7 @@ EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimiz
 NAMED_GROUPS = ("data", "model", "recipe", "strategy", "logger", "finetune", "distill", "augment", "experiment")
 # nodes that may be null
 NULL_NODES = ("recipe.augment", "recipe.crop", "recipe.mixup", "recipe.progressive", "finetune.lora")
+OF_OBJECTS = ("callbacks", "logger", "recipe.augment")  # nodes of objects that `_target_` makes
 FREE = (*EXTENSIBLE, *NULL_NODES, "compare", "trainer")  # not checked here in files of the user
 
 
@@ -39,18 +43,36 @@ def check_keys(parsed: list[Override], known: dict, choices: dict[str, str], sea
         of_augment = key == "recipe.augment" or key.rpartition(".")[0] == "recipe.augment"
         if of_augment and override.value() in options("augment", search):
             raise ConfigError(f"{key}={override.value()}: did you mean augment={override.value()}?")
-        if override.is_delete() and key in known:
+        if override.is_delete() and key in known and not is_removable(key, known[key]):
             valid = valid_values(key)
             fix = f"write {key}=null" if valid is None or valid.accepts(None) else (
                 f"leave it out for the default, or write {key}=VALUE")
             raise ConfigError(f"~{key}: keys cannot be removed; {fix}")
         if key == "finetune.name" and override.value() in {*options("finetune", search)} - {choices.get("finetune")}:
             raise ConfigError(f"{key}={override.value()} only names the method; write finetune={override.value()}")
-        if key in known and not of_group:
-            check_type(override, known[key])
+        problem = wrong_type(override, known[key]) if key in known and not of_group else None
+        if problem and not is_own(key, FREE):
+            raise ConfigError(problem)
         if of_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
             continue
+        if added and is_variable(key, known, parsed):
+            continue
         raise ConfigError(_why_unknown(override, known, choices, search, added))
+
+
+def is_removable(key: str, value: object) -> bool:
+    """Whether a command may remove a key: one of the user, or an object of a node of objects, such as a logger."""
+    is_object = key.rpartition(".")[0] in OF_OBJECTS and isinstance(value, dict) and "_target_" in value
+    return is_object or is_own(key, FREE)
+
+
+def is_variable(key: str, known: dict, parsed: list[Override]) -> bool:
+    """Whether a key that an override adds is a variable of the user: of a node of the user, or in an interpolation,
+    as in `+width=64 model.dim=${width}`. Values are parsed: a sweeper of Hydra writes `$\\{width\\}`.
+    """
+    node = key.partition(".")[0]
+    texts = [*(value for value in known.values() if isinstance(value, str)), *(str(each.value()) for each in parsed)]
+    return node != key and node in known and is_own(node, FREE) or is_referred(key, texts)
 
 
 def _why_unknown(
@@ -97,6 +119,8 @@ def _why_unknown(
         near = f"; did you mean +{option}?"
     if not added and key.startswith(tuple(f"{each}." for each in EXTENSIBLE)):
         near += f"; write +{override.input_line} for a new key of {node}" if node in known else ""
+    elif not added and node in known and is_own(node, FREE):
+        near += f"; write +{override.input_line} for a new key of {node}"
     return f"unknown key {key}{near} (see all of them with: --cfg job)"
 
 

@@ -176,12 +176,12 @@ def prepare_overrides(parsed: list[Override], strict: bool = True) -> Prepared:
         if option in FORMER_OPTIONS.get(group, ()):
             log_former_name(group, option)
     if folders := search_folders(parsed):
-        texts = [*found.texts, *(override.input_line for override in parsed)]
+        texts = [*found.texts, *(str(override.value()) for override in parsed)]
         check_own_keys(found.keys, OwnFiles(folders, [*chosen_files(found.choices), name]), FREE, texts,
                        strict and not value_of(parsed, "resume"))
     check_keys(parsed, found.keys, found.choices, search)
     if any(override.package for override in parsed):
-        log_unread_packages(parsed, FREE, [*map(str, found.keys.values()), *(each.input_line for each in parsed)])
+        log_unread_packages(parsed, FREE, [*map(str, found.keys.values()), *(str(each.value()) for each in parsed)])
     params = next((each.input_line for each in parsed if each.key_or_group.startswith("hydra.sweeper.params")), None)
     if params and not found.sweeper_params and not any(each.key_or_group == "hydra/sweeper" for each in parsed):
         raise ConfigError(f"{params}: Hydra takes hydra.sweeper.params from a config; in a command the values follow "

@@ -92,7 +92,7 @@ def check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
         known = options(group, search)
         if override.is_delete() or chosen == [] and group in OPTIONAL_GROUPS:
             continue
-        if not chosen or not isinstance(chosen, str | list | dict):
+        if not (chosen or chosen == {}) or not isinstance(chosen, str | list | dict):
             none = f", or write {group}=[] for none" if group in OPTIONAL_GROUPS else ""
             raise ConfigError(f"{override.input_line}: must be one of {', '.join(known)}; leave it out for the "
                               f"default{none}")

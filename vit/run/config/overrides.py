@@ -26,6 +26,7 @@ from vit.messages import did_you_mean, error_message, in_hydra_quotes, nearest_n
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 _QUOTED = re.compile(r"""(^|,)\s*['"]""")  # one of several values in quotes
+_NO_ITEMS = re.compile(r"\[|\w+\(|\$\{")  # the start of a list, a function or an interpolation
 
 UNEXPECTED = re.compile(r"got an unexpected keyword argument '(\w+)'")
 
@@ -172,7 +173,9 @@ def _parse_override(override: str, multirun: bool) -> Override:
             f"; for the data in it write {fix}" if fix else ", such as data=digits or recipe.epochs=10"))
     override = with_current_key(override)
     key, _, value = override.partition("=")
-    if key in LISTS and not value.startswith("["):
+    if not key.strip("+~"):
+        raise ConfigError(f"{override!r} has no key before =, as in data=digits or recipe.epochs=10")
+    if key in LISTS and not _NO_ITEMS.match(value):
         override = f"{key}=[{value}]"  # for Hydra a comma without brackets is a sweep
     try:
         return OverridesParser.create().parse_override(_literal(override, multirun))

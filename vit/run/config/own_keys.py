@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import Override
 from vit.run.config.hydra_interface import config_folder
 from vit.run.config.name_hints import nearest, without_key
 from vit.run.config.overrides import FORMER_KEYS, REMOVED_KEYS, ConfigError, dotted_items, yaml_text
-from vit.run.config.valid_values import VALID_VALUES
+from vit.run.config.valid_values import VALID_VALUES, valid_values
 
 CHECKED = ("task", "recipe", "finetune", "distill")  # groups whose nodes have no further keys
 PACKAGES = {"experiment": "_global_", "augment": "recipe.augment"}  # group -> where the keys of its files belong
@@ -105,6 +105,29 @@ def log_unread_packages(overrides: Iterable[Override], free: Collection[str], te
             log_once(f"{override.input_line} has no effect, because nothing reads a node {package}")
 
 
+def is_own(key: str, free: Collection[str]) -> bool:
+    """Whether a key is the user's and not one of the project: a variable, or an option of a callback, data set or other
+    node of the user, of which Hydra alone decides what a command may do with it.
+
+    Args:
+        free: as for `check_own_keys`.
+    """
+    known, node = known_keys(config_folder()), key.partition(".")[0]
+    if node not in known:
+        return True
+    inside = key.startswith(tuple(f"{each}." for each in free))
+    return inside and key not in known and valid_values(key) is None and key not in keys_of_group(node)
+
+
+def is_referred(key: str, texts: Iterable[str]) -> bool:
+    """Whether an interpolation in a text names the whole key, or a node above or below it: `${width}`, but not
+    `${model.width}`, for `width`.
+    """
+    names = [rf"{re.escape(key)}(?!\w)", *(rf"{re.escape(node)}(?![\w.])" for node in parents(key)[:-1])]
+    name = re.compile(rf"(?<![\w.])(?:{'|'.join(names)})")
+    return any(name.search(part) for text in texts for part in INTERPOLATION.findall(text))
+
+
 def is_used(name: str, texts: Iterable[str]) -> bool:
     """Whether an interpolation in one of the texts has this name, such as `width` in `${eval:2*width}`."""
     word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
@@ -128,6 +151,13 @@ def known_keys(folder: Path) -> frozenset[str]:
     groups = {each.name for each in folder.iterdir() if each.is_dir()} - PACKAGES.keys()
     keys = {key for file in files for key in keys_of(file, folder)} | groups
     return frozenset(part for key in keys | {*VALID_VALUES, *FORMER_KEYS} for part in parents(key))
+
+
+@functools.cache
+def keys_of_group(group: str) -> frozenset[str]:
+    """The dotted keys of all options of a group of the project."""
+    folder = config_folder()
+    return frozenset(key for file in (folder / group).glob("*.yaml") for key in keys_of(file, folder))
 
 
 def parents(key: str) -> list[str]:

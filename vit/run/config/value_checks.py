@@ -8,7 +8,7 @@ from hydra.core.override_parser.types import Override
 
 from vit.messages import did_you_mean
 from vit.run.config.name_hints import nearest
-from vit.run.config.overrides import ConfigError, dotted_items, yaml_text
+from vit.run.config.overrides import dotted_items, yaml_text
 from vit.run.config.valid_values import valid_values
 from vit.run.config.value_kinds import Boolean, Choice, Number
 
@@ -54,18 +54,16 @@ def as_yaml(text: str) -> Any:
         return text
 
 
-def check_type(override: Override, default: object) -> None:
-    """Checks that an override of a key with this default has its type.
-
-    Raises:
-        ConfigError: a scalar in place of a node, or a string in place of a number or boolean.
+def wrong_type(override: Override, default: object) -> str | None:
+    """A sentence about a value of another type than the default of its key: a scalar in place of a node, or a string in
+    place of a number or boolean; None where the types fit.
     """
     value = override.value()
     if isinstance(value, str) and "${" in value:  # an interpolation, which `invalid_value` checks when it is resolved
-        return
+        return None
     if isinstance(default, dict) and default and value is not None and not isinstance(value, dict):
         inner = f"{override.key_or_group}.{'name' if 'name' in default else next(iter(default))}"
-        raise ConfigError(f"{override.key_or_group}={value}: it is a node; set one of its keys, such as {inner}")
+        return f"{override.key_or_group}={value}: it is a node; set one of its keys, such as {inner}"
     expected = None
     if isinstance(default, bool):
         auto = override.key_or_group in BOOLEAN_OR_AUTO
@@ -74,8 +72,9 @@ def check_type(override: Override, default: object) -> None:
     elif isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto":
         known = valid_values(override.key_or_group)
         expected = str(known) if isinstance(known, Number) else "a number"
-    if expected:
-        key, example = override.key_or_group, yaml_text(default)
-        is_quoted = override.input_line.partition("=")[2][:1] in ("'", '"') and not isinstance(as_yaml(value), str)
-        hint = f"; '{value}' is a string, leave out its quotes" if is_quoted else HINTS.get(key, "")
-        raise ConfigError(f"{key}={yaml_text(value)}: must be {expected}, such as {example}{hint}")
+    if not expected:
+        return None
+    key, example = override.key_or_group, yaml_text(default)
+    is_quoted = override.input_line.partition("=")[2][:1] in ("'", '"') and not isinstance(as_yaml(value), str)
+    hint = f"; '{value}' is a string, leave out its quotes" if is_quoted else HINTS.get(key, "")
+    return f"{key}={yaml_text(value)}: must be {expected}, such as {example}{hint}"
