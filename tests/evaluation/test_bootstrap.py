@@ -165,6 +165,14 @@ def test_an_exact_match_of_few_right_or_wrong_texts_has_the_exact_interval(match
         assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high))
 
 
+def test_statistics_of_several_references_are_those_of_the_metrics():
+    references = [[f"the cat number {i} sat on a mat", f"on a mat sat cat {i}"] for i in range(20)]
+    texts = [f"the cat {i} sat on a mat" if i % 3 else each[1] for i, each in enumerate(references)]
+    found, expected = TextStatistics(texts, references).intervals(50), text_metrics(texts, references)
+    for name in ("exact_match", "cer", "bleu"):
+        assert 0 < found[name].value == pytest.approx(expected[name])
+
+
 def test_bleu_without_long_matches_is_smoothed_as_that_of_sacrebleu():
     references = [f"the cat number {i} sat on a mat" for i in range(20)]
     texts = [" ".join(word if i % 4 else "dog" for i, word in enumerate(text.split())) for text in references]

@@ -36,6 +36,33 @@ def test_the_loss_of_a_translator_is_the_mean_over_all_tokens_of_the_references(
     assert found.rows == [0, 1, 2, 3, 4] and found.references == targets and sum(seen) == 5
 
 
+def test_a_source_with_several_references_is_generated_once_and_compared_with_all(tmp_path):
+    predictor = vit.load(save_translator(tmp_path / "model"))
+    sources, targets = ["one", "two", "one", "three", "one"], ["1", "2", "11", "3", "111"]
+    text = predictor.predict(["three"])[0].text
+    targets[3] = text
+    seen = []
+    split = PairSplit(targets, list("abcde"), sources, groups=sources)
+    found = evaluate_seq2seq(predictor, split, 2, progress=seen.append)
+    assert found.rows == [0, 1, 3] and sum(seen) == 3 and [each.source for each in found.predictions] == ["a", "b", "d"]
+    assert found.all_references == [["1", "11", "111"], ["2"], [text]] and found.has_several_references
+    assert found.metrics["exact_match"] == 1 / 3 and "nrefs:var" in found.to_dict("test")["test/bleu_signature"]
+    assert found.references[0] == min(targets[::2], key=lambda each: Levenshtein.distance(
+        found.predictions[0].text, each) / len(each))
+    alone = evaluate_seq2seq(predictor, PairSplit(targets, list("abcde"), sources), 2)
+    assert alone.rows == [0, 1, 2, 3, 4]
+    for name in ("loss", "token_accuracy"):  # of all pairs
+        assert found.metrics[name] == pytest.approx(alone.metrics[name])
+
+
+def test_groups_of_one_pair_change_nothing(tmp_path):
+    predictor = vit.load(save_translator(tmp_path / "model"))
+    sources, targets = ["one", "three", "two", "two"], ["1", "3", "2", "22"]
+    with_groups, without = (evaluate_seq2seq(predictor, PairSplit(targets, list("abcd"), sources, groups=groups))
+                            for groups in (list("abcd"), None))
+    assert with_groups == without and without.references == targets and not without.has_several_references
+
+
 def test_sources_that_are_truncated_are_named(tmp_path, caplog):
     predictor = vit.load(save_translator(tmp_path / "model"))
     predictor.truncate = True

@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from sacrebleu.metrics import BLEU, CHRF
 
 from vit.evaluation import bleu_signature, text_metrics
 from vit.evaluation.text_metrics import has_words, perplexity
@@ -38,6 +39,47 @@ def test_word_errors():
     assert text_metrics(generated, references)["wer"] == pytest.approx(edits / sum(len(r.split()) for r in references))
     assert text_metrics(["the cat  sat", "a\tb c"], ["the cat sat down", "a b"])["wer"] == pytest.approx(2 / 6)
     assert text_metrics(["a b"], [""])["wer"] == 2
+
+
+def drawn_texts(seed, count):
+    """Sentences of words that occur in all of them, so that n-grams of several references match."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(["a", "dog", "runs", "on", "the", "grass"], k=draw.randrange(4, 9)))
+            for _ in range(count)]
+
+
+def test_several_references_are_those_of_sacrebleu_and_of_the_lowest_error_rate():
+    generated, streams = drawn_texts(0, 40), [drawn_texts(seed, 40) for seed in (1, 2, 3)]
+    streams[1][7] = generated[7]  # only the second reference is equal
+    references = [list(each) for each in zip(*streams, strict=True)]
+    found = text_metrics(generated, references)
+    assert found["bleu"] == BLEU().corpus_score(generated, streams).score / 100
+    assert found["chrf"] == CHRF().corpus_score(generated, streams).score / 100
+    assert found["exact_match"] == sum(text in each for text, each in zip(generated, references, strict=True)) / 40 > 0
+    for name, divided in (("cer", list), ("wer", str.split)):
+        edits = length = 0
+        for text, each in zip(generated, references, strict=True):
+            rates = [(distance(divided(text), divided(r)) / len(divided(r)), len(divided(r))) for r in each]
+            edits, length = edits + min(rates)[0] * min(rates)[1], length + min(rates)[1]
+        assert found[name] == pytest.approx(edits / length)
+    assert found["cer"] < min(text_metrics(generated, each)["cer"] for each in streams)
+
+
+def test_the_number_of_references_may_vary():
+    generated, (first, second) = drawn_texts(0, 9), (drawn_texts(seed, 9) for seed in (1, 2))
+    references = [[a, b] if i % 2 else [a] for i, (a, b) in enumerate(zip(first, second, strict=True))]
+    streams = [first, [b if i % 2 else None for i, b in enumerate(second)]]
+    found = text_metrics(generated, references)
+    assert found["bleu"] == BLEU().corpus_score(generated, streams).score / 100
+    assert "nrefs:var" in bleu_signature(references) and "nrefs:2" in bleu_signature(references[1::2])
+    assert bleu_signature(first) == bleu_signature() and "nrefs:1" in bleu_signature()
+    with pytest.raises(ValueError, match="prediction 1 has 0 references"):
+        text_metrics(["a", "b"], ["a", []])
+
+
+def test_a_list_of_one_reference_is_that_reference():
+    generated, references = drawn_texts(0, 30), drawn_texts(1, 30)
+    assert text_metrics(generated, [[each] for each in references]) == text_metrics(generated, references)
 
 
 def test_bleu_of_one_changed_word():

@@ -1,11 +1,14 @@
 """Where generated texts differ from their references."""
 
 import csv
+import json
 import re
 from types import SimpleNamespace
 
 import pytest
 
+from vit.data import DataError
+from vit.evaluation.intervals.paired import read_texts
 from vit.report import seq2seq
 from vit.report.seq2seq import different_parts, marked_differences, write_seq2seq_evaluation
 
@@ -40,7 +43,9 @@ def evaluation():
     """Three pairs in another order than in the split: one right, two wrong with different scores."""
     texts = [("c", "abcd", -0.5), ("a", "right", -0.1), ("b", "x", -0.2)]
     predictions = [SimpleNamespace(source=name, text=text, score=score, certainty=0.5) for name, text, score in texts]
-    return SimpleNamespace(rows=[2, 0, 1], predictions=predictions, references=["ab", "right", "wxyz"])
+    references = ["ab", "right", "wxyz"]
+    return SimpleNamespace(rows=[2, 0, 1], predictions=predictions, references=references, has_several_references=False,
+                           all_references=[[each] for each in references])
 
 
 def test_character_errors_are_relative_to_the_reference(evaluation, tmp_path):
@@ -49,6 +54,19 @@ def test_character_errors_are_relative_to_the_reference(evaluation, tmp_path):
     rows = list(csv.DictReader((tmp_path / "predictions.csv").open()))
     assert [(row["name"], row["source"], float(row["cer"]), row["right"]) for row in rows] == [
         ("c", "s2", 1.0, "0"), ("a", "s0", 0.0, "1"), ("b", "s1", 0.75, "0")]
+
+
+def test_all_of_several_references_are_in_the_table_and_read_by_compare(evaluation, tmp_path):
+    evaluation.has_several_references, evaluation.all_references[2] = True, ["wxyz", 'a "b", ü']
+    write_seq2seq_evaluation(tmp_path, evaluation, SimpleNamespace(sources=None), None)
+    rows = list(csv.DictReader((tmp_path / "predictions.csv").open(encoding="utf-8")))
+    assert [row["reference"] for row in rows] == ["ab", "right", "wxyz"]
+    assert json.loads(rows[2]["references"]) == ["wxyz", 'a "b", ü'] and "ü" in rows[2]["references"]
+    assert read_texts(tmp_path) == [(["ab"], "abcd"), (["right"], "right"), (["wxyz", 'a "b", ü'], "x")]
+    table = (tmp_path / "predictions.csv").read_text(encoding="utf-8")
+    (tmp_path / "predictions.csv").write_text(table.replace('"[""right""]"', "[right"), encoding="utf-8")
+    with pytest.raises(DataError, match="references of row 2 is not a JSON list of texts"):
+        read_texts(tmp_path)
 
 
 def test_the_picture_shows_the_wrong_texts_with_the_highest_scores_first(evaluation, tmp_path, monkeypatch):

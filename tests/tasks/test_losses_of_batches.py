@@ -146,6 +146,15 @@ def test_texts_are_generated_for_the_first_rows_of_the_validation_data_and_not_f
     assert translator.generated == [(0, alone.ids, "first")]
 
 
+def test_a_validation_source_with_several_references_is_generated_once(translator):
+    translator.tokenizer = SimpleNamespace(decode=lambda ids, errors: tuple(ids))
+    translator.validation = ValidationTexts((["a", "b"], None, ["c"]), Generation(max_len=4), rows=3, examples=0)
+    translator.generate_texts({"source": SOURCE, "source_mask": SOURCE != 0, "index": torch.tensor([2, 0, 1]),
+                               "weight": torch.ones(3)})
+    assert sorted((number, references) for number, _, references in translator.generated) == [(0, ["a", "b"]),
+                                                                                              (2, ["c"])]
+
+
 def test_a_validation_text_without_a_letter_is_named_in_the_log(translator, caplog):
     """A line of 256 spaces, or nothing, was above the reference."""
     translator.validation = ValidationTexts(("a", "b", "c"), Generation(max_len=4), rows=3, examples=3)

@@ -1,5 +1,6 @@
 """The files of a seq2seq evaluation: predictions.csv, and for images mistakes.png."""
 
+import json
 from os import PathLike
 from pathlib import Path
 
@@ -16,20 +17,25 @@ def write_seq2seq_evaluation(
     folder: str | PathLike[str], evaluation: Seq2SeqEvaluation, split: PairSplit,
     preprocessing: LinePreprocessing | None,
 ) -> None:
-    """Write a row per pair in the order of the split: name, source, reference, generated text, its errors and score,
-    and where the texts differ (`marked_differences`).
+    """Write a row per source in the order of the split: name, source, reference, generated text, its errors and score,
+    and where the texts differ (`marked_differences`). If sources have several references, `reference` is the nearest
+    one, and a last column `references` has all of them as a JSON list.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     source = ["source"] if split.sources is not None else []
     columns = ["name", *source, "reference", "generated", "right", "cer", "score", "difference"]
+    several = evaluation.has_several_references
+    columns += ["references"] if several else []
     with open_table(folder / "predictions.csv", columns) as table:
-        for i, generated, reference in zip(evaluation.rows, evaluation.predictions, evaluation.references, strict=True):
+        for i, generated, reference, every in zip(evaluation.rows, evaluation.predictions, evaluation.references,
+                                                  evaluation.all_references, strict=True):
             source = {"source": split.sources[i]} if split.sources is not None else {}
             cer = character_errors(generated.text, reference) / max(1, len(reference))
             exact = int(generated.text == reference)
             cells = {"reference": reference, "generated": generated.text, "right": exact, "cer": cer,
-                     "score": generated.score, "difference": marked_differences(reference, generated.text)}
+                     "score": generated.score, "difference": marked_differences(reference, generated.text),
+                     **({"references": json.dumps(every, ensure_ascii=False)} if several else {})}
             table.write({"name": generated.source, **source, **cells})
     if preprocessing is not None:
         write_wrong_predictions(folder / "mistakes.png", evaluation, split, preprocessing)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vit.data.errors import printable
 from vit.data.text.tokenizers import EOS, PAD, Tokenizer
 from vit.evaluation import text_metrics
+from vit.evaluation.text_metrics import References, nearest_reference
 from vit.generation import Generation, Utf8, generate
 from vit.tasks.base import Optimization, Task
 from vit.tasks.loss import TextLoss
@@ -25,13 +26,14 @@ class ValidationTexts:
     """Texts that are generated in every validation epoch.
 
     Args:
-        references: reference text of each row of the validation data.
+        references: reference text of each row of the validation data, or several; None for a row whose source is that
+            of an earlier row, for which no text is generated.
         decode: generation settings of the trained model; validation uses greedy search.
         rows: number of rows to generate; 0 for none, as with sharded weights, which need the same forwards everywhere.
         examples: number of texts to log.
     """
 
-    references: Sequence[str]
+    references: Sequence[References | None]
     decode: Generation
     rows: int
     examples: int
@@ -68,7 +70,7 @@ class Seq2Seq(Task):
         self.tokenizer, self.validation, self.prepare, self.unit = tokenizer, validation, prepare, unit
         self.utf8 = Utf8(tokenizer.pieces, EOS)
         self.loss = loss or TextLoss(label_smoothing=0.1)
-        self.generated: list[tuple[int, str, str]] = []  # row, generated text, reference
+        self.generated: list[tuple[int, str, References]] = []  # row, generated text, its references
 
     @property
     def metric_names(self) -> list[str]:
@@ -108,8 +110,12 @@ class Seq2Seq(Task):
             self.generate_texts(batch)
 
     def generate_texts(self, batch: dict[str, Tensor]) -> None:
-        """Generate the texts of the rows of a batch that are among the first ones of the validation data."""
+        """Generate the texts of the rows of a batch that are among the first ones of the validation data, one for each
+        source.
+        """
         rows = ((batch["index"] < self.validation.rows) & (batch["weight"] > 0)).nonzero()[:, 0]
+        rows = [row for row, number in zip(rows.tolist(), batch["index"][rows].tolist(), strict=True)
+                if self.validation.references[number] is not None]
         if len(rows) == 0:
             return
         source, mask = self.source(batch)[rows], batch["source_mask"][rows]
@@ -131,7 +137,7 @@ class Seq2Seq(Task):
         metrics = text_metrics(texts, references) if rows else dict.fromkeys(TEXT_METRICS, 0.0)  # few with debug=true
         self.log_dict({f"val/{name}": metrics[name] for name in TEXT_METRICS}, prog_bar=True)
         for _, text, reference in rows[: self.validation.examples] if self.trainer.is_global_zero else ():
-            log.info("  %s\n    should be: %s", as_line(text), as_line(reference))
+            log.info("  %s\n    should be: %s", as_line(text), as_line(nearest_reference(text, reference)))
 
 
 def as_line(text: str) -> str:

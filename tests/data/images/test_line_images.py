@@ -236,6 +236,29 @@ def test_tables_of_images(captchas):
     assert len(mean) == len(std) == 3 and all(0.4 < m < 0.7 for m in mean)
 
 
+def test_an_image_with_several_texts_stays_in_one_split(captchas, caplog):
+    rows = [(f"images/{i:02}.png", f"text {k} of {i}") for k in range(3) for i in range(12)]
+    (captchas / "t.csv").write_text("file,text\n" + "".join(f"{file},{text}\n" for file, text in rows))
+    with caplog.at_level("INFO", "vit"):
+        source = image_text(captchas / "t.csv", fractions=(0.5, 0.25, 0.25))
+    assert "t: 36 texts of 12 images, up to 3 each" in caplog.text
+    names = {key: set(split.names) for key, split in source.splits.items()}
+    assert len(names) == 3 and sum(map(len, names.values())) == 12 == len(set.union(*names.values()))
+    for split in source.splits.values():
+        groups = split.by_source()
+        assert sorted(row for rows in groups for row in rows) == list(range(len(split)))
+        for rows in groups:
+            assert len(rows) == 3 and len({split.names[row] for row in rows}) == 1
+            number = int(split.names[rows[0]][7:9])
+            assert [split.targets[row] for row in rows] == [f"text {k} of {number}" for k in range(3)]
+    whole = PairSplit.concat(list(source.splits.values()))
+    assert [len(rows) for rows in whole.by_source()] == [3] * 12
+    caplog.clear()
+    with caplog.at_level("INFO", "vit"):
+        single = image_text(captchas / "labels.csv").splits["train"]
+    assert "up to" not in caplog.text and single.by_source() == [[row] for row in range(8)]
+
+
 def test_tables_with_missing_files_and_texts(captchas):
     table = captchas / "labels.csv"
     table.write_text(table.read_text().replace(",T3,", ",,").replace("images/05", "images/55"))

@@ -86,7 +86,7 @@ def compare_texts(runs: list[Path], json_file: Path | None) -> None:
     first, *others = [read_texts(run) for run in runs]
     for run, other in zip(runs[1:], others, strict=True):
         check_same_references(first, other, (runs[0], run))
-    statistics = [TextStatistics([text for _, text in each], [reference for reference, _ in each])
+    statistics = [TextStatistics([text for _, text in each], [references for references, _ in each])
                   for each in (first, *others)]
     found = {str(run): paired_bootstrap(statistics[0], each)
              for run, each in zip(runs[1:], statistics[1:], strict=True)}

@@ -22,6 +22,7 @@ from vit.messages import ArgumentError, number_of
 if TYPE_CHECKING:
     from vit.bundle import Bundle
     from vit.cli.evaluation.evaluations import AnyPredictor
+    from vit.evaluation.seq2seq import Seq2SeqEvaluation
     from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Predictor, Seq2SeqPredictor, TextPredictor
 
 
@@ -122,11 +123,18 @@ def measure_seq2seq(predictor: "Seq2SeqPredictor", task: Measurement) -> dict:
     from vit.report.seq2seq import write_seq2seq_evaluation
 
     evaluation, samples = evaluate_generated(predictor, task)
-    facts = {"BLEU signature": bleu_signature(), "pairs": f"{len(evaluation.rows):,}"}
+    facts = {"BLEU signature": bleu_signature(evaluation.all_references), "pairs": f"{len(evaluation.rows):,}",
+             **reference_facts(evaluation)}
     print_metrics(evaluation.metrics, facts, task.title)
     if task.output is not None:
         write_seq2seq_evaluation(task.output, evaluation, samples, predictor.preprocessing)
     return evaluation.to_dict(task.split)
+
+
+def reference_facts(evaluation: "Seq2SeqEvaluation") -> dict[str, str]:
+    """The number of references, if sources have several."""
+    count = sum(map(len, evaluation.all_references))
+    return {"references": f"{count:,}"} if evaluation.has_several_references else {}
 
 
 def measure_masked_tokens(predictor: "MaskedTextPredictor", task: Measurement) -> dict:

@@ -11,7 +11,7 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns
 from vit.data.formats.split_tables import tables_of_folder
 from vit.data.image_sources.file_names import resolve_files
-from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
+from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, log_several_targets, rows_by_split
 from vit.data.pairs.text_forms import strip_texts, warn_about_mixed_forms
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.splits.split import ReadFile
@@ -52,7 +52,8 @@ def image_text(
     test: str | None = None,
     progress: StageProgress | None = None,
 ) -> PairSource:
-    """Images with their text from a CSV, TSV or JSONL table: the columns `image`, `text` and, if present, `split`.
+    """Images with their text from a CSV, TSV or JSONL table: the columns `image`, `text` and, if present, `split`. An
+    image in several rows, such as one with several captions, is in one split unless the column `split` divides it.
 
     Args:
         root: the folder that paths in the table are relative to; by default that of the table.
@@ -77,7 +78,7 @@ def image_text(
     else:
         name = path.resolve().name
         splits, left_out = _several_tables(path, tables, root, options)
-    return PairSource(name, add_missing_splits(splits, fractions, split_seed), left_out)
+    return log_several_targets(PairSource(name, add_missing_splits(splits, fractions, split_seed), left_out))
 
 
 def _one_table(
@@ -128,7 +129,7 @@ def _pairs(
     rows, left_out = drop_empty({name: texts}, names, options.on_empty)
     rows, left_out = _drop_missing(rows, left_out, names, files, missing)
     files = PackedStrings(files)
-    all_pairs = PairSplit(PackedStrings(texts), files, read=ReadFile(directory, files))
+    all_pairs = PairSplit(PackedStrings(texts), files, read=ReadFile(directory, files), groups=files)
     return all_pairs if len(rows) == len(all_pairs) else all_pairs.take(rows), left_out, rows
 
 

@@ -1,5 +1,6 @@
 """A source of pairs: texts or images, each with its target text."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from vit.data.splits.split import (
     Raw,
     ReadConcat,
     ReadRows,
+    concat_groups,
     image_fingerprints,
     keys,
     location_of,
@@ -24,11 +26,16 @@ from vit.data.splits.splitting import assign_splits, validation_fraction
 from vit.data.threads import StageProgress, reported
 from vit.messages import check_choice, number_of
 
+log = logging.getLogger("vit")
+
 
 @dataclass(frozen=True)
 class PairSplit:
     """Pairs of one split: `targets`, `names`, and either `sources` (texts) or `read(i)` (an image as encoded bytes or a
     pixel array (H,W[,C])).
+
+    Pairs of one group in `groups` (N,) have the same source, such as an image with several captions: training uses each
+    pair as a sample, evaluation generates one text per group, whose references are all targets of the group.
 
     Raises:
         ValueError: the parts differ in length, or not exactly one of `sources` and `read` is set.
@@ -38,13 +45,15 @@ class PairSplit:
     names: Sequence[str]
     sources: Sequence[str] | None = None
     read: Callable[[int], Raw] | None = None
+    groups: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if (self.sources is None) == (self.read is None):
             raise ValueError("a PairSplit needs either sources (texts) or read (images)")
-        counts = {len(part) for part in (self.targets, self.names, self.sources) if part is not None}
+        counts = {len(part) for part in (self.targets, self.names, self.sources, self.groups)
+                  if part is not None}
         if len(counts) != 1:
-            raise ValueError(f"targets, names and sources must have the same length, but have {sorted(counts)}")
+            raise ValueError(f"targets, names, sources and groups must have the same length, but have {sorted(counts)}")
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -67,7 +76,17 @@ class PairSplit:
             SelectedStrings(self.names, rows),
             None if self.sources is None else SelectedStrings(self.sources, rows),
             None if self.read is None else ReadRows(self.read, rows),
+            None if self.groups is None else SelectedStrings(self.groups, rows),
         )
+
+    def by_source(self) -> list[list[int]]:
+        """The rows of each group, in the order of the first ones; without groups each row alone."""
+        if self.groups is None:
+            return [[row] for row in range(len(self))]
+        rows: dict[str, list[int]] = {}
+        for row, group in enumerate(self.groups):
+            rows.setdefault(group, []).append(row)
+        return list(rows.values())
 
     def fingerprints(self, progress: StageProgress | None = None) -> list[str]:
         """A hash of the source of each pair."""
@@ -79,10 +98,11 @@ class PairSplit:
     def concat(splits: Sequence["PairSplit"]) -> "PairSplit":
         """The concatenation of several splits."""
         targets, names = ConcatSequence([s.targets for s in splits]), ConcatSequence([s.names for s in splits])
+        groups = concat_groups([s.groups for s in splits])
         if splits[0].sources is not None:
-            return PairSplit(targets, names, ConcatSequence([s.sources for s in splits]))
+            return PairSplit(targets, names, ConcatSequence([s.sources for s in splits]), groups=groups)
         ends = np.cumsum([len(split) for split in splits])
-        return PairSplit(targets, names, read=ReadConcat([split.read for split in splits], ends))
+        return PairSplit(targets, names, read=ReadConcat([split.read for split in splits], ends), groups=groups)
 
 
 @dataclass(frozen=True)
@@ -113,6 +133,11 @@ class PairSource:
         """Whether the sources are images."""
         return next(iter(self.splits.values())).read is not None
 
+    @property
+    def unit(self) -> str:
+        """What a source is."""
+        return "image" if self.images else "source"
+
     def check_train(self) -> None:
         """Raises DataError if there are no training pairs."""
         if not len(self.splits.get("train", ())):
@@ -140,6 +165,17 @@ def add_missing_splits(splits: dict[str, PairSplit], fractions: Sequence[float],
     return {key: train.take(rows) for key, rows in parts.items() if len(rows)} | {
         key: split for key, split in splits.items() if key != "train"
     }
+
+
+def log_several_targets(source: PairSource) -> PairSource:
+    """Logs how many sources have several targets, if there are some; returns the source of data."""
+    counts = [len(rows) for split in source.splits.values() for rows in split.by_source()]
+    if max(counts, default=1) > 1:
+        log.info("%s: %s of %s, up to %d each: all texts of one %s are in the same split unless the data states other "
+                 "splits; one text is generated for each %s of val and test and compared with all of its texts",
+                 source.name, number_of(sum(counts), "text"), number_of(len(counts), source.unit), max(counts),
+                 source.unit, source.unit)
+    return source
 
 
 def rows_by_split(

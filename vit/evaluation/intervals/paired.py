@@ -1,6 +1,7 @@
 """Two classifiers on the same samples: McNemar's test, and a paired bootstrap of the difference of their accuracies."""
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -158,8 +159,8 @@ def is_generated(run: str | PathLike[str]) -> bool:
         return False
 
 
-def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
-    """(reference, generated text) of each pair in the predictions.csv of a translator or image-to-text model, in its
+def read_texts(run: str | PathLike[str]) -> list[tuple[list[str], str]]:
+    """(references, generated text) of each source in the predictions.csv of a translator or image-to-text model, in its
     order.
 
     Raises:
@@ -173,11 +174,27 @@ def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
         texts = list(rows)
     if not texts:
         raise DataError(f"{path} {NO_ROWS}")
-    check_complete(path, texts, ("reference", column))
-    return [(row["reference"], row[column]) for row in texts]
+    several = ["references"] if "references" in texts[0] else []
+    check_complete(path, texts, ("reference", column, *several))
+    return [(_listed(path, number, row["references"]) if several else [row["reference"]], row[column])
+            for number, row in enumerate(texts, 1)]
 
 
-def check_same_references(first: list[tuple[str, str]], second: list[tuple[str, str]], names: tuple) -> None:
+def _listed(path: Path, number: int, cell: str) -> list[str]:
+    """The texts of a JSON list in row `number` of a table."""
+    try:
+        found = json.loads(cell)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
+        raise DataError(f"{path} is damaged: references of row {number} is not a JSON list of texts; evaluate the "
+                        "model again with vit evaluate MODEL --output FOLDER")
+    return found
+
+
+def check_same_references(
+    first: list[tuple[list[str], str]], second: list[tuple[list[str], str]], names: tuple
+) -> None:
     """Checks that two runs generated texts for the same references in the same order.
 
     Raises:

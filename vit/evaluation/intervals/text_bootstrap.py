@@ -18,7 +18,7 @@ from vit.evaluation.intervals.bootstrap import (
     resampled_counts,
 )
 from vit.evaluation.intervals.paired import mcnemar, paired_metrics
-from vit.evaluation.text_metrics import character_errors
+from vit.evaluation.text_metrics import References, character_errors, nearest_errors, references_of
 
 RESAMPLES = 1000
 ORDERS = 4  # n-grams of BLEU
@@ -30,20 +30,20 @@ class TextStatistics:
     """The sums behind exact match, character error rate and BLEU, a row per text: (N,5+2*ORDERS).
 
     Args:
-        predictions, references: N texts each.
+        predictions, references: N texts each, of which one may have several references, as in `text_metrics`.
 
     Raises:
         ValueError: the numbers of predictions and references differ.
     """
 
-    def __init__(self, predictions: Sequence[str], references: Sequence[str]) -> None:
+    def __init__(self, predictions: Sequence[str], references: Sequence[References]) -> None:
         from sacrebleu.metrics import BLEU
 
         metric, rows = BLEU(effective_order=True), []  # effective_order only changes the score of a sentence
-        for text, reference in zip(predictions, references, strict=True):
-            score = metric.sentence_score(text, [reference])
-            rows.append([text == reference, character_errors(text, reference), len(reference),
-                         score.sys_len, score.ref_len, *score.counts, *score.totals])
+        for text, each in zip(predictions, map(references_of, references), strict=True):
+            score = metric.sentence_score(text, each)
+            rows.append([text in each, *nearest_errors(text, each, character_errors, len), score.sys_len, score.ref_len,
+                         *score.counts, *score.totals])
         self.rows = np.array(rows, np.float64)
 
     def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:

@@ -52,7 +52,8 @@ def texts(subject: Subject) -> Section:
     generated = [each.text for each in evaluation.predictions]
     count = len(generated)
     chosen = np.linspace(0, count - 1, min(count, BOOTSTRAPPED)).astype(int)
-    intervals = TextStatistics([generated[i] for i in chosen], [evaluation.references[i] for i in chosen]).intervals()
+    references = [evaluation.all_references[i] for i in chosen]
+    intervals = TextStatistics([generated[i] for i in chosen], references).intervals()
     rows = []
     for name, shown in NAMES.items():
         interval = intervals.get(name)
@@ -61,11 +62,17 @@ def texts(subject: Subject) -> Section:
     html = table(("measure", "value", f"{LEVEL:.0%} interval"), rows, "Generated texts", (1, 2))
     html += facts({"loss of the references": f"{evaluation.metrics['loss']:.4f}",
                    "perplexity": f"{evaluation.metrics['perplexity']:.6g}",
-                   "token accuracy": f"{evaluation.metrics['token_accuracy']:.2%}", "BLEU signature": bleu_signature()})
+                   "token accuracy": f"{evaluation.metrics['token_accuracy']:.2%}",
+                   "BLEU signature": bleu_signature(evaluation.all_references)})
     html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {number_of(len(chosen), 'pair')} with "
                       f"replacement. An exact match with fewer than {FEWEST} right or wrong pairs has the exact "
                       "binomial interval of Clopper and Pearson. An interval shows how much the number depends on the "
                       "draw of these pairs, not how much another training would change it.", muted=True)
+    if evaluation.has_several_references:
+        total = sum(map(len, evaluation.all_references))
+        html += paragraph(f"The {count:,} sources have {total:,} references: BLEU and chrF compare a text with all "
+                          "of its references, the exact match with any of them, and the error rates, here and below, "
+                          "with the nearest one.", muted=True)
     values = {**evaluation.metrics, "level": LEVEL, "resamples": RESAMPLES,
               "intervals": {name: asdict(each) for name, each in intervals.items()}}
     return Section("accuracy", "Generated texts", html, values)
@@ -78,7 +85,7 @@ def lengths(subject: Subject) -> Section:
     rows = []
     for chosen in buckets(measured):
         scores = text_metrics([evaluation.predictions[i].text for i in chosen],
-                              [evaluation.references[i] for i in chosen])
+                              [evaluation.all_references[i] for i in chosen])
         ratio = (sum(len(evaluation.predictions[i].text) for i in chosen)
                  / max(1, sum(len(evaluation.references[i]) for i in chosen)))
         rows.append({"shortest": int(measured[chosen].min()), "longest": int(measured[chosen].max()),

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -147,6 +148,11 @@ class Seq2SeqJob(Job):
         return f"encoder-decoder, {config.dim} wide, {config.depth} + {config.decoder_depth} blocks"
 
     @property
+    def count(self) -> int:
+        """The number of sources, which may have several references each."""
+        return len(self.evaluated(self.split).by_source())
+
+    @property
     def sample_flops(self) -> float:
         return networks.matrix_flops(self.model) * float(self.datasets["train"].lengths.max(1).mean())
 
@@ -188,8 +194,8 @@ class Seq2SeqJob(Job):
         config, preprocessing, train = self.config, self.preprocessing, self.datasets["train"]
         recipe, task, data = config["recipe"], config["task"], config["data"]
         loss = build_text_loss(recipe["loss"], preprocessing, train)
-        references = self.source.splits["val"].targets
-        warn_of_lossy_texts(self.tokenizers["target"], references)
+        val = self.source.splits["val"]
+        warn_of_lossy_texts(self.tokenizers["target"], val.targets)
         generation = self.build_generation()
         if recipe["loss"].get("ctc") and not generation.ctc:
             log.warning("task.decode.ctc=0: the CTC output, which recipe.loss.ctc=%g trains, is not used to generate "
@@ -202,6 +208,7 @@ class Seq2SeqJob(Job):
         if rows < task["decode_rows"]:
             log.info("strategy=fsdp: no texts are generated in validation, because sharded weights are gathered for "
                      "whole forward passes only")
+        references, rows = validation_references(val, rows)
         batches = len(train_loader(train, recipe, config["seed"], data["workers"], 0, self.devices.world))
         return Seq2Seq(
             self.model,
@@ -248,14 +255,15 @@ class Seq2SeqJob(Job):
         batch_size, on_bad_sample = settings["batch_size"] or 64, self.config["data"]["on_bad_sample"]
         evaluation = evaluate_seq2seq(predictor, samples, batch_size, on_bad_sample, progress)
         write_seq2seq_evaluation(folder.path, evaluation, samples, predictor.preprocessing)
-        metrics = evaluation.metrics | {"bleu_signature": bleu_signature()}
+        metrics = evaluation.metrics | {"bleu_signature": bleu_signature(evaluation.all_references)}
         return Tested(metrics, evaluation.unreadable, predictor, evaluation)
 
     def save_samples(self, folder: RunFolder) -> Path:
         """A few evenly spaced sources of the split: image files, or lines of one file, with spaces for line breaks."""
         split, target = self.source.splits[self.split], folder.path / "samples"
         target.mkdir(exist_ok=True)
-        rows = evenly_spaced(len(split), SAMPLES)
+        firsts = [rows[0] for rows in split.by_source()]
+        rows = [firsts[i] for i in evenly_spaced(len(firsts), SAMPLES)]
         if split.read is None:
             lines = [re.sub(r"[\r\n]", " ", split.sources[i]) for i in rows]
             (target / "lines.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -274,6 +282,19 @@ class Seq2SeqJob(Job):
             "character errors": f"{metrics[f'{self.split}/cer']:.2%}",
             {"bleu": "BLEU", "chrf": "chrF"}[name]: f"{metrics[f'{self.split}/{name}']:.2%}",
         }
+
+
+def validation_references(val: PairSplit, count: int) -> tuple[Sequence[str | list[str] | None], int]:
+    """The references of the first row of each source, None for its other rows, and the number of rows that contain the
+    first `count` sources.
+    """
+    groups = val.by_source()
+    if len(groups) == len(val):
+        return val.targets, count
+    references: list[list[str] | None] = [None] * len(val)
+    for rows in groups:
+        references[rows[0]] = [val.targets[row] for row in rows]
+    return references, groups[min(count, len(groups)) - 1][0] + 1 if count else 0
 
 
 def blank_image(preprocessing: LinePreprocessing, patches: float) -> Tensor:
