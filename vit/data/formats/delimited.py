@@ -9,9 +9,10 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,17 +67,20 @@ def is_table(path: Path) -> bool:
 
 
 def read_columns(
-    path: Path, requested: Sequence[tuple[str, Column]], optional: str = "", progress: StageProgress | None = None
+    path: Path, requested: Sequence[tuple[str, Column]], optional: str = "", progress: StageProgress | None = None,
+    alternatives: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[dict[str, list[str]], np.ndarray]:
     """The requested columns of a table by their keys, and the first line of each row.
 
     `requested` are (key, column); the key is the option that selects the column. `optional` is the conventional name of
-    a column that is also read if it exists (see `find_column`). In JSONL a dot selects a nested key: "translation.en".
+    a column that is also read if it exists (see `find_column`). `alternatives` are the names, by key, of which the
+    first one in the table is read if it has no requested column. In JSONL a dot selects a nested key: "translation.en".
 
     Raises:
         DataError: the table has no rows or lacks a column, or a row is malformed; names the line.
     """
-    rows = _objects(path, requested, optional) if _suffix(path) == ".jsonl" else _fields(path, requested, optional)
+    read = _objects if _suffix(path) == ".jsonl" else _fields
+    rows = read(path, requested, optional, alternatives)
     found: dict[str, list[str]] = {}
     numbers: list[int] = []
     for number, row in reported(rows, LINES, None, progress):
@@ -220,7 +224,23 @@ def find_column(path: Path, columns: Iterable[Column], name: str, key: str) -> C
     return found[0] if found else None
 
 
-def _fields(path: Path, requested: Sequence[tuple[str, Column]], optional: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _available(
+    path: Path, header: Iterable[str], requested: Sequence[tuple[str, Column]],
+    alternatives: Mapping[str, Sequence[str]],
+) -> list[tuple[str, Column]]:
+    """The requested columns, each replaced by the first of its alternatives in the header if it is not there."""
+    header, found = list(header), []
+    for key, column in requested:
+        other = next((name for name in alternatives.get(key, ()) if name in header), column)
+        if column not in header and other != column:
+            log.info("%s: has no column %s, so the column %s is read as data.%s", path.name, column, other, key)
+        found.append((key, column if column in header else other))
+    return found
+
+
+def _fields(
+    path: Path, requested: Sequence[tuple[str, Column]], optional: str, alternatives: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[int, dict[str, str]]]:
     """The requested fields of each row, with its line number."""
     rows = numbered_rows(path)
     headed = all(isinstance(column, str) for _, column in requested)
@@ -229,6 +249,7 @@ def _fields(path: Path, requested: Sequence[tuple[str, Column]], optional: str) 
         raise DataError(f"{path}: {listed} mix names and numbers; give only names of a header line, or only numbers")
     header = next(rows, (0, []))[1] if headed else []
     check_header(path, header)
+    requested = _available(path, header, requested, alternatives) if headed else requested
     indices = _indices(path, header, requested, optional) if headed else dict(requested)
     width = len(header)
     sought = optional == "split" and optional not in indices
@@ -268,10 +289,10 @@ def _cell(path: Path, number: int, row: list[str], index: int) -> str:
 
 
 def _objects(
-    path: Path, requested: Sequence[tuple[str, Column]], optional: str
+    path: Path, requested: Sequence[tuple[str, Column]], optional: str, alternatives: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """The line number and the requested cells of each object in a JSONL file, as text."""
-    selected, unused = {column for _, column in requested}, None
+    selected, unused = None, None
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue  # an empty line, in contrast to a row with an empty text
@@ -281,6 +302,9 @@ def _objects(
             raise DataError(f"{path} line {number}: is not valid JSON ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f'{path} line {number}: must be an object, such as {{"text": ...}}')
+        if selected is None:  # the first row
+            requested = _available(path, row, requested, alternatives)
+            selected = {column for _, column in requested}
         others = [name for name in row if name not in selected]
         found = find_column(path, others, optional, optional)
         if unused is None:
