@@ -45,6 +45,73 @@ def test_files_of_lines(tmp_path, zipped):
     assert pairs(turned.splits["val"]) == [("y", "x")]
 
 
+REFERENCES = [["b 0", "c 0", "d 0"], ["b 1", "d 1"], ["b 2"], ["b 3", "c 3", "d 3"]]
+
+
+def references(split):
+    """(source, its targets) by `PairSplit.by_source`."""
+    return [(split.sources[rows[0]], [split.targets[row] for row in rows]) for rows in split.by_source()]
+
+
+def columns_of_references():
+    """The columns of `REFERENCES`, with empty cells where there are fewer."""
+    return [[next((text for text in each if text[0] == letter), "") for each in REFERENCES] for letter in "bcd"]
+
+
+@pytest.mark.parametrize("mark", [".ref", ".", ""])
+@pytest.mark.parametrize("first", [0, 1])
+def test_numbered_files_of_references(tmp_path, mark, first, caplog):
+    files = {"train.en": numbered("a", 5), "train.de": numbered("b", 5), "test.en": numbered("t", 4)}
+    files |= {f"test.de{mark}{first + k}": lines for k, lines in enumerate(columns_of_references())}
+    root = write(tmp_path, files)
+    with caplog.at_level("INFO", "vit"):
+        source = parallel(root)
+    assert references(source.splits["test"]) == [(f"t {i}", REFERENCES[i]) for i in range(4)]
+    assert "14 texts of 9 sources, up to 3 each" in caplog.text
+    assert source.splits["test"].names[0] == source.splits["test"].names[2] == "test.en line 1"
+    whole = PairSplit.concat(list(source.splits.values()))
+    assert [len(each) for _, each in references(whole)] == [1] * 5 + [3, 2, 1, 3]
+    (root / f"test.de{mark}{first + 1}").write_text("c\n")
+    with pytest.raises(DataError, match=rf"test.en has 4 lines but test.de{mark}{first + 1} has 1"):
+        parallel(root)
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_several_columns_of_references(tmp_path, kind):
+    cells = list(zip(numbered("a", 4), *columns_of_references(), ["train", "test", "test", "test"], strict=True))
+    header = ("en", "one", "two", "three", "split")
+    if kind == "tsv":
+        lines = ["\t".join(each) for each in (header, *cells)]
+    else:
+        lines = [json.dumps(dict(zip(header, each, strict=True))) for each in cells]
+    source = parallel(write(tmp_path, {f"t.{kind}": lines}) / f"t.{kind}", "en", ["one", "two", "three"])
+    assert references(source.splits["test"]) == [(f"a {i}", REFERENCES[i]) for i in (1, 2, 3)]
+    assert references(source.splits["train"]) == [("a 0", REFERENCES[0])]
+    single = parallel(tmp_path / f"t.{kind}", "en", ["one"]).splits["test"]
+    assert pairs(single) == [(f"a {i}", f"b {i}") for i in (1, 2, 3)] and single.groups is None
+    with pytest.raises(DataError, match="two is empty, as in 2 of"):
+        parallel(tmp_path / f"t.{kind}", "en", ["two", "one"])
+    with pytest.raises(ValueError, match="must name at least one side, and each only once"):
+        parallel(tmp_path / f"t.{kind}", "en", ["one", "one"])
+    with pytest.raises(ValueError, match="source and target are both 'en'"):
+        parallel(tmp_path / f"t.{kind}", "en", ["one", "en"])
+
+
+def test_endings_of_references_may_differ_by_split(tmp_path):
+    files = {"train.en": numbered("a", 3), "train.de": numbered("b", 3), "val.en": ["x"], "val.de": ["y"]}
+    root = write(tmp_path, {**files, "test.en": ["s"], "test.de": ["t"], "test.de2": ["u"]})
+    source = parallel(root, target=["de", "de2"])
+    assert references(source.splits["test"]) == [("s", ["t", "u"])]
+    assert pairs(source.splits["train"]) == [(f"a {i}", f"b {i}") for i in range(3)]
+    assert pairs(parallel(root).splits["test"]) == [("s", "t")]
+
+
+def test_equal_sources_are_no_references_of_each_other(tmp_path):
+    root = write(tmp_path, {"train.en": ["a", "a", "b"], "train.de": ["x", "y", "z"]})
+    split = parallel(root, fractions=(1, 0, 0)).splits["train"]
+    assert split.groups is None and split.by_source() == [[0], [1], [2]]
+
+
 def test_conventional_names_and_a_separate_validation_set(tmp_path):
     root = write(tmp_path, {"train.en": numbered("a", 20), "train.de": numbered("b", 20)})
     source = parallel(root)

@@ -262,12 +262,15 @@ def audit_preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | 
 
 
 def as_unlabelled_images(source: "Source | PairSource") -> "Source":
-    """The images of an image-to-text source, as a source without classes."""
-    from numpy import zeros
+    """The images of an image-to-text source, each once, as a source without classes."""
+    from numpy import array, zeros
 
     from vit.data import PairSource, Split, UnlabelledImages
 
     if not isinstance(source, PairSource):
         return source
-    splits = {key: Split(zeros(len(each), int), each.names, each.read) for key, each in source.splits.items()}
+    firsts = {key: array([rows[0] for rows in each.by_source()]) for key, each in source.splits.items()}
+    images = {key: each if len(firsts[key]) == len(each) else each.take(firsts[key])
+              for key, each in source.splits.items()}
+    splits = {key: Split(zeros(len(each), int), each.names, each.read) for key, each in images.items()}
     return UnlabelledImages(source.name, [], splits, source.left_out)

@@ -56,7 +56,9 @@ def read_captions(path: Path) -> Captions | None:
 
 
 def coco_files(folder: Path) -> dict[str, Path]:
-    """Split -> its file of captions of COCO in a folder or in its folder annotations; {} without one of train."""
+    """Split -> its file of captions of COCO in a folder or in its folder annotations; {} without one of train. Raises
+    DataError if a split has two.
+    """
     for place in (folder, folder / "annotations"):
         files = sorted(place.iterdir()) if place.is_dir() else []
         found = {}
