@@ -103,7 +103,9 @@ def test_a_row_per_text_has_its_character_errors(tmp_path, shown):
     texts = [("abcd", "abxd", -0.5), ("abc", "abc", -0.25), ("", "xy", -0.125)]
     predictions = [SimpleNamespace(source=name, text=text, score=score, certainty=score + 1)
                    for name, (_, text, score) in zip("bda", texts, strict=True)]
-    values = SimpleNamespace(rows=[1, 3, 0], predictions=predictions, references=[each[0] for each in texts])
+    references = [each[0] for each in texts]
+    values = SimpleNamespace(rows=[1, 3, 0], predictions=predictions, references=references,
+                             all_references=[[each] for each in references], has_several_references=False)
     seq2seq.write_seq2seq_evaluation(tmp_path / "new", values, SPLIT, PREVIEW)
     assert rows(tmp_path / "new" / "predictions.csv") == [
         ["name", "reference", "generated", "right", "cer", "score", "difference"],

@@ -3,10 +3,13 @@
 import json
 from collections import defaultdict
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from vit.cli.data.audit import as_unlabelled_images
 from vit.data import DataError, image_text
+from vit.run.jobs.seq2seq import validation_references
 
 NAMES = [f"{i:04}.jpg" for i in range(12)]
 CAPTIONS = {name: [f"a dog {i} runs, it is number {k}" for k in range(1 + i % 3)] for i, name in enumerate(NAMES)}
@@ -178,3 +181,25 @@ def test_columns_of_a_file_of_captions_have_no_effect(tmp_path, caplog):
     file = write_coco(tmp_path, "val", NAMES)
     image_text(file, text="title", root=tmp_path)
     assert "data.text=title has no effect, because captions_val2017.json is a file of captions" in caplog.text
+
+
+def test_an_audit_counts_an_image_once(tmp_path):
+    write_images(tmp_path)
+    for name, texts in CAPTIONS.items():
+        (tmp_path / name).with_suffix(".txt").write_text("\n".join(texts))
+    source = as_unlabelled_images(image_text(tmp_path))
+    assert sorted(name for split in source.splits.values() for name in split.names) == NAMES
+    assert all(split.location(i).name == name for split in source.splits.values() for i, name in enumerate(split.names))
+
+
+def test_validation_generates_the_first_images_whatever_their_number_of_captions(tmp_path):
+    write_images(tmp_path)
+    for name, texts in CAPTIONS.items():
+        (tmp_path / name).with_suffix(".txt").write_text("\n".join(texts))
+    split = image_text(tmp_path, fractions=(1, 0, 0)).splits["train"]
+    references, rows = validation_references(split, 5)  # of 1, 2, 3, 1 and 2 captions
+    assert [each for each in references[:rows] if each is not None] == list(CAPTIONS.values())[:5]
+    assert rows == 1 + 2 + 3 + 1 + 1 and len(references) == len(split)
+    assert validation_references(split, 0)[1] == 0 and validation_references(split, 99)[1] == len(split) - 2
+    single = split.take(np.array([0, 1, 3]))
+    assert validation_references(single, 2) == (single.targets, 2)
