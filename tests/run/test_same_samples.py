@@ -7,7 +7,7 @@ import torch
 
 from tests.run.conftest import QUICK, SMALL, start, write_photos
 from vit.run.config.composing import ConfigError
-from vit.run.parts.same_samples import check_values, digest, step_values
+from vit.run.processes.same_samples import check_values, digest, step_values
 
 
 def two_ranks(folder, *commands):

@@ -20,12 +20,12 @@ from vit.run.jobs import Job
 from vit.run.parts.devices import Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
 from vit.run.parts.loggers import build_loggers
-from vit.run.parts.readable_samples import ReadableSamples
-from vit.run.parts.same_folder import SameFolder
-from vit.run.parts.same_samples import SameSamples
 from vit.run.processes.launcher import is_task_of_step
+from vit.run.processes.readable_samples import ReadableSamples
+from vit.run.processes.same_samples import SameSamples
 from vit.run.records.folder import RunFolder
 from vit.run.records.metrics_table import MetricsTable
+from vit.run.records.same_folder import SameFolder
 from vit.training import (
     AtomicCheckpointIO,
     AverageEpochs,
