@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -13,12 +14,12 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score
 
 from vit.cli import main
-from vit.cli.evaluation.compare import paired_table, show_metrics
+from vit.cli.evaluation.compare import metrics_table, paired_table
 from vit.evaluation.intervals.bootstrap import Interval
 from vit.evaluation.intervals.paired import compare_paired, matched, mcnemar, read_predictions
 from vit.evaluation.intervals.paired_labels import LabelAnswers, compare_label_sets
 from vit.evaluation.intervals.text_bootstrap import TextStatistics, paired_bootstrap
-from vit.report.summary import NARROW
+from vit.report.summary import NARROW, print_table
 
 
 def simulated(count=300, seed=0, first=0.8, second=0.7):
@@ -281,6 +282,7 @@ def test_the_differences_of_texts_are_whole_in_a_narrow_terminal(monkeypatch, ca
     """In 55 columns an interval was on three lines, below the heading differen/ce."""
     monkeypatch.setenv("COLUMNS", "55")
     change = Interval(0.1, -0.0123, 0.1123, "bootstrap")
-    show_metrics("runs/a", (100, "text", 10), {"runs/2026-11-29_19-48-39": {"exact_match": (change, 0.0123)}})
+    found = {"runs/2026-11-29_19-48-39": {"exact_match": (change, 0.0123)}}
+    print_table(partial(metrics_table, "runs/a", (100, "text", 10), found))
     text = capsys.readouterr().out
     assert "difference" in text and "-1.23% to +11.23%" in text and max(map(len, text.splitlines())) <= 55

@@ -1,7 +1,7 @@
 """Tables that commands print at the end: a summary with the next command, and metrics per class."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
@@ -38,6 +38,12 @@ def print_summary(facts: Mapping[str, object], title: str = "", next_command: st
     if next_command:
         console.print("  Next: ", style="dim", end="")
         console.print(next_command, style="bold", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_table(build: Callable[[bool], Table]) -> None:
+    """Print the table of `build(narrow)`, where narrow means a terminal with fewer columns than `NARROW`."""
+    console = Console()
+    console.print(build(console.width < NARROW))
 
 
 def select_worst(scores: list[Score], most: int, noun: str, unit: str = "images") -> tuple[list[Score], str | None]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,11 +41,9 @@ def compare(
     check_runs(runs)
     from dataclasses import asdict
 
-    from rich.console import Console
-
     from vit.evaluation.intervals.paired import compare_paired, is_generated, matched, read_predictions
     from vit.evaluation.intervals.paired_labels import has_label_sets
-    from vit.report.summary import NARROW
+    from vit.report.summary import print_table
 
     if all(map(is_generated, runs)):
         return compare_texts(runs, json_file)
@@ -53,8 +52,7 @@ def compare(
     first, *others = [read_predictions(run) for run in runs]
     comparisons = {str(run): compare_paired(*matched(first, other, (runs[0], run)))
                    for run, other in zip(runs[1:], others, strict=True)}
-    console = Console()
-    console.print(paired_table(str(runs[0]), comparisons, narrow=console.width < NARROW))
+    print_table(partial(paired_table, str(runs[0]), comparisons))
     compared = {name: asdict(each) for name, each in comparisons.items()}
     write_json({"first": str(runs[0]), "compared": compared}, json_file)
 
@@ -82,6 +80,7 @@ def compare_texts(runs: list[Path], json_file: Path | None) -> None:
     """
     from vit.evaluation.intervals.paired import check_same_references, read_texts
     from vit.evaluation.intervals.text_bootstrap import FEWEST_TEXTS, TextStatistics, paired_bootstrap
+    from vit.report.summary import print_table
 
     first, *others = [read_texts(run) for run in runs]
     for run, other in zip(runs[1:], others, strict=True):
@@ -90,7 +89,7 @@ def compare_texts(runs: list[Path], json_file: Path | None) -> None:
                   for each in (first, *others)]
     found = {str(run): paired_bootstrap(statistics[0], each)
              for run, each in zip(runs[1:], statistics[1:], strict=True)}
-    show_metrics(str(runs[0]), (len(first), "text", FEWEST_TEXTS), found)
+    print_table(partial(metrics_table, str(runs[0]), (len(first), "text", FEWEST_TEXTS), found))
     write_json({"first": str(runs[0]), "pairs": len(first), "compared": metric_values(found)}, json_file)
 
 
@@ -106,11 +105,12 @@ def compare_labels(runs: list[Path], json_file: Path | None) -> None:
         matched_label_sets,
         read_label_sets,
     )
+    from vit.report.summary import print_table
 
     first, *others = [read_label_sets(run) for run in runs]
     found = {str(run): compare_label_sets(first, matched_label_sets(first, other, (runs[0], run)))
              for run, other in zip(runs[1:], others, strict=True)}
-    show_metrics(str(runs[0]), (len(first.names), "image", FEWEST_IMAGES), found)
+    print_table(partial(metrics_table, str(runs[0]), (len(first.names), "image", FEWEST_IMAGES), found))
     write_json({"first": str(runs[0]), "images": len(first.names), "compared": metric_values(found)}, json_file)
 
 
@@ -138,27 +138,22 @@ def below(folder: str) -> str:
     return f"; all runs are in {markup.escape(visible(folder))}" if folder else ""
 
 
-def show_metrics(first: str, samples: tuple[int, str, int],
-                 found: "dict[str, dict[str, tuple[Interval, float | None]]]") -> None:
-    """Print a row per compared run and metric.
+def metrics_table(first: str, samples: tuple[int, str, int],
+                  found: "dict[str, dict[str, tuple[Interval, float | None]]]", narrow: bool = False) -> "Table":
+    """A row per compared run and metric; in a `narrow` table only their names are wrapped.
 
     Args:
         samples: how many there are, what each is, and how many a bootstrap needs; with fewer, its cells are empty.
     """
     from rich import markup
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
-
-    from vit.report.summary import NARROW
 
     count, unit, fewest = samples
     above, names = short_names([first, *found])
     caption = f"compared with {markup.escape(visible(names[first]))} on {number_of(count, unit)}{below(above)}"
     if count < fewest:
         caption += f"; intervals need {fewest} or more, and so do all p-values but that of exact match"
-    console = Console()
-    narrow = console.width < NARROW
     table = Table(box=SIMPLE_HEAD, padding=(0, 0 if narrow else 1), caption_justify="left",
                   caption=f"{caption} (p: McNemar's exact test of exact match, else paired bootstrap)")
     for name in ("run", "metric"):
@@ -170,7 +165,7 @@ def show_metrics(first: str, samples: tuple[int, str, int],
             table.add_row(markup.escape(visible(names[run])), metric.replace("_", " "), f"{change.value:+.2%}",
                           "" if change.low is None else f"{change.low:+.2%} to {change.high:+.2%}",
                           "" if p is None else f"{p:.3g}")
-    console.print(table)
+    return table
 
 
 def paired_table(first: str, found: "dict[str, PairedComparison]", narrow: bool = False) -> "Table":

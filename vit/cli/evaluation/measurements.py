@@ -84,15 +84,12 @@ def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> 
     Raises:
         BadImage, DataError: as `evaluate_images`.
     """
-    from rich.console import Console
-
     from vit.report.multi_label import label_table, write_multi_label_evaluation
-    from vit.report.summary import NARROW
+    from vit.report.summary import print_table
 
     evaluation, samples = evaluate_images(predictor, task)
     print_metrics(named_metrics(evaluation.metrics), {"images": f"{len(evaluation.rows):,}"}, task.title)
-    console = Console()
-    console.print(label_table(evaluation.class_scores(), narrow=console.width < NARROW))
+    print_table(lambda narrow: label_table(evaluation.class_scores(), narrow=narrow))
     if task.output is not None:
         write_multi_label_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
     return evaluation.to_dict(task.split)

@@ -8,13 +8,10 @@ if TYPE_CHECKING:
 
 def print_classification(evaluation: "Evaluation", title: str, unit: str) -> None:
     """Print the metrics of a classifier, and those of each class; `unit` is images or texts."""
-    from rich.console import Console
-
-    from vit.report.summary import NARROW, class_table
+    from vit.report.summary import class_table, print_table
 
     print_metrics(named_metrics(evaluation.metrics), {unit: f"{len(evaluation.rows):,}"}, title)
-    console = Console()
-    console.print(class_table(evaluation.class_scores(), unit, narrow=console.width < NARROW))
+    print_table(lambda narrow: class_table(evaluation.class_scores(), unit, narrow=narrow))
 
 
 def named_metrics(metrics: dict[str, float]) -> dict[str, float]:
@@ -28,8 +25,6 @@ def named_metrics(metrics: dict[str, float]) -> dict[str, float]:
 
 def print_metrics(metrics: dict[str, float], facts: dict[str, str], title: str) -> None:
     """Print metrics with all digits, which identify equal results, and further facts."""
-    from rich.console import Console
+    from vit.report.summary import print_summary
 
-    from vit.report.summary import summary_table
-
-    Console().print(summary_table({name: repr(value) for name, value in metrics.items()} | facts, title))
+    print_summary({name: repr(value) for name, value in metrics.items()} | facts, title)
