@@ -141,6 +141,7 @@ MOVED = {  # former name → new name
     "vit.report.sections.generated": "vit.report.sections.generated_texts",
     "vit.report.sections.inspection": "vit.report.sections.training_and_data",
     "vit.run.config.checked": "vit.run.config.overrides",
+    "vit.run.config.contradictions": "vit.run.config.value_checks",
     "vit.run.config.loader": "vit.run.config.hydra_interface",
     "vit.run.parts.hyperparameters": "vit.run.parts.loggers",
     "vit.run.parts.logger_errors": "vit.run.parts.loggers",

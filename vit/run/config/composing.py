@@ -21,7 +21,6 @@ from vit.exchange.private_paths import PATH_KEYS
 from vit.files.strict_json import json_text
 from vit.messages import did_you_mean, nearest_names, one_line
 from vit.run.config.checked_keys import FREE, check_keys
-from vit.run.config.contradictions import contradiction
 from vit.run.config.credential_checks import check_written_config
 from vit.run.config.groups import FORMER_OPTIONS, check_groups, is_group, log_former_name
 from vit.run.config.hydra_interface import (
@@ -44,7 +43,7 @@ from vit.run.config.overrides import (
     with_current_keys,
 )
 from vit.run.config.own_keys import OwnFiles, check_own_keys, log_unread_packages
-from vit.run.config.value_checks import invalid_value
+from vit.run.config.value_checks import contradiction, invalid_value
 
 READ_PATHS = tuple(key for key in PATH_KEYS if key not in ("run_dir", "runs"))
 NAMES = ("name", "data.name")  # keys of strings that YAML may parse as numbers, such as name=2026

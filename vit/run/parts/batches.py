@@ -35,8 +35,8 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.data.threads import StageProgress
 from vit.messages import agree, number_of
 from vit.run.config.composing import ConfigError
-from vit.run.config.contradictions import too_many_repeats
 from vit.run.config.overrides import check_kind, checked
+from vit.run.config.value_checks import too_many_repeats
 from vit.run.parts.recipe import AUTO
 from vit.tasks import Batches, DeviceBatches
 

@@ -14,6 +14,7 @@ from pytorch_lightning.strategies import Strategy
 from vit.nn.transformer import set_autocast_residual
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import check_kind, checked, yaml_text
+from vit.run.config.value_checks import TWO_AVERAGES, wrong_mode
 from vit.run.config.value_kinds import Duration, duration
 from vit.run.console import console
 from vit.run.jobs import Job
@@ -182,14 +183,11 @@ def monitor_mode(job: Job) -> str:
     monitor, stated = job.config["callbacks"]["monitor"], job.config["callbacks"]["mode"]
     if monitor not in job.task.metric_names:
         raise ConfigError(f"callbacks.monitor={yaml_text(monitor)}: must be one of {', '.join(job.task.metric_names)}")
-    mode = mode_of(monitor)
-    if stated not in (None, mode):
-        better = "lowest" if mode == "min" else "highest"
-        contradiction = f"callbacks.mode={stated}: {monitor} is best where it is {better} ({mode})"
+    if problem := wrong_mode(monitor, stated):
         if not job.config["resumed"]:
-            raise ConfigError(f"{contradiction}; leave callbacks.mode out")
-        log.warning("%s; the resumed run uses %s", contradiction, mode)
-    return mode
+            raise ConfigError(f"{problem}; leave callbacks.mode out")
+        log.warning("%s; the resumed run uses %s", problem, mode_of(monitor))
+    return mode_of(monitor)
 
 
 def weight_averages(recipe: dict) -> list[Callback]:
@@ -199,7 +197,7 @@ def weight_averages(recipe: dict) -> list[Callback]:
         ConfigError: both are set.
     """
     if recipe["ema"] and recipe["average_epochs"]:
-        raise ConfigError("recipe.ema and recipe.average_epochs are two ways to average; set one of them to null")
+        raise ConfigError(TWO_AVERAGES)
     if recipe["ema"]:
         return [AverageWeights(recipe["ema"])]
     return [AverageEpochs(recipe["average_epochs"])] if recipe["average_epochs"] else []
