@@ -23,7 +23,7 @@ from vit.models import TextClassifierConfig
 from vit.models.text import TextClassifier
 from vit.nn.local import BLOCK
 from vit.run.config.composing import compose, resolve
-from vit.run.parts.networks import text_model
+from vit.run.parts.text_networks import text_model
 
 VOCABULARY, CLASSES = 256, 3
 COVERED = 4 * BLOCK  # tokens of the comparison

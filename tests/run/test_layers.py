@@ -13,7 +13,7 @@ from vit.models import EncoderDecoderConfig, MaskedTextConfig, TextClassifierCon
 from vit.models.checks import CHOICES, TEXT_POSITIONS
 from vit.nn import attention_maps
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.parts.networks import text_model
+from vit.run.parts.text_networks import text_model
 
 FAST = ["precision=32-true", "logger=csv", "report=false", "trainer.accelerator=cpu", "model.dim=16",
         "model.num_heads=2", "model.depth=1"]

@@ -9,7 +9,8 @@ from vit.data import ByteTokenizer, Preprocessing
 from vit.models import create_model, model_from_config
 from vit.models.text import TextClassifierConfig
 from vit.run.config.composing import ConfigError, compose, resolve
-from vit.run.parts.networks import build_model, check_patch_size, start_from_vectors, text_model
+from vit.run.parts.networks import build_model, check_patch_size
+from vit.run.parts.text_networks import start_from_vectors, text_model
 
 TINY = {"kind": "text_classifier", "num_classes": 2, "max_len": 8, "dim": 2, "depth": 1, "num_heads": 1}
 

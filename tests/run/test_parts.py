@@ -30,9 +30,10 @@ from vit.run.parts.finetuning import describe, what_freezes
 from vit.run.parts.init_from import class_order
 from vit.run.parts.loggers import build_loggers, logger_defaults
 from vit.run.parts.named_targets import check_targets
-from vit.run.parts.networks import matrix_flops, model_name
+from vit.run.parts.networks import model_name
 from vit.run.parts.preprocessing import merged, stated_preprocessing, with_statistics
 from vit.run.parts.recipe import build_loss, build_text_loss
+from vit.run.parts.text_networks import matrix_flops
 from vit.run.parts.trainer import cluster_plugins, monitor_mode, own_callbacks, time_limit, unfreezing, weight_averages
 from vit.run.records.folder import RunFolder
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss

@@ -20,7 +20,7 @@ from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import override_text
 from vit.run.jobs.base import Tested
 from vit.run.jobs.texts import TextJob, ids
-from vit.run.parts import networks
+from vit.run.parts import text_networks
 from vit.run.parts.batches import micro_batch, val_loader
 from vit.run.parts.data_source import check_validation
 from vit.run.parts.devices import Devices
@@ -49,7 +49,7 @@ class MaskedTextJob(TextJob):
         """Raises ConfigError: as `Job.check_config` and `check_text_model`, or both losses have the weight 0."""
         super().check_config(config, devices)
         required = {"vocab_size": 1, "max_len": config["data"]["max_len"]}
-        networks.check_text_model(config, MaskedTextConfig, required)
+        text_networks.check_text_model(config, MaskedTextConfig, required)
         if not any(loss_weights(config)):
             raise ConfigError("task.token_loss and task.pair_loss are both 0, so there is nothing to learn; set one of "
                               "them to 1")
@@ -64,7 +64,7 @@ class MaskedTextJob(TextJob):
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         required = {"vocab_size": self.tokenizer.vocab_size, "max_len": self.config["data"]["max_len"]}
-        return networks.text_model(self.config, required, MaskedTextConfig, initial)
+        return text_networks.text_model(self.config, required, MaskedTextConfig, initial)
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         return self.load_text_weights(initial)
@@ -107,7 +107,7 @@ class MaskedTextJob(TextJob):
 
     @property
     def sample_flops(self) -> float:
-        return networks.matrix_flops(self.model) * 2 * float(self.datasets["train"].tokens.lengths.mean())
+        return text_networks.matrix_flops(self.model) * 2 * float(self.datasets["train"].tokens.lengths.mean())
 
     def count_flops(self, bundle: Path) -> float:
         """As `Job.count_flops`, of the mean pair of sentences and number of masked tokens among the first pairs."""

@@ -27,7 +27,7 @@ from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import checked
 from vit.run.jobs.base import Job, Tested
 from vit.run.jobs.texts import ids
-from vit.run.parts import networks
+from vit.run.parts import networks, text_networks
 from vit.run.parts.batches import build_augment, build_pair_datasets, check_no_augment
 from vit.run.parts.data_source import truncates
 from vit.run.parts.devices import Devices
@@ -77,8 +77,8 @@ class Seq2SeqJob(Job):
             required = {"vocab_size": 1, "max_len": max(data["max_source_len"] or 2, data["max_target_len"] or 2)}
             if "preprocessing" in data:
                 required |= dict.fromkeys(("image_size", "patch_size"), data["patch_size"]) | {"in_chans": 3}
-            networks.check_text_model(config, ImageToTextConfig if "preprocessing" in data else EncoderDecoderConfig,
-                                      required)
+            kind = ImageToTextConfig if "preprocessing" in data else EncoderDecoderConfig
+            text_networks.check_text_model(config, kind, required)
 
     def check_source(self) -> None:
         self.source.check_train()
@@ -106,14 +106,14 @@ class Seq2SeqJob(Job):
             self.tokenizers = build_tokenizers(config, texts, initial, self.checkpoint, progress)
 
     def build_model(self, initial: Initial | None) -> nn.Module:
-        model = networks.seq2seq_model(self.config, self.preprocessing, self.tokenizers, initial)
+        model = text_networks.seq2seq_model(self.config, self.preprocessing, self.tokenizers, initial)
         if getattr(model.config, "tied", None) == "all":
             check_shared_embeddings(self.config, self.tokenizers, initial, self.checkpoint)
         return model
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         if self.preprocessing is None and self.checkpoint is None:
-            networks.start_from_vectors(self.model, self.config["model"].get("vectors"), self.tokenizers["source"])
+            text_networks.start_from_vectors(self.model, self.config["model"].get("vectors"), self.tokenizers["source"])
         if initial is None:
             return None
         target = self.model if initial.generates_text else self.model.source_encoder  # a classifier has only an encoder
@@ -154,7 +154,7 @@ class Seq2SeqJob(Job):
 
     @property
     def sample_flops(self) -> float:
-        return networks.matrix_flops(self.model) * float(self.datasets["train"].lengths.max(1).mean())
+        return text_networks.matrix_flops(self.model) * float(self.datasets["train"].lengths.max(1).mean())
 
     def count_flops(self, bundle: Path) -> float:
         train = self.datasets["train"]

@@ -21,7 +21,7 @@ from vit.models.flops import call_flops
 from vit.models.text import TextClassifierConfig
 from vit.run.config.composing import ConfigError, stated
 from vit.run.jobs.base import Job, Tested
-from vit.run.parts import networks
+from vit.run.parts import text_networks
 from vit.run.parts.batches import micro_batch, train_loader, val_loader, warn_about_cut_texts
 from vit.run.parts.calibration import calibrate_texts, calibration_choice, trained_copy
 from vit.run.parts.data_source import truncates
@@ -59,7 +59,7 @@ class TextJob(Job):
     def load_text_weights(self, initial: Initial | None, classes: list[str] | None = None) -> KeyReport | None:
         """Load word vectors, then the weights of `init_from`."""
         if self.checkpoint is None:
-            networks.start_from_vectors(self.model, self.config["model"].get("vectors"), self.tokenizer)
+            text_networks.start_from_vectors(self.model, self.config["model"].get("vectors"), self.tokenizer)
         if initial is None:
             return None
         loaded = load_initial_weights(initial, self.model, classes=classes)
@@ -79,7 +79,7 @@ class TextClassificationJob(TextJob):
         """Raises ConfigError: as `Job.check_config` and `check_text_model`."""
         super().check_config(config, devices)
         required = {"vocab_size": 1, "num_classes": 2, "max_len": config["data"]["max_len"]}
-        networks.check_text_model(config, TextClassifierConfig, required)
+        text_networks.check_text_model(config, TextClassifierConfig, required)
 
     def build_inputs(self, initial: Initial | None) -> None:
         texts = [text for column in self.source.splits["train"].texts for text in column]
@@ -94,7 +94,7 @@ class TextClassificationJob(TextJob):
         if initial is not None and "max_len" not in stated(self.config["overrides"], "data"):
             max_len = (initial.model or {}).get("max_len", max_len)
         required = {"vocab_size": self.tokenizer.vocab_size, "num_classes": self.source.num_classes, "max_len": max_len}
-        return networks.text_model(self.config, required, TextClassifierConfig, initial)
+        return text_networks.text_model(self.config, required, TextClassifierConfig, initial)
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         return self.load_text_weights(initial, self.source.classes)
@@ -128,7 +128,7 @@ class TextClassificationJob(TextJob):
 
     @property
     def sample_flops(self) -> float:
-        return networks.matrix_flops(self.model) * float(self.datasets["train"].inputs.tokens.lengths.mean())
+        return text_networks.matrix_flops(self.model) * float(self.datasets["train"].inputs.tokens.lengths.mean())
 
     def count_flops(self, bundle: Path) -> float:
         return call_flops(load_bundle(bundle).model, ids(self.datasets["train"].inputs.tokens.lengths.mean()))
