@@ -23,8 +23,8 @@ from vit.bundle import Calibration, LabelCalibration, load_bundle, save_bundle
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer
 from vit.exchange import SourceError
-from vit.exchange.comparing import check_same, relative_difference
 from vit.exchange.convert import convert
+from vit.exchange.export.comparing import check_same, relative_difference
 from vit.weights.transformers_export import to_transformers
 
 PHOTOS = Path(__file__).parents[1] / "data_files" / "clothing"
@@ -148,8 +148,8 @@ def test_a_crop_that_timm_moves_is_measured_and_reported(tmp_path) -> None:
 
 
 def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("vit.exchange.comparing.find_spec", lambda name: None)
-    monkeypatch.setattr("vit.exchange.pixel_differences.find_spec", lambda name: None)
+    monkeypatch.setattr("vit.exchange.export.comparing.find_spec", lambda name: None)
+    monkeypatch.setattr("vit.exchange.export.pixel_differences.find_spec", lambda name: None)
     with pytest.warns(UserWarning, match="transformers is not installed, so its outputs and preprocessing were not"):
         convert(bundle(tmp_path / "ours", "cut"), tmp_path / "theirs", "transformers")
 

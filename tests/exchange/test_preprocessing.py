@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.data.images.preprocessing_values import as_size
-from vit.exchange.pixel_differences import synthetic_images
+from vit.exchange.export.pixel_differences import synthetic_images
 from vit.exchange.preprocessing import (
     assumed_preprocessing,
     exact_crop_pct,

@@ -60,8 +60,8 @@ def converted(values: dict[str, Any], folder: Path) -> None:
     import vit
     from tests.exchange.conftest import scramble
     from vit.exchange import SourceError
-    from vit.exchange.comparing import check_same
     from vit.exchange.convert import convert
+    from vit.exchange.export.comparing import check_same
 
     torch.manual_seed(0)
     try:

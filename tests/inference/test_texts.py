@@ -15,7 +15,7 @@ from tests.inference.tiny_models import save_classifier, save_image_to_text, sav
 from vit.data import BadImage, ByteTokenizer
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import BPETokenizer, CharTokenizer
-from vit.exchange.transformers_tokenizer import tokenizer_files
+from vit.exchange.export.transformers_tokenizer import tokenizer_files
 from vit.generation import generate
 from vit.weights.formats.marian import marian_arguments, to_marian
 

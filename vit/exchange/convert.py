@@ -20,14 +20,15 @@ from vit.bundle.files import SourceError, independent_tensors, save_tensors
 from vit.bundle.label_calibration import LabelCalibration, raw_thresholds
 from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
-from vit.exchange import onnx_and_torch_export as programs
-from vit.exchange import preprocessing, transformers_tokenizer
+from vit.exchange import preprocessing
 from vit.exchange.checkpoint import Checkpoint, check_saved_values
-from vit.exchange.comparing import check_same
+from vit.exchange.export import onnx_and_torch_export as programs
+from vit.exchange.export import transformers_tokenizer
+from vit.exchange.export.comparing import check_same
+from vit.exchange.export.pixel_differences import ProbabilityShift, timm_difference, transformers_difference
 from vit.exchange.importing import at_stated_size, import_checkpoint
 from vit.exchange.opening import resolve_class_names, resolve_preprocessing, resolve_thresholds
 from vit.exchange.options import Changes, Hints, OptionError, Size, current_activation
-from vit.exchange.pixel_differences import ProbabilityShift, timm_difference, transformers_difference
 from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint, read_config
 from vit.exchange.sources import PROCESSOR_FILE, WeightSource
 from vit.files.strict_json import json_text
@@ -78,7 +79,7 @@ def convert(
 
     Args:
         to: "timm", "transformers", "torchvision" or "bundle" (which is a timm folder where timm can express the model);
-            "onnx" or "torch_export" for one file that runs without this project (`vit.exchange.onnx_and_torch_export`).
+            "onnx" or "torch_export" for one file that runs without this project.
         num_heads, activation, image_size, patch_size, in_chans, num_classes, strict, act: as for `import_weights`.
 
     Raises:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vit.data import Preprocessing
-from vit.exchange.pixel_differences import ProbabilityShift, _compared, synthetic_images
+from vit.exchange.export.pixel_differences import ProbabilityShift, _compared, synthetic_images
 
 OURS = Preprocessing((24, 16), "squash", 1.0, "bilinear", (0.2, 0.4, 0.6), (0.3, 0.2, 0.25))
 

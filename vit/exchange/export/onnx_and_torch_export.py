@@ -25,7 +25,7 @@ from vit.bundle.calibration import calibrated_probabilities
 from vit.bundle.files import SourceError
 from vit.bundle.label_calibration import LabelCalibration, label_probabilities
 from vit.data import PackedPreprocessing, Preprocessing
-from vit.exchange.comparing import relative_difference
+from vit.exchange.export.comparing import relative_difference
 from vit.exchange.options import OptionError
 from vit.files.strict_json import json_text
 from vit.messages import on_one_line

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from vit.data.text.tokenizers import BOS, EOS, MASK, PAD, SPECIALS, UNK, BPETokenizer, ByteTokenizer, CharTokenizer
-from vit.exchange.transformers_tokenizer import tokenizer_files
+from vit.exchange.export.transformers_tokenizer import tokenizer_files
 
 hf = pytest.importorskip("transformers")
 

@@ -21,10 +21,10 @@ from vit.cli import main
 from vit.data import PackedPreprocessing, Preprocessing
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.exchange import SourceError
-from vit.exchange import onnx_and_torch_export as programs
 from vit.exchange.convert import convert
+from vit.exchange.export import onnx_and_torch_export as programs
 
-PHOTOS = Path(__file__).parents[1] / "data_files" / "clothing"
+PHOTOS = Path(__file__).parents[2] / "data_files" / "clothing"
 NAMES = ["cat", "dog", "emu", "fox", "é"]
 TINY = {"image_size": (32, 16), "patch_size": 8, "dim": 32, "depth": 1, "num_heads": 4, "num_classes": 5}
 PREPROCESSING = Preprocessing(size=(32, 16), mean=(0.2, 0.4, 0.6), std=(0.3, 0.2, 0.1))

@@ -7,7 +7,7 @@ import transformers
 from tests.inference.tiny_models import save_masked, save_translator
 from vit.bundle import load_bundle
 from vit.exchange import SourceError
-from vit.exchange.comparing import check_same
+from vit.exchange.export.comparing import check_same
 
 
 @pytest.mark.parametrize("output", ["token_head", "pair_head"])
@@ -43,7 +43,7 @@ def test_a_model_that_cannot_be_read_is_named(tmp_path):
 
 @pytest.mark.parametrize("shown", [True, False])
 def test_the_progress_bars_of_transformers_are_as_before(tmp_path, shown):
-    from vit.exchange.comparing import silent
+    from vit.exchange.export.comparing import silent
 
     logging = transformers.utils.logging
     before, level = logging.is_progress_bar_enabled(), logging.get_verbosity()

@@ -1,0 +1,1 @@
+"""Converted models: ONNX files, programs of torch.export and tokenizer files, and the checks of their outputs."""
