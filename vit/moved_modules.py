@@ -154,7 +154,6 @@ MOVED = {  # former name → new name
     "vit.run.parts.same_samples": "vit.run.processes.same_samples",
     "vit.run.processes.apart": "vit.run.processes.separate_process",
     "vit.run.quick_imports": "vit.run.deferred_modules",
-    "vit.run.records.environment": "vit.run.records.folder",
     "vit.tasks.score_table": "vit.tasks.base",
     "vit.training.averaging.average_callbacks": "vit.training.averaging.ema",
     "vit.training.averaging.averages": "vit.training.averaging.ema",

@@ -9,7 +9,7 @@ from tests.run.conftest import QUICK
 from vit.cli import main as vit
 from vit.data import digits
 from vit.run import ConfigError, main, train
-from vit.run.records.folder import started_as
+from vit.run.records.environment import started_as
 
 SECRETS = ("sesame", "key-of-own", "hunter2")
 TARGETS = ["data._target_=tests.run.test_credential_checks.guarded",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit.run.records.folder import started_as
+from vit.run.records.environment import started_as
 
 
 @pytest.mark.parametrize(("argv", "command"), [

@@ -14,9 +14,8 @@ from vit.files.atomic import RESULTS, Manifest
 from vit.report.sections.run_record import read_run
 from vit.run import main
 from vit.run.multirun.compare import compared_model
-from vit.run.records.folder import read_metrics
 from vit.run.records.listing import list_runs
-from vit.run.records.reading import read_config
+from vit.run.records.reading import read_config, read_metrics
 
 
 @pytest.fixture(scope="module")

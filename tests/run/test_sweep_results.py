@@ -8,7 +8,7 @@ import pytest
 from tests.run.conftest import table
 from vit.run.config.composing import ConfigError
 from vit.run.multirun.sweep_results import SweptRun, best_first, conclude, gather, summary, write_record
-from vit.run.records.folder import read_metrics
+from vit.run.records.reading import read_metrics
 
 
 def test_records_are_in_the_order_of_their_numbers(tmp_path):

@@ -13,7 +13,8 @@ from vit.report.pages.model_report import write_report
 from vit.report.sections.run_record import read_run
 from vit.report.sections.subject import Subject
 from vit.run.console import command
-from vit.run.records.folder import RunFolder, environment
+from vit.run.records.environment import environment
+from vit.run.records.folder import RunFolder
 from vit.training.fault_tolerance.interrupts import find_stop
 
 if TYPE_CHECKING:  # vit report needs no Lightning, which jobs import

@@ -28,8 +28,9 @@ from vit.run.processes.launched import check_number, is_single, own_run
 from vit.run.processes.launcher import LAUNCHER, RankError, first_node, is_launched, run_ranks
 from vit.run.processes.master_port import check_master_port
 from vit.run.processes.rank import lost_peer
-from vit.run.records.folder import RunFolder, environment, read_metrics
-from vit.run.records.reading import read_config
+from vit.run.records.environment import environment
+from vit.run.records.folder import RunFolder
+from vit.run.records.reading import read_config, read_metrics
 from vit.run.records.splits import DataRecord, read_record
 from vit.run.result import Run
 from vit.run.resume import Plan, check_fits, is_main_process, overrides_of_ranks, read_overrides

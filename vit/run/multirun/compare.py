@@ -23,7 +23,8 @@ from vit.run.console import command, console, print_line
 from vit.run.multirun.comparison_plan import METRICS, NOT_COMPARABLE, find_plan
 from vit.run.multirun.sweep_results import table_text
 from vit.run.processes.separate_process import STOPPED, train_in_new_process
-from vit.run.records.folder import COMPARISON, read_metrics
+from vit.run.records.folder import COMPARISON
+from vit.run.records.reading import read_metrics
 from vit.run.result import Run
 from vit.training import Interrupted
 

@@ -12,8 +12,8 @@ def earlier_records(folder: pathlib.Path, overrides: list[str]) -> list[dict]:
     Args:
         overrides: the overrides of this command; targets that they name are also trusted in the recorded configs.
     """
-    from vit.run.records.folder import RunFolder, read_metrics
-    from vit.run.records.reading import read_config
+    from vit.run.records.folder import RunFolder
+    from vit.run.records.reading import read_config, read_metrics
 
     finished = (path for path in numbered(folder) if RunFolder(path, main=False).finished)
     return [{"folder": str(path), "overrides": read_config(path, overrides)["overrides"], "exit_code": 0,

@@ -24,9 +24,8 @@ from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweep_results import SweptRun, summary
 from vit.run.parts.data_source import build_source, data_overrides
 from vit.run.parts.devices import evaluation_device
-from vit.run.records.folder import read_metrics
 from vit.run.records.members import CROSS_VALIDATION, HELD_OUT
-from vit.run.records.reading import read_config
+from vit.run.records.reading import read_config, read_metrics
 from vit.run.result import Run
 from vit.run.resume import to_record
 

@@ -66,7 +66,8 @@ def run_one_of_sweep(sweep: Sweep) -> float:
         SystemExit: the run was stopped by a signal, with its exit code.
         FailedRun: the run failed in a search. Otherwise its metric is NaN, and the sweep goes on.
     """
-    from vit.run.records.folder import METRICS, read_metrics
+    from vit.run.records.folder import METRICS
+    from vit.run.records.reading import read_metrics
 
     hydra = HydraConfig.get()
     origin, here = Path(hydra.runtime.cwd), Path.cwd()  # they differ with hydra.job.chdir

@@ -111,7 +111,8 @@ def gather(folder: pathlib.Path, improved: str | None = None, earlier: Sequence[
 
 def swept_runs(record: dict, settings: dict[str, str]) -> list[SweptRun]:
     """The run of a record; of a comparison all of its runs, whose names are the setting `compare`."""
-    from vit.run.records.folder import COMPARISON, read_metrics
+    from vit.run.records.folder import COMPARISON
+    from vit.run.records.reading import read_metrics
 
     folder = pathlib.Path(record["folder"])
     if record["exit_code"] == 0 and (folder / COMPARISON).is_file():

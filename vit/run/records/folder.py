@@ -1,6 +1,4 @@
-"""A run folder: the files of one run, among them `environment.json`, and the lock against a second run in the same
-folder.
-"""
+"""A run folder: the files of one run, and the lock against a second run in the same folder."""
 
 import contextlib
 import datetime
@@ -8,14 +6,9 @@ import hashlib
 import logging
 import os
 import pathlib
-import platform
 import re
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 
 import yaml
 from filelock import BaseFileLock, Timeout
@@ -25,16 +18,14 @@ from vit.files.atomic import (
     RESULTS,
     CheckpointError,
     Manifest,
-    check_result,
     remove_stale_files,
     write_atomically,
 )
 from vit.files.credentials import masked
 from vit.files.locks import file_lock, holder_file
-from vit.files.machine import available_cores, processor_name
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
-from vit.messages import first_line, override_for_shell
+from vit.messages import override_for_shell
 from vit.run.config.overrides import ConfigError
 from vit.run.console import LogFile
 
@@ -45,13 +36,11 @@ NAMED = 5  # left-out samples in the log
 CONFIG, METRICS = "config.yaml", "metrics.json"
 LOCK = ".lock"
 TIME, NAME = "%Y-%m-%d_%H-%M-%S", re.compile(r"20\d\d-\d\d-\d\d_\d\d-\d\d-\d\d")  # of a run folder
-REPEAT = "restore it, or remove it and resume the run, which repeats its test"
 COMPARISON = "comparison.json"  # in the folder of a comparison
 FACTS = ("splits", "environment.json", "audit.json")
 LOCK_SECONDS = 1.0  # `vit runs` holds a lock for an instant, to find out whether a run holds it
 OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "report.html",
            "report.json", "tensorboard")
-RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy", "pillow", "safetensors")
 
 
 class RunFolder:
@@ -279,26 +268,6 @@ class RunFolder:
         write_atomically(self.path / name, content)
 
 
-def read_metrics(path: pathlib.Path) -> dict:
-    """The final metrics of a finished run.
-
-    Raises:
-        FileNotFoundError: it has none.
-        ConfigError: they are damaged.
-    """
-    file = pathlib.Path(path).expanduser() / METRICS
-    try:
-        metrics = parse_json(read_text(file), float)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} is damaged ({first_line(error)}); {REPEAT}") from None
-    check_result(file, ConfigError, REPEAT)
-    if not isinstance(metrics, dict):
-        raise ConfigError(f"{file} has no metrics, but {type(metrics).__name__}; {REPEAT}")
-    return metrics
-
-
 def check_contents(folder: pathlib.Path) -> None:
     """Checks that a folder, which may come from a third party, consists of files, folders and links within it.
 
@@ -366,44 +335,3 @@ def _times_of_names(folder: pathlib.Path) -> Iterator[datetime.datetime]:
     for match in filter(None, map(NAME.match, names)):
         with contextlib.suppress(ValueError):  # a month 13
             yield datetime.datetime.strptime(match[0], TIME)
-
-
-def environment() -> dict:
-    """The command, versions, processor, accelerators and git commit of a run."""
-    import torch
-
-    return {
-        "command": started_as(sys.argv),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "versions": {name: metadata.version(name) for name in RECORDED}
-        | {"torch": torch.__version__},  # with its build
-        "processor": processor_name(),
-        "cores": available_cores(),
-        "threads": torch.get_num_threads(),
-        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "commit": _commit(),
-    }
-
-
-def started_as(argv: list[str]) -> str:
-    """The command line of this process as one would type it, without credentials, from the arguments that Hydra was
-    started with.
-    """
-    program, *arguments = argv[:1] + masked(argv[1:])
-    train = ["train"] if any(each.startswith("--config-name=") for each in arguments) else []
-    arguments = [each for each in arguments if each != "--config-name=train"]
-    name = pathlib.Path(program).name
-    if name == "__main__.py":
-        return shlex.join(["python", "-m", pathlib.Path(program).parent.name, *train, *arguments])
-    if name == "vit":  # the installed command
-        return shlex.join([name, *train, *arguments])
-    return shlex.join([pathlib.Path(sys.executable).name, program, *arguments])
-
-
-def _commit() -> str | None:
-    command = ["git", "-C", str(pathlib.Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
-    except FileNotFoundError:  # no git on this machine
-        return None

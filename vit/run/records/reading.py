@@ -4,16 +4,18 @@ import logging
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from vit.files.atomic import MANIFEST, RESULTS, Manifest
+from vit.files.atomic import MANIFEST, RESULTS, Manifest, check_result
 from vit.files.checkpoints import LAST, newest_valid, without_weights
-from vit.files.untrusted import read_yaml
+from vit.files.untrusted import parse_json, read_text, read_yaml
+from vit.messages import first_line
 from vit.run.config.overrides import ConfigError, with_current_keys
 from vit.run.config.targets import check_stored
-from vit.run.records.folder import CONFIG, RunFolder, check_contents
+from vit.run.records.folder import CONFIG, METRICS, RunFolder, check_contents
 
 log = logging.getLogger("vit")
 
 FORMER_KEYS = {"words": "overrides"}  # former name -> name, in files of earlier versions
+REPEAT = "restore it, or remove it and resume the run, which repeats its test"
 NODES = ("data", "model", "recipe", "task", "trainer", "overrides")  # of every config
 
 
@@ -113,6 +115,26 @@ def read_stored(file: pathlib.Path) -> dict:
     if not isinstance(values, dict):
         raise ConfigError(f"{file} is not a config, but {type(values).__name__}")
     return in_current_names(values)
+
+
+def read_metrics(path: pathlib.Path) -> dict:
+    """The final metrics of a finished run.
+
+    Raises:
+        FileNotFoundError: it has none.
+        ConfigError: they are damaged.
+    """
+    file = pathlib.Path(path).expanduser() / METRICS
+    try:
+        metrics = parse_json(read_text(file), float)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} is damaged ({first_line(error)}); {REPEAT}") from None
+    check_result(file, ConfigError, REPEAT)
+    if not isinstance(metrics, dict):
+        raise ConfigError(f"{file} has no metrics, but {type(metrics).__name__}; {REPEAT}")
+    return metrics
 
 
 def unfinished(config: dict) -> Iterator[tuple[pathlib.Path, list[str]]]:
