@@ -57,19 +57,8 @@ def build_source(
         DataError: the data set cannot be read.
     """
     check_credentials({"data": data}, "the config")
-    module, _, name = data["_target_"].rpartition(".")
-    check_module(module, f"data._target_={data['_target_']}")
-    try:
-        parameters = dict(inspect.signature(getattr(importlib.import_module(module), name)).parameters)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})"
-                          f"{where_modules_are(error, module)}") from None
-    shown = {PROGRESS: progress} if parameters.pop(PROGRESS, None) is not None else {}
-    for key, value in data.items():
-        known = (*parameters, *SPLITTING, *EDITS, *LOADING)
-        if key not in known and value != OPTIONAL.get(key, ...):
-            hint = nearest(key, list(parameters))
-            raise ConfigError(f"data.{key}: {data['_target_']} has no parameter {key!r}{hint}")
+    parameters = parameters_of(data)
+    shown = {PROGRESS: progress} if PROGRESS in parameters else {}
     node = {"_target_": data["_target_"], **{key: data[key] for key in parameters if key in data}}
     new_splits = any(data.get(key) is not None for key in SPLITTING)
     if data.get("fold") is not None:
@@ -94,6 +83,27 @@ def build_source(
                 raise DataError(f"data.{key}: {source.name} has no labels to correct; leave it out")
             source = edit(source, data[key])  # after the split: a corrected label moves no sample to another one
     return source if record is None else record.apply(source)
+
+
+def parameters_of(data: dict) -> list[str]:
+    """The names of the parameters of the function that `data._target_` names.
+
+    Raises:
+        ConfigError: there is no such function, or a key of `data` is not a parameter of it.
+    """
+    module, _, name = data["_target_"].rpartition(".")
+    check_module(module, f"data._target_={data['_target_']}")
+    try:
+        parameters = list(inspect.signature(getattr(importlib.import_module(module), name)).parameters)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})"
+                          f"{where_modules_are(error, module)}") from None
+    keys = [name for name in parameters if name != PROGRESS]
+    known = (*keys, *SPLITTING, *EDITS, *LOADING)
+    for key, value in data.items():
+        if key not in known and value != OPTIONAL.get(key, ...):
+            raise ConfigError(f"data.{key}: {data['_target_']} has no parameter {key!r}{nearest(key, keys)}")
+    return parameters
 
 
 def warn_about_own_splits(source: Source | PairSource | CorpusSource, data: dict, overrides: list[str]) -> None:
