@@ -10,7 +10,7 @@ import pytest
 from vit.cli.terminal import write_json
 from vit.files.strict_json import json_text
 from vit.report.tables import TABLES, JsonTable
-from vit.run.multirun.sweep_results import SweptRun, conclude
+from vit.run.multirun.sweep_results import SweptRun, write_results
 from vit.run.records.folder import RunFolder
 
 ROOT = Path(__file__).parents[2] / "vit"
@@ -55,7 +55,7 @@ def test_files_of_runs_commands_and_sweeps(tmp_path):
     write_json(BAD, tmp_path / "evaluation.json")
     for name in ("metrics.json", "evaluation.json"):
         assert strict((tmp_path / name).read_text()) == GOOD
-    conclude([SweptRun("a", {"lr": "1"}, 0, {"test/loss": float("nan")})], tmp_path / "sweep")
+    write_results([SweptRun("a", {"lr": "1"}, 0, {"test/loss": float("nan")})], tmp_path / "sweep")
     (run,) = strict((tmp_path / "sweep" / "sweep.json").read_text())["runs"]
     assert run["metrics"] == {"test/loss": None}
 

@@ -19,11 +19,11 @@ from vit.run.multirun.compare import (
     ComparisonError,
     compare,
     compared_model,
-    conclude,
     raise_failed,
     row,
     shared_metric,
     train_all,
+    write_comparison,
 )
 from vit.run.multirun.comparison_plan import PLAN, find_stopped, read_plan
 from vit.run.parts.networks import build_model
@@ -109,7 +109,7 @@ def test_the_table_has_the_metrics_of_all_runs(comparison, tmp_path):
     (file.parent / "manifest.json").unlink()  # an earlier version recorded neither this metric nor the file
     metrics = json.loads(file.read_text())
     file.write_text(json.dumps({key: value for key, value in metrics.items() if key != "val/accuracy"}))
-    conclude(tmp_path, {"name": "two", "overrides": [], "runs": {"vit": [], "cnn": []}}, ["vit", "cnn"])
+    write_comparison(tmp_path, {"name": "two", "overrides": [], "runs": {"vit": [], "cnn": []}}, ["vit", "cnn"])
     with open(tmp_path / "comparison.csv", newline="") as table:
         vit_row, cnn_row = csv.DictReader(table)
     assert vit_row["val/accuracy"] == "" and float(cnn_row["val/accuracy"]) > 0

@@ -7,7 +7,7 @@ import pytest
 
 from tests.run.conftest import table
 from vit.run.config.composing import ConfigError
-from vit.run.multirun.sweep_results import SweptRun, best_first, conclude, gather, summary, write_record
+from vit.run.multirun.sweep_results import SweptRun, best_first, gather, summary, write_record, write_results
 from vit.run.records.reading import read_metrics
 
 
@@ -53,7 +53,7 @@ def test_a_search_has_the_best_setting_first_and_those_without_the_metric_last(m
 def test_the_table_has_rates_in_percent_and_losses_as_they_are(tmp_path, capsys):
     metrics = [{"val/accuracy": 0.9, "test/accuracy": 0.81}, {"val/accuracy": 0.9, "test/accuracy": 0.83}]
     runs = [SweptRun(f"r{i}", {"lr": "1", "seed": str(i)}, 0, each) for i, each in enumerate(metrics)]
-    conclude([*runs, SweptRun("r2", {"lr": "2", "seed": "0"}, 1)], tmp_path)
+    write_results([*runs, SweptRun("r2", {"lr": "2", "seed": "0"}, 1)], tmp_path)
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()]
     _, headings, _, first, second = lines[:5]
     assert headings == ["setting", "runs", "test", "accuracy"]
@@ -64,9 +64,9 @@ def test_the_table_has_rates_in_percent_and_losses_as_they_are(tmp_path, capsys)
         {"run": "r2", "lr": "2", "seed": "0", "exit_code": "1", "val/accuracy": "", "test/accuracy": ""},
     ]
     losses = [SweptRun("a", {"lr": "1"}, 0, {"val/loss": 0.12345}), SweptRun("b", {"lr": "2"}, 0, {"val/loss": 0.1})]
-    conclude(losses, tmp_path, "val/loss")
+    write_results(losses, tmp_path, "val/loss")
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("lr=")]
     assert rows == [["lr=2", "1", "0.1000"], ["lr=1", "1", "0.1235"]]
-    conclude([SweptRun("a", {"lr": "1"}, 0, {"val/perplexity": 12.5})], tmp_path, "val/perplexity")
+    write_results([SweptRun("a", {"lr": "1"}, 0, {"val/perplexity": 12.5})], tmp_path, "val/perplexity")
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("lr=")]
     assert rows == [["lr=1", "1", "12.5000"]]

@@ -1,6 +1,7 @@
 """Predictions for samples that a model was not trained on: the test splits of several folds as one table."""
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -216,8 +217,6 @@ def _predict_texts(
 
 
 def _csv_text(rows: Sequence[Sequence]) -> bytes:
-    import io
-
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode("utf-8", "surrogateescape")

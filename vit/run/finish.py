@@ -71,7 +71,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, overrides: Sequence[st
     try:
         finish_with_report(job, folder, tested, settings, own_configs(overrides, "report"))
     finally:  # the run is complete even if its report fails
-        show(job, folder, metrics, text, samples, overrides)
+        print_result(job, folder, metrics, text, samples, overrides)
     return metrics
 
 
@@ -169,8 +169,8 @@ def left_out(job: Job, unreadable: Sequence[BadImage]) -> dict:
     return {f"skipped_{job.task.unit}": len(omitted) + len(skipped)}
 
 
-def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path | None,
-         overrides: Sequence[str] = ()) -> None:
+def print_result(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path | None,
+                 overrides: Sequence[str] = ()) -> None:
     """Print the result, the facts about the run, and the next command."""
     unit = job.task.unit
     trained, parameters = metrics["trained_parameters"], metrics["parameters"]

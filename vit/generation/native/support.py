@@ -99,7 +99,7 @@ def is_norm(norm: nn.Module) -> bool:
 
 
 def block_shape(block: Block) -> tuple[object, ...]:
-    """What all blocks of a decoder share."""
+    """Heads, kind of MLP, hidden width and order of norm and layer, which all blocks of a decoder must share."""
     heads = getattr(block.attn, "heads", None), getattr(block.cross_attn, "heads", None)
     mlp = block.mlp
     return (heads, type(mlp), getattr(mlp, "activation", None), getattr(getattr(mlp, "fc2", None), "in_features", None),

@@ -48,7 +48,7 @@ def compare(config: dict, overrides: list[str]) -> Run:
     """
     folder, plan, done, failed = train_all(config, overrides)
     with resume_printed(folder, overrides):
-        rows = conclude(folder, plan, done) if done else {}
+        rows = write_comparison(folder, plan, done) if done else {}
     raise_failed(folder, failed)
     return Run(folder, rows)
 
@@ -120,7 +120,7 @@ def raise_failed(folder: pathlib.Path, failed: list[str]) -> None:
         )
 
 
-def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
+def write_comparison(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
     """Collect the metrics of the finished runs, write the table and the figure, and print the table."""
     metrics = {name: read_metrics(folder / name) for name in done}
     split, metric = shared_metric(list(metrics.values()))

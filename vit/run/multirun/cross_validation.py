@@ -17,7 +17,7 @@ from vit.run.config.own_configs import trusted_overrides
 from vit.run.config.paths import check_paths
 from vit.run.config.valid_values import SEED
 from vit.run.console import console, stage_bar
-from vit.run.multirun.compare import conclude, raise_failed, resume_printed, train_all
+from vit.run.multirun.compare import raise_failed, resume_printed, train_all, write_comparison
 from vit.run.multirun.comparison_plan import find_stopped, read_plan
 from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
@@ -63,7 +63,7 @@ def cross_validate(arguments: list[str], predictions: pathlib.Path | None = None
     folder, plan, done, failed = train_all({**config, "compare": runs}, overrides, COMMAND)
     raise_failed(folder, failed)
     with resume_printed(folder, overrides, COMMAND):
-        conclude(folder, plan, done)
+        write_comparison(folder, plan, done)
         return Run(folder, combine(folder, done, predictions, trusted_overrides(overrides)))
 
 

@@ -103,7 +103,7 @@ def gather(folder: pathlib.Path, improved: str | None = None, earlier: Sequence[
     again = {record["folder"] for record in records}
     shown = [*(record for record in earlier if record["folder"] not in again), *records]
     varied = settings_of([record["overrides"] for record in shown], swept)
-    conclude([run for record, settings in zip(shown, varied, strict=True) for run in swept_runs(record, settings)],
+    write_results([run for record, settings in zip(shown, varied, strict=True) for run in swept_runs(record, settings)],
              folder, improved)
     remove_records(folder)
     return [record["exit_code"] for record in records]
@@ -130,7 +130,7 @@ def settings_of(jobs: list[list[str]], swept: Container[str] = ()) -> list[dict[
     return [{key: each[key] for key in keys if key in each} for each in values]
 
 
-def conclude(runs: list[SweptRun], folder: pathlib.Path, improved: str | None = None) -> None:
+def write_results(runs: list[SweptRun], folder: pathlib.Path, improved: str | None = None) -> None:
     """Write `sweep.json` and `sweep.csv` and print the table; that of a search has the best setting first."""
     from vit.files.strict_json import json_text
 
@@ -140,7 +140,7 @@ def conclude(runs: list[SweptRun], folder: pathlib.Path, improved: str | None = 
     lines = [{"run": run.folder, **run.settings, "exit_code": run.exit_code, **run.metrics} for run in runs]
     write_atomically(folder / "sweep.json", f"{json_text(content)}\n".encode())
     write_atomically(folder / "sweep.csv", table_text(lines).encode())
-    show(rows, folder, improved)
+    print_results(rows, folder, improved)
 
 
 def table_text(rows: Sequence[dict]) -> str:
@@ -184,7 +184,7 @@ def is_metric(name: str, finished: list[dict]) -> bool:
     )
 
 
-def show(rows: list[dict], folder: pathlib.Path, improved: str | None = None) -> None:
+def print_results(rows: list[dict], folder: pathlib.Path, improved: str | None = None) -> None:
     """Print a row per setting: mean ± deviation of the first metric of `HEADLINES` that the runs have. For a search it
     is the metric that the search improved, because a test metric by which settings were chosen would be optimistic.
     """

@@ -225,10 +225,10 @@ def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
                     forward(first.signal)
             if watch and deadline == float("inf") and time.monotonic() - checked_at > 1:
                 lost, checked_at = watch.lost(), time.monotonic()
-    conclude(ranks, store, lost, stops)
+    raise_failure(ranks, store, lost, stops)
 
 
-def conclude(ranks: list[Rank], store: "Store", lost: dict[int, str], stops: list[int]) -> None:
+def raise_failure(ranks: list[Rank], store: "Store", lost: dict[int, str], stops: list[int]) -> None:
     """Raises the error that the exit codes of the ranks mean; returns if all of them finished."""
     if lost:
         raise RankError("; ".join(lost.values()))
