@@ -28,7 +28,7 @@ class FirstStep(Callback):
     """Writes the seconds of both clocks since the process was started, and ends it."""
 
     def on_train_batch_end(self, *_: object) -> None:
-        from vit.training.monitoring.progress import process_age
+        from vit.training.monitoring.throughput import process_age
 
         Path(os.environ[RESULT]).write_text(json.dumps([process_age(), time.process_time()]), encoding="utf-8")
         os._exit(0)

@@ -8,9 +8,10 @@ import torch
 
 from vit.training import ThroughputMeter
 from vit.training.checkpointing.resume_position import batches_per_epoch
-from vit.training.monitoring import memory, progress
+from vit.training.monitoring import memory, progress, throughput
 from vit.training.monitoring.memory import PeakMemory
-from vit.training.monitoring.progress import BatchEnd, process_age, run_length
+from vit.training.monitoring.progress import run_length
+from vit.training.monitoring.throughput import BatchEnd, process_age
 
 TRAINER = SimpleNamespace(world_size=3)
 BATCH = {"image": torch.zeros(4, 1)}
@@ -20,7 +21,7 @@ BATCH = {"image": torch.zeros(4, 1)}
 def meter(monkeypatch):
     """A meter, and `at(seconds, hook, ...)`, which calls a hook at this time and returns what has been logged."""
     now = [0.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: now[0])
     found, logged = ThroughputMeter(), {}
     module = SimpleNamespace(unit="lines", log_dict=logged.update)
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not execute `lazy_n
     from vit.training.monitoring.memory import explain_out_of_memory as explain_out_of_memory
     from vit.training.monitoring.metric_direction import mode_of as mode_of
     from vit.training.monitoring.progress import ProgressBar as ProgressBar
-    from vit.training.monitoring.progress import ThroughputMeter as ThroughputMeter
     from vit.training.monitoring.progress import quiet_lightning as quiet_lightning
+    from vit.training.monitoring.throughput import ThroughputMeter as ThroughputMeter
     from vit.training.optimization.gradient_clipping import clip_gradients as clip_gradients
     from vit.training.optimization.optim import build_optimizer as build_optimizer
     from vit.training.optimization.optim import parameter_groups as parameter_groups
@@ -70,7 +70,7 @@ _MODULES = {
     "ProgressBar": "vit.training.monitoring.progress",
     "Progressive": "vit.training.progressive",
     "StopSignals": "vit.training.fault_tolerance.interrupts",
-    "ThroughputMeter": "vit.training.monitoring.progress",
+    "ThroughputMeter": "vit.training.monitoring.throughput",
     "Unfreezing": "vit.training.finetuning.unfreezing",
     "WeightAverage": "vit.training.averaging.ema",
     "build_optimizer": "vit.training.optimization.optim",

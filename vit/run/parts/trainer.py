@@ -48,7 +48,7 @@ from vit.training import (
     mode_of,
 )
 from vit.training.monitoring.paired_comparison import MARGIN
-from vit.training.monitoring.progress import BatchEnd
+from vit.training.monitoring.throughput import BatchEnd
 from vit.training.precision import BF16_RESIDUAL
 
 log = logging.getLogger("vit")
