@@ -19,7 +19,7 @@ from vit.bundle import save_bundle
 from vit.cli import main
 from vit.cli.file_checks import check_not_an_input, files_of_model
 from vit.data import Preprocessing
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 
 predict = importlib.import_module("vit.cli.prediction.predict")
 

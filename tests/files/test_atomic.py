@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vit.files.atomic import CheckpointError, open_output, streamed_file, write_output
+from vit.files.atomic import CheckpointError
+from vit.files.outputs import open_output, streamed_file, write_output
 
 
 def test_a_stream_replaces_the_earlier_file_when_it_is_complete(tmp_path):

@@ -27,7 +27,7 @@ def check_writable(file: Path | None) -> None:
     """
     if file is None:
         return
-    from vit.files.atomic import check_replaceable
+    from vit.files.outputs import check_replaceable
 
     if str(file) == "-":
         raise ValueError("- stands for standard input only; write /dev/stdout for standard output")

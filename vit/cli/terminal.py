@@ -49,7 +49,7 @@ def print_table_as_lines(path: str | Path) -> None:
 
 def write_json(values: dict, file: Path | None) -> None:
     """Write values to a JSON file, if there is one."""
-    from vit.files.atomic import write_output
+    from vit.files.outputs import write_output
     from vit.files.strict_json import json_text
 
     if file is not None:

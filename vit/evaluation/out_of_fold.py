@@ -21,7 +21,7 @@ from vit.evaluation.columns import Columns
 from vit.evaluation.progress import Progress
 from vit.evaluation.sample_scores import Contents
 from vit.evaluation.text_classification import run_over_texts
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 from vit.inference.text_classification import TextPredictor
 from vit.messages import different_names, number_of
 

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from vit.files.atomic import open_output
+from vit.files.outputs import open_output
 from vit.files.strict_json import Replaced, json_text, log_replaced
 
 if TYPE_CHECKING:

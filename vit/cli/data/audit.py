@@ -191,7 +191,7 @@ def find_near_copies(
 def write_copies(page: Path, pairs: "list[NearCopy]", source: "Source",
                  preprocessing: "Preprocessing | LinePreprocessing") -> None:
     """Write the page of near copies."""
-    from vit.files.atomic import write_output
+    from vit.files.outputs import write_output
     from vit.report.pages.near_copies import copies_page
     from vit.report.pages.samples import Samples
 

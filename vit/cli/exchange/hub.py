@@ -31,7 +31,7 @@ def card(
     from vit.exchange.hub import parse_name
     from vit.exchange.source_names import HUB
     from vit.exchange.sources import README
-    from vit.files.atomic import write_output
+    from vit.files.outputs import write_output
 
     if name is not None:
         try:

@@ -196,7 +196,8 @@ def named_if_incomplete(output: Path | None) -> Iterator[Callable[[], None]]:
 
 def print_incomplete(output: Path, rows: int, error: BaseException) -> None:
     """Print which file has the first `rows` rows of a table that was not completed."""
-    from vit.files.atomic import CheckpointError, streamed_file
+    from vit.files.atomic import CheckpointError
+    from vit.files.outputs import streamed_file
 
     if isinstance(error, CheckpointError | FileExistsError | PermissionError):  # nothing was opened
         return

@@ -39,7 +39,7 @@ def runs(
     check_table("--csv", csv_file, (".csv",))
     check_table("--json", json_file, (".json",))
     check_table("--html", html, (".html", ".htm"))
-    from vit.files.atomic import write_output
+    from vit.files.outputs import write_output
     from vit.files.strict_json import json_text
     from vit.report.pages.runs_table import runs_page
     from vit.run.records.listing import list_runs, select

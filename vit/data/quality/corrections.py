@@ -13,7 +13,7 @@ from vit.data.errors import DataError, printable
 from vit.data.formats.delimited import numbered_rows
 from vit.data.identity import to_nfc
 from vit.data.source import Source, separator_of
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 from vit.messages import did_you_mean, nearest_names, number_of
 
 log = logging.getLogger("vit")

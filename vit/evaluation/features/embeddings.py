@@ -10,7 +10,7 @@ import torch
 
 from vit.data import BadImage, ImageDataset, Split, TextDataset
 from vit.evaluation.progress import Progress
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 from vit.inference import decode_ahead, named_images
 from vit.inference.features import Featurizer
 from vit.inference.image_inputs import File

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 from vit.files.strict_json import json_text
 from vit.report.attention.maps import ImageMaps, TokenMaps
 from vit.report.pages.embedded import png_url

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 from rich.table import Table
 
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 from vit.models.explanation import Explanation, Part
 
 WIDTH, ROW, TOP, INDENT = 860, 24, 84, 18

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager, get_font
 from matplotlib.textpath import text_to_path
 
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 from vit.messages import is_visible
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from vit.data.threads import StageProgress
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 from vit.files.strict_json import json_text
 from vit.files.untrusted import read_json
 from vit.inference import MultiLabelPredictor, Seq2SeqPredictor, TextPredictor

@@ -11,7 +11,7 @@ from xml.sax.saxutils import quoteattr
 from PIL import Image
 
 from vit.evaluation.labelling.next_to_label import ChosenSample, NextToLabel
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 from vit.files.strict_json import json_text
 from vit.messages import agree, left_to_right, number_of, path_left_to_right
 from vit.report.pages.embedded import thumbnail_url

@@ -9,7 +9,7 @@ from vit.data import LinePreprocessing, Preprocessing, Source
 from vit.data.quality.corrections import write_corrections
 from vit.evaluation.labelling.label_errors import LabelError, LabelSetError, find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
-from vit.files.atomic import write_output
+from vit.files.outputs import write_output
 from vit.report.pages.label_errors import label_page
 from vit.report.pages.samples import Samples
 from vit.run.config.composing import ConfigError
