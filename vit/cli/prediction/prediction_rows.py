@@ -1,6 +1,5 @@
 """The rows of `vit predict`: what is predicted for images, texts and text generation, as one table each."""
 
-import json
 import os
 import shlex
 import sys
@@ -15,6 +14,7 @@ import typer
 from vit.cli.file_checks import check_not_an_input
 from vit.cli.prediction.options import ONE_CELL, SAMPLING_TOP_K, STDIN, Format, Request
 from vit.cli.terminal import print_table_as_lines, print_without_effect
+from vit.files.strict_json import json_text
 from vit.messages import agree, number_of
 
 if TYPE_CHECKING:
@@ -170,8 +170,8 @@ def scored_rows(predictor: "Seq2SeqPredictor", request: Request, options: dict, 
     def row(scored: "ScoredText") -> dict:
         tokens, values = list(scored.tokens), list(scored.log_probs)
         if format in ONE_CELL:
-            tokens = json.dumps(tokens, ensure_ascii=False)
-            values = json.dumps([round(value, 6) for value in values])
+            tokens = json_text(tokens, indent=None, ascii_only=False)
+            values = json_text([round(value, 6) for value in values], indent=None)
         return {unit: scored.source, "reference": scored.text, "score": scored.score, "log_prob": scored.log_prob,
                 "tokens": tokens, "log_probs": values}
 
