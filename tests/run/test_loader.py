@@ -1,5 +1,7 @@
 """The config loader: what Hydra's own loader composes, from a copy of an earlier composition."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,13 @@ def test_errors_are_those_of_hydra(loaders, overrides):
             load(loader, overrides)
         messages.append(str(error.value))
     assert messages[0] == messages[1]
+
+
+def test_it_is_imported_without_the_function_that_hydra_1_4_removed():
+    code = ("import hydra._internal.config_loader_impl as impl; vars(impl).pop('get_overrides_dirname', None); "
+            "import vit.run.config.hydra_interface")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_sweep_is_composed_as_hydra_does(loaders):

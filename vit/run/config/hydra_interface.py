@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequen
 from typing import TYPE_CHECKING
 
 from hydra import initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname  # Hydra has no public loader
+from hydra._internal.config_loader_impl import ConfigLoaderImpl  # Hydra has no public loader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -101,7 +101,8 @@ class Loader(ConfigLoaderImpl):
         hydra = config.hydra
         hydra.overrides.task = [override.input_line for override in parsed]
         hydra.runtime.cwd = os.getcwd()
-        hydra.job.override_dirname = get_overrides_dirname(parsed, **hydra.job.config.override_dirname)
+        if not OmegaConf.is_interpolation(hydra.job, "override_dirname"):  # from 1.4 on it is one of the overrides
+            hydra.job.override_dirname = override_dirname(parsed, **hydra.job.config.override_dirname)
         return config
 
     def file_versions(self) -> tuple[tuple[str, int, int], ...]:
@@ -115,6 +116,12 @@ class Loader(ConfigLoaderImpl):
                 status = os.stat(file)
                 versions.append((file, status.st_mtime_ns, status.st_size))
         return tuple(versions)
+
+
+def override_dirname(overrides: Sequence[Override], exclude_keys: Sequence[str], item_sep: str, kv_sep: str) -> str:
+    """The value of `hydra.job.override_dirname`: the overrides as part of a folder name, for `hydra.run.dir`."""
+    lines = sorted(each.input_line for each in overrides if each.key_or_group not in exclude_keys)
+    return item_sep.join(lines).replace("=", kv_sep)
 
 
 def config_folder() -> pathlib.Path:
