@@ -3,6 +3,7 @@
 import inspect
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -21,9 +22,9 @@ from vit.training.optimization.optim import (
     check_options,
     check_shardable,
     fusable,
+    optimizer_classes,
     parameter_groups,
     scaled_lr,
-    torch_optimizers,
     undecayed,
 )
 from vit.weights.training_checkpoint import clean_name
@@ -216,7 +217,7 @@ def test_any_torch_or_timm_optimizer_takes_a_step(name):
     assert {g["weight_decay"] for g in optimizer.param_groups} == {0.0, 0.1}
 
 
-@pytest.mark.parametrize("name", [*torch_optimizers(), *list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)])
+@pytest.mark.parametrize("name", [*optimizer_classes(), *list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)])
 def test_processes_with_equal_gradients_keep_equal_weights(name):
     """Each has random states of its own, which an optimizer such as kron must not use."""
     weights = []
@@ -265,6 +266,41 @@ def test_muon_updates_hidden_matrices_as_torchs_and_the_rest_as_adamw(nesterov):
     for (name, a), b in zip(ours.named_parameters(), reference.parameters(), strict=True):
         moved = (b - start[name]).norm()
         assert moved > 0 and (a - b).norm() <= 0.2 * moved, name  # torch orthogonalizes in bfloat16
+
+
+def moco_lars_step(weights, gradients, velocity, lr, decays, momentum=0.9, trust_coefficient=0.001):
+    """Arrays by name; the formulas of LARS (arXiv 1708.03888), with the exceptions of MoCo v3, in float64."""
+    for name, weight in weights.items():
+        update = gradients[name]
+        if weight.ndim > 1:
+            update = update + decays[name] * weight
+            norms = np.linalg.norm(weight), np.linalg.norm(update)
+            update = update * (trust_coefficient * norms[0] / norms[1] if min(norms) > 0 else 1)
+        velocity[name] = momentum * velocity.get(name, 0) + update
+        weights[name] = weight - lr * velocity[name]
+
+
+@pytest.mark.parametrize(("decay", "options"), [
+    (0.0, {}), (0.1, {}), (0.0, {"momentum": 0.0}), (0.3, {"momentum": 0.5, "trust_coefficient": 0.02}),
+])
+def test_moco_lars_follows_its_formulas(decay, options):
+    """The tokens and positions of `Ours` are 0 and some of its gradients too, so that they have no ratio of norms."""
+    torch.manual_seed(0)
+    model = Ours().double()
+    optimizer = build_optimizer(model, "moco_lars", lr=3.0, weight_decay=decay, options=options)
+    weights = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
+    decays, velocity = {name: 0 if name in undecayed(model) else decay for name in weights}, {}
+    for step in range(4):
+        for group in optimizer.param_groups:
+            group["lr"] = 3.0 / (step + 1)
+        gradients = {}
+        for name, parameter in model.named_parameters():
+            parameter.grad = torch.randn_like(parameter) if "embed.proj" not in name else torch.zeros_like(parameter)
+            gradients[name] = parameter.grad.numpy().copy()
+        optimizer.step()
+        moco_lars_step(weights, gradients, velocity, 3.0 / (step + 1), decays, **options)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(parameter.detach(), torch.from_numpy(weights[name]), rtol=1e-9, atol=1e-12)
 
 
 class Products(TorchDispatchMode):
@@ -453,9 +489,9 @@ def test_options_that_an_optimizer_rejects_are_value_errors(name, options, messa
         build_optimizer(Ours(), name, options=options)
 
 
-@pytest.mark.parametrize("name", [*torch_optimizers(), *list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)])
+@pytest.mark.parametrize("name", [*optimizer_classes(), *list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)])
 def test_the_defaults_of_every_optimizer_are_accepted_and_text_for_true_or_false_is_not(name):
-    made = torch_optimizers().get(name)
+    made = optimizer_classes().get(name)
     parameters = inspect.signature(made or get_optimizer_info(name).opt_class).parameters
     defaults = {key: each.default for key, each in parameters.items() if key not in ("params", "lr", "weight_decay")}
     check_options(name, defaults, parameters)

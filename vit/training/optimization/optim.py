@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from vit.messages import nearest_names
+from vit.training.optimization.lars import MocoLars
 from vit.training.optimization.layer_decay import BLOCK, layer_numbers
 from vit.training.option_values import check_option
 from vit.weights.training_checkpoint import clean_name
@@ -120,7 +121,8 @@ def build_optimizer(
     layer_decay: float | None = None,
     options: dict | None = None,
 ) -> torch.optim.Optimizer:
-    """The optimizer over `parameter_groups`: a class of torch.optim by its case-insensitive name, else one of timm.
+    """The optimizer over `parameter_groups`: a class of torch.optim by its case-insensitive name, "moco_lars", else one
+    of timm.
 
     With "muon", "nmuon" (Nesterov momentum), "adamuon" or "nadamuon" only the `hidden_matrices` have its update; all
     other parameters have that of AdamW (of NAdamW with Nesterov momentum), at `lr` times the option
@@ -137,7 +139,7 @@ def build_optimizer(
     groups = parameter_groups(model, weight_decay, layer_decay, lr, orthogonalize)
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in (options or {}).items()}
     check_name(name)
-    optimizer_class = torch_optimizers().get(name.lower())
+    optimizer_class = optimizer_classes().get(name.lower())
     if optimizer_class is None:
         return timm_optimizer(groups, name, lr, options)
     accepted = inspect.signature(optimizer_class).parameters
@@ -154,9 +156,9 @@ def build_optimizer(
         raise ValueError(f"optimizer {name!r} does not accept its options {options}: {error}") from None
 
 
-def torch_optimizers() -> dict[str, type[torch.optim.Optimizer]]:
-    """The supported classes of torch.optim by lower-case name."""
-    return {
+def optimizer_classes() -> dict[str, type[torch.optim.Optimizer]]:
+    """`MocoLars` and the supported classes of torch.optim by lower-case name."""
+    return {"moco_lars": MocoLars} | {
         name.lower(): value
         for name, value in vars(torch.optim).items()
         if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name not in UNSUPPORTED
@@ -169,14 +171,14 @@ def check_name(name: str) -> None:
     Raises:
         ValueError: there is none; the message has the nearest names.
     """
-    if name.lower() in torch_optimizers():
+    if name.lower() in optimizer_classes():
         return
     from timm.optim import list_optimizers
 
     known = list_optimizers(exclude_filters=UNSUPPORTED_OF_TIMM)
     base = name.lower().removeprefix("lookahead_")
     if base not in known:
-        near = nearest_names(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
+        near = nearest_names(base, sorted({*known, *optimizer_classes()}), n=3, cutoff=0.4)
         raise ValueError(f"unknown optimizer {name!r}; nearest: {', '.join(near) or 'adamw, sgd, lamb'}")
 
 
@@ -192,7 +194,7 @@ def check_shardable(name: str, options: Mapping[str, object] | None = None) -> N
     """
     base = name.lower().removeprefix("lookahead_")
     supported = not any(fnmatch(base, pattern) for pattern in UNSUPPORTED_FOR_SHARDS)
-    if supported and base not in torch_optimizers():
+    if supported and base not in optimizer_classes():
         from timm.optim import get_optimizer_info
 
         cautious = {**(get_optimizer_info(base).defaults or {}), **(options or {})}.get("caution")
