@@ -27,7 +27,7 @@ from vit.run.multirun.compare_finetuning import METHODS
 from vit.run.parts.recipe import LOSSES
 from vit.run.records.leakage import ERROR, WARN
 from vit.tasks.distillation import Distillation
-from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
+from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS, HEAD_NORMS
 from vit.training.finetuning.finetune import KINDS as TRAINABLE
 from vit.training.optimization.schedule import build_schedule
 from vit.training.strategy import NAMES as STRATEGIES
@@ -42,7 +42,8 @@ TABLES = {
     "calibrate": CALIBRATIONS, "compile": ("false", "true", "auto"),
     "compile_mode": VALID_VALUES["compile_mode"].names, "decoder": DECODERS, "distill": options("distill"),
     "finetune": options("finetune"),
-    "head_init": HEAD_INITS, "kind": TOKENIZERS, "length_penalty_form": FORMS, "mode": ("RGB", "L"),
+    "head_init": HEAD_INITS, "head_norm": HEAD_NORMS, "kind": TOKENIZERS,
+    "length_penalty_form": FORMS, "mode": ("RGB", "L"),
     "on_bad_sample": SKIPPING, "on_empty": SKIPPING,
     "on_leakage": (ERROR, WARN), "on_long": ON_LONG, "on_unknown_split": SKIPPING,
     "pool": TextClassifierConfig.choices["pool"], "positions": TEXT_POSITIONS,
@@ -82,7 +83,8 @@ def test_listed_schedules_exist(name):
     ("data.preprocessing.resize", RESIZES), ("data.resampling", LIBRARIES), ("data.tokenizer.kind", TOKENIZERS),
     ("task.decode.length_penalty_form", FORMS),
     ("distill.kind", options("distill")), ("finetune.batch_norm", BATCH_NORMS), ("finetune.head_init", HEAD_INITS),
-    ("finetune.trainable", TRAINABLE), ("recipe.loss.name", LOSSES), ("strategy.name", STRATEGIES), ("task.name", JOBS),
+    ("finetune.head_norm", HEAD_NORMS), ("finetune.trainable", TRAINABLE), ("recipe.loss.name", LOSSES),
+    ("strategy.name", STRATEGIES), ("task.name", JOBS),
 ])
 def test_checked_choices_are_those_of_the_code(key, choices):
     assert sorted(VALID_VALUES[key].names) == sorted(choices)
@@ -135,4 +137,4 @@ def test_losses_are_listed():
 
 def test_groups_and_strategies_are_complete():
     assert set(GROUPS) == {folder.name for folder in config_folder().iterdir() if folder.is_dir()}
-    assert sorted(METHODS) == options("finetune")
+    assert sorted([*METHODS, "linear_probe"]) == options("finetune")  # which has a recipe of its own

@@ -40,7 +40,8 @@ def test_the_imagenet_recipe_has_the_strength_of_its_paper():
 
 @pytest.mark.parametrize(("recipe", "lr", "last", "steps"), [
     ("deit", 5e-4 * 1024 / 512, 1e-5, 5 / 300), ("deit3", 3e-3, 1e-5, 5 / 800),
-    ("mae_finetune", 5e-4 * 1024 / 256, 1e-6, 5 / 100), ("mae", 1.5e-4, 0, 40 / 800), ("imagenet", 1e-3, 0, 10_000),
+    ("mae_finetune", 5e-4 * 1024 / 256, 1e-6, 5 / 100), ("mae_linear", 0.1 * 16384 / 256, 0, 10 / 90),
+    ("mae", 1.5e-4, 0, 40 / 800), ("imagenet", 1e-3, 0, 10_000),
 ])
 def test_the_recipes_of_papers_have_their_rates(recipe, lr, last, steps):
     """The highest rate at the paper's batch size (MAE: 256 of 4,096 images), the last one, and the warm-up."""
@@ -63,7 +64,7 @@ def test_rand_augment_of_deit_is_timms_by_name(recipe, policy):
     assert (theirs.num_layers, op.magnitude * 3, op.magnitude_std * 3, op.prob) == policy
 
 
-@pytest.mark.parametrize("recipe", ["deit", "deit3", "mae_finetune", "imagenet"])
+@pytest.mark.parametrize("recipe", ["deit", "deit3", "mae_finetune", "mae_linear", "imagenet"])
 def test_the_commands_of_papers_evaluate_as_their_code(recipe):
     """As torchvision's `Resize(int(size / 0.875), BICUBIC)` and `CenterCrop(size)`, in DeiT's and MAE's code, and in
     that of big_vision `resize_small(256)|central_crop(224)`.

@@ -115,6 +115,37 @@ def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
     assert (start.double()(images) - trained).abs().max() > 0.01
 
 
+PROBE = ["recipe=mae_linear", "finetune=linear_probe", "recipe.batch_size=100", "recipe.optimizer.lr=8", TRAINED]
+
+
+@pytest.mark.parametrize("ema", [[], ["recipe.ema=0.9"]])
+def test_a_linear_probe_is_saved_with_the_normalization_in_its_head(source, tmp_path, ema):
+    """The bundle, loaded by timm, computes the same as the trained model, whose features are normalized."""
+    folder = vit.train([*DIGITS, f"init_from={source}", *PROBE, *ema, f"run_dir={tmp_path}"]).path
+    assert moved(source, folder) == HEAD
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    best = folder / "checkpoints" / "best.ckpt"
+    job, checkpoint = build_job(config, find_devices(config["trainer"]), best), torch.load(best, weights_only=True)
+    state = {name.removeprefix("model."): tensor for name, tensor in checkpoint["state_dict"].items()}
+    job.model.load_state_dict(checkpoint["callbacks"]["AverageWeights"]["average"] if ema else state)
+    assert (job.model.head.input_norm.running_var - 1).abs().max() > 0.1
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 3, 8, 8)))
+    trained = job.model.eval().double()(images)
+    theirs = timm.create_model(f"local-dir:{folder / 'model'}", pretrained=True).eval()
+    for saved in (theirs, vit.load(folder).model):
+        torch.testing.assert_close(saved.double()(images), trained, rtol=0, atol=1e-5)
+    again = build_job({**config, "init_from": str(best), "finetune": {**config["finetune"], "head_norm": "none"}},
+                      find_devices(config["trainer"]), None)
+    assert torch.equal(again.model.head.weight.cpu(), weights(folder)["head.weight"])
+
+
+def test_a_resumed_linear_probe_ends_with_the_same_bits(source, tmp_path, monkeypatch):
+    overrides = [*DIGITS, f"init_from={source}", *PROBE, "recipe.ema=0.9"]
+    through = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"]).path
+    stopped_and_resumed(overrides, tmp_path / "parts", monkeypatch, 15)
+    assert_same(tmp_path / "parts", through)
+
+
 @pytest.mark.parametrize(("way", "recorded"), [("auto", "frozen"), ("frozen", "frozen"), ("train", "train")])
 def test_batch_norms_keep_the_statistics_of_the_loaded_weights_unless_they_are_to_be_trained(tmp_path, way, recorded):
     network = vit.create_model("vit_micro", image_size=8, patch_size=4, depth=1, num_classes=10, class_token=False,
@@ -229,6 +260,8 @@ def test_finetune_head_of_a_seq2seq_model_trains_the_decoder_only(tmp_path):
         (["finetune=lora", "finetune.lora.matrices=[q,prj]"], r"has 'prj', but the blocks have .*did you mean proj\?"),
         (["finetune=lora", "finetune.lora.rank=100"], "rank is 100, but the largest rank of .*attn.qkv is 64"),
         (["finetune=lora", "finetune.trainable=all"], "trainable is all; set finetune.trainable=head"),
+        (["finetune.head_norm=batch"], "head_norm is for a head on frozen features, but trainable is all"),
+        (["finetune=linear_probe", "finetune.head_init=fit"], "set finetune.head_init=random with finetune.head_norm"),
         (["finetune=lorra"], r"finetune=lorra: no such finetune; did you mean lora\?"),
         (["finetune=lora", "finetune.lora.rnk=2"], r"unknown key finetune.lora.rnk; did you mean finetune.lora.rank\?"),
         (["finetune=gradual", "strategy=fsdp", "recipe.epochs=4"], "strategy=fsdp does not support; use strategy=ddp"),

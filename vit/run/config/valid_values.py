@@ -130,6 +130,7 @@ VALID_VALUES: dict[str, Kind] = {  # key -> its valid values; * matches any name
     "finetune.batch_norm": Choice(("auto", "frozen", "train")),
     "finetune.depth": or_null(COUNT_OR_0),
     "finetune.head_init": Choice(("auto", "random", "fit")),
+    "finetune.head_norm": Choice(("none", "batch")),
     "finetune.lora": Node(null=True),
     "finetune.lora.alpha": POSITIVE,
     "finetune.lora.dropout": FRACTION_BELOW_1,

@@ -225,8 +225,8 @@ RULES = (  # the first one that applies to a key is reported
          "add recipe.progressive.image_size or recipe.progressive.patch_drop",
          where={"recipe.progressive.patch_drop": (None,)}),
     # fine-tuning and distillation
-    Rule(("finetune.head_init", "finetune.batch_norm", "finetune.always_trainable"), "task.name", PRE_TRAINING,
-         off=("auto", "random", "train")),
+    Rule(("finetune.head_init", "finetune.head_norm", "finetune.batch_norm", "finetune.always_trainable"), "task.name",
+         PRE_TRAINING, off=("auto", "random", "train", "none")),
     Rule(("finetune.head_init",), "init_from", (None,), "add init_from=MODEL", off=("auto", "random")),
     Rule(("finetune.always_trainable",), "finetune.trainable", ("all",), "add finetune=head",
          where={"finetune.depth": (None,), "finetune.unfreeze_epochs": (None,)}),

@@ -53,10 +53,14 @@ def start_finetuning(
         finetune = replace(finetune, always_trainable=(*finetune.always_trainable, *without_source(model, loaded)))
     if loaded is not None:
         new = any(is_head(name, model) for name in without_source(model, loaded))
-        if new and finetune.head_init != "random" and fit_head() is None and finetune.head_init == "fit":
+        if finetune.head_norm == "batch":  # always a new head with random weights
+            if not new:
+                log.warning("finetune.head_norm=batch trains a new head; that of init_from=%s is not used, although it "
+                            "has the same classes", config["init_from"])
+        elif new and finetune.head_init != "random" and fit_head() is None and finetune.head_init == "fit":
             raise ConfigError("finetune.head_init=fit is for image classifiers with a single linear head and one label "
                               "per image; use auto")
-        if not new and "head_init" in stated(config["overrides"], "finetune") and finetune.head_init != "auto":
+        elif not new and "head_init" in stated(config["overrides"], "finetune") and finetune.head_init != "auto":
             log.warning("finetune.head_init=%s has no effect: it is for a new head, but all weights of the head are "
                         "loaded from init_from=%s", finetune.head_init, config["init_from"])
     if finetune.batch_norm == "auto":  # never in a resumed run, whose config has the resolved value

@@ -118,7 +118,7 @@ def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
     """The weights of the model without wrappers, for inference: the averaged ones if the run averages, otherwise the
     last.
 
-    LoRA updates are merged.
+    LoRA updates and the normalization before a head are merged.
 
     Raises:
         CheckpointError: the file is missing or damaged.

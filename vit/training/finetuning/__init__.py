@@ -1,1 +1,1 @@
-"""Fine-tuning: which parameters are trained, and low-rank adapters (LoRA)."""
+"""Fine-tuning: which parameters are trained, low-rank adapters (LoRA), and the normalization before a head."""

@@ -9,6 +9,7 @@ from dataclasses import InitVar, dataclass
 from torch import nn
 
 from vit.messages import check_several, did_you_mean, nearest_names, number_of
+from vit.training.finetuning.head_norm import HeadNorm, add_head_norm
 from vit.training.finetuning.lora import add_lora
 from vit.training.optimization.layer_decay import layer_numbers
 from vit.weights.loading import is_head
@@ -16,6 +17,7 @@ from vit.weights.training_checkpoint import is_added
 
 BATCH_NORMS = ("auto", "frozen", "train")
 HEAD_INITS = ("auto", "fit", "random")
+HEAD_NORMS = ("none", "batch")
 KINDS = ("all", "attention", "head")
 ATTENTION = re.compile(r"(^|\.)(attn|cross_attn|self_attn|attention)\.")
 POSITIONS = re.compile(r"(^|\.)(pos_embed|rotary\.freqs)$")
@@ -36,6 +38,8 @@ class Finetune:
         lora: arguments of `add_lora`; None for no LoRA.
         head_init: how a new head is initialized: "random", or "fit": logistic regression on the frozen features of the
             training images (LP-FT, arXiv 2202.10054); "auto" is "fit" where pretrained weights are loaded.
+        head_norm: "batch" trains a new head, with random weights, on features that a `HeadNorm` normalizes, as in
+            linear probing of self-supervised models; it is merged into the head of the saved model.
         batch_norm: "frozen" uses the pretrained running statistics, which small batches estimate badly; "train"
             updates them; "auto" is "frozen" where pretrained weights are loaded.
         trains, always, over: deprecated names of `trainable`, `always_trainable` and `unfreeze_epochs`.
@@ -52,6 +56,7 @@ class Finetune:
     lora: Mapping[str, object] | None = None
     head_init: str = "auto"
     batch_norm: str = "auto"
+    head_norm: str = "none"
     trains: InitVar[str | None] = None
     always: InitVar[tuple[str, ...] | None] = None
     over: InitVar[float | None] = None
@@ -72,6 +77,14 @@ class Finetune:
             raise ValueError(f"head_init is {self.head_init}, but must be one of {', '.join(HEAD_INITS)}")
         if self.batch_norm not in BATCH_NORMS:
             raise ValueError(f"batch_norm is {self.batch_norm}, but must be one of {', '.join(BATCH_NORMS)}")
+        if self.head_norm not in HEAD_NORMS:
+            raise ValueError(f"head_norm is {self.head_norm}, but must be one of {', '.join(HEAD_NORMS)}")
+        if self.head_norm == "batch" and self.trainable != "head":
+            raise ValueError(f"head_norm is for a head on frozen features, but trainable is {self.trainable}; set "
+                             "trainable=head with it")
+        if self.head_norm == "batch" and self.head_init == "fit":
+            raise ValueError("head_init=fit is for features without normalization; set head_init=random with "
+                             "head_norm=batch")
         if self.lora is not None and self.trainable != "head":
             raise ValueError(f"lora is for frozen weights, but trainable is {self.trainable}; set trainable=head "
                              "with it")
@@ -93,11 +106,17 @@ class Finetune:
         return self.trainable != "all" or self.by_depth
 
     def start(self, model: nn.Module, epochs: int) -> dict[str, int]:
-        """Freeze all that is not trained and add LoRA; returns what `begins` returns.
+        """Freeze all that is not trained, add LoRA and `HeadNorm`; returns what `begins` returns.
 
         Raises:
-            ValueError: the model has no such blocks or matrices, or there are too few epochs.
+            ValueError: the model has no such blocks, matrices or head, or there are too few epochs.
         """
+        if self.head_norm == "batch":
+            layer = head_layer(model)
+            if layer is None or any(name.startswith(SEQ2SEQ_HEAD) for name, _ in model.named_parameters()):
+                raise ValueError("head_norm=batch is for classifiers with a single linear head with a bias, which this "
+                                 f"{type(model).__name__} has not; use head_norm=none")
+            add_head_norm(layer)
         if self.lora is not None:
             add_lora(model, **self.lora)
         begins = self.begins(model, epochs)
@@ -179,7 +198,7 @@ def head_layer(model: nn.Module) -> nn.Linear | None:
 def train_only(model: nn.Module, names: Collection[str], batch_norm: bool = True) -> None:
     """Train only the named parameters. Frozen modules are in evaluation mode: no dropout, fixed statistics.
 
-    With `batch_norm=False` every batch norm uses its running statistics.
+    With `batch_norm=False` every batch norm uses its running statistics, except a `HeadNorm`, which is not pretrained.
     """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
@@ -190,7 +209,8 @@ def set_modes(module: nn.Module, training: bool, batch_norm: bool = True) -> Non
     """Training mode for modules with a trained parameter; modules without parameters follow their parent."""
     states = [parameter.requires_grad for parameter in module.parameters()]
     module.training = any(states) if states else training
-    if isinstance(module, nn.modules.batchnorm._BatchNorm) and not batch_norm:
+    is_pretrained = isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, HeadNorm)
+    if is_pretrained and not batch_norm:
         module.training = False
     for child in module.children():
         set_modes(child, module.training, batch_norm)
