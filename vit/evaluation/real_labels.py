@@ -1,6 +1,5 @@
 """ImageNet-ReaL (arXiv 2006.07159): reassessed labels of the validation images of ImageNet-1k, several per image."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ import numpy as np
 
 from vit.data import DataError
 from vit.evaluation.classification import Evaluation
+from vit.files.untrusted import read_json
 from vit.messages import number_of
 
 VALIDATION_IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})")
@@ -22,10 +22,11 @@ def read_real_labels(path: str | Path) -> list[list[int]]:
 
     Raises:
         DataError: the file is not such a list.
+        OSError: it cannot be read.
     """
     try:
-        labels = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        labels = read_json(path)
+    except ValueError as error:
         raise DataError(f"{path} cannot be read as JSON: {error}; use real.json of ImageNet-ReaL") from None
     entries = enumerate(labels, 1) if isinstance(labels, list) and labels else [(1, None)]
     for number, entry in entries:

@@ -49,7 +49,6 @@ def evaluate(
         help="Image classifiers: data chooses among the classes that occur in the data, as is usual for data with some "
              "of the classes of ImageNet; model among all classes of the model.")] = ClassesToRank.model,
     real_labels: Annotated[Path | None, typer.Option(
-        exists=True, dir_okay=False,
         help="Validation images of ImageNet: real.json of ImageNet-ReaL, whose labels are a further metric.")] = None,
     device: Device = None,
     config_dir: ConfigDir = None,
