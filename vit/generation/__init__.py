@@ -1,5 +1,5 @@
-"""Text generation with encoder-decoder models: greedy search, beam search, sampling, forced
-decoding, ensembles, test-time augmentation.
+"""Text generation with encoder-decoder models: greedy search, beam search, sampling, forced decoding, ensembles and
+test-time augmentation.
 
 Inputs and outputs are ids; tokenizers are not involved. A model is any module with `start` and `advance` as in
 `vit.models.EncoderDecoder`; the logits that it returns are overwritten. Letters in shapes are those of `vit.nn`, and W
