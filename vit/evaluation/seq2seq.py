@@ -87,8 +87,8 @@ def evaluate_seq2seq(
             for k in range(max(len(pairs[row]) for row in rows)):
                 chosen = [i for i, row in enumerate(rows) if len(pairs[row]) > k]  # sources with a reference k
                 texts = [split.targets[pairs[rows[i]][k]] for i in chosen]
-                target = padded_targets(predictor, texts, long_references)
-                losses, hits = predictor.score_targets(source[chosen], mask[chosen], target)  # (B,T-1)
+                target = padded_targets(predictor, texts, long_references)  # (chosen,T)
+                losses, hits = predictor.score_targets(selected(source, chosen), selected(mask, chosen), target)
                 real = target[:, 1:] != PAD
                 loss, correct = loss + float(losses[real].cpu().double().sum()), correct + int(hits[real].sum())
                 tokens += int(real.sum())
@@ -109,6 +109,11 @@ def evaluate_seq2seq(
     loss /= tokens
     metrics |= {"loss": loss, "perplexity": perplexity(loss), "token_accuracy": correct / tokens}
     return Seq2SeqEvaluation(metrics, rows, generated, references, unreadable, all_references)
+
+
+def selected(x: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    """Some rows of x (B,...), in order; x itself if they are all."""
+    return x if len(rows) == len(x) else x[torch.tensor(rows).to(x.device)]
 
 
 def encode_sources(

@@ -1,12 +1,12 @@
 """The files of a seq2seq evaluation: predictions.csv, and for images mistakes.png."""
 
-import json
 from os import PathLike
 from pathlib import Path
 
 from vit.data import LinePreprocessing, PairSplit
 from vit.evaluation.seq2seq import Seq2SeqEvaluation
 from vit.evaluation.text_metrics import character_errors
+from vit.files.strict_json import json_text
 from vit.report.figures.misclassified import misclassified_picture
 from vit.report.tables import open_table
 
@@ -35,7 +35,7 @@ def write_seq2seq_evaluation(
             exact = int(generated.text == reference)
             cells = {"reference": reference, "generated": generated.text, "right": exact, "cer": cer,
                      "score": generated.score, "difference": marked_differences(reference, generated.text),
-                     **({"references": json.dumps(every, ensure_ascii=False)} if several else {})}
+                     **({"references": json_text(every, indent=None, ascii_only=False)} if several else {})}
             table.write({"name": generated.source, **source, **cells})
     if preprocessing is not None:
         write_wrong_predictions(folder / "mistakes.png", evaluation, split, preprocessing)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -114,13 +115,14 @@ class Seq2Seq(Task):
         source.
         """
         rows = ((batch["index"] < self.validation.rows) & (batch["weight"] > 0)).nonzero()[:, 0]
-        rows = [row for row, number in zip(rows.tolist(), batch["index"][rows].tolist(), strict=True)
-                if self.validation.references[number] is not None]
-        if len(rows) == 0:
+        numbers = batch["index"][rows].tolist()
+        chosen = [i for i, number in enumerate(numbers) if self.validation.references[number] is not None]
+        if not chosen:
             return
+        rows = rows[torch.tensor(chosen).to(rows.device)]
         source, mask = self.source(batch)[rows], batch["source_mask"][rows]
         found = generate(self.model, source, mask, self.validation.decode.greedy, utf8=self.utf8)
-        for number, hypotheses in zip(batch["index"][rows].tolist(), found, strict=True):
+        for number, hypotheses in zip((numbers[i] for i in chosen), found, strict=True):
             text = self.tokenizer.decode(hypotheses[0].ids, "ignore")
             self.generated.append((number, text, self.validation.references[number]))
 
