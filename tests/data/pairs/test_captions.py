@@ -103,6 +103,12 @@ def test_flickr8k(tmp_path):
     assert read(found) == expected() and len(found.left_out) == 1
     assert found.left_out[0][1] == "gone.jpg.1 is in no list of a split"
     assert read(image_text(texts / "Flickr8k.token.txt", root=tmp_path / "Flicker8k_Dataset")) == expected()
+    twice = texts / "Flickr_8k.devImages.txt"
+    stated = twice.read_text()
+    twice.write_text(f"{stated}{PARTS['train'][0]}\n")
+    with pytest.raises(DataError, match=rf"Images.txt: the image {PARTS['train'][0]} is also in Flickr_8k.\w+Images"):
+        image_text(tmp_path)
+    twice.write_text(stated)
     (texts / "Flickr_8k.trainImages.txt").unlink()
     without = image_text(texts / "Flickr8k.token.txt", root=tmp_path / "Flicker8k_Dataset", on_bad_sample="skip")
     assert all_captions(without) == CAPTIONS and "does not exist" in without.left_out[0][1]

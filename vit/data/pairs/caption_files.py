@@ -131,7 +131,12 @@ def _token_captions(path: Path) -> Captions:
              if (found := LIST.search(file.name)) and (split := split_of(found["split"]))}
     if "train" not in lists:
         return _columns(path, rows)
-    splits = {line.strip(): split for split, file in lists.items() for line in read_lines(file)}
+    splits: dict[str, str] = {}
+    for split, file in lists.items():
+        for image in filter(None, map(str.strip, read_lines(file))):
+            if splits.setdefault(image, split) != split:
+                raise DataError(f"{file}: the image {image} is also in {lists[splits[image]].name}; remove it from one "
+                                "of them")
     listed = [row for row in rows if row[0] in splits]
     left_out = [(name, f"{image} is in no list of a split") for image, _, name in rows if image not in splits]
     return _columns(path, listed, [splits[image] for image, _, _ in listed], left_out)

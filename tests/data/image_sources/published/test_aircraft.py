@@ -56,6 +56,16 @@ def test_damaged_lists_are_errors(root, file, content, message):
         table(root)
 
 
+def test_other_splits_of_a_level_are_an_error(root):
+    val, test = (root / f"images_family_{part}.txt" for part in ("val", "test"))
+    swapped = val.read_text(), test.read_text()
+    test.write_text(swapped[0])
+    val.write_text(swapped[1])
+    with pytest.raises(DataError, match=r"the lists images_family_\*.txt have the image 006 in test, which images_"
+                                        "variant_val.txt has"):
+        table(root)
+
+
 def test_stated_tables_of_commas_are_read_as_before(root):
     for part in PARTS:
         file = root / f"images_variant_{part}.txt"

@@ -30,9 +30,11 @@ def fgvc_aircraft(folder: Path) -> Content:
         if not found and images:
             continue
         images = images or {image: part for image, (_, part) in found.items()}
-        if (missing := next((image for image in images if image not in found), None)) is not None:
-            raise DataError(f"{folder}: the lists images_{level}_*.txt lack the image {missing}; unpack the data set "
-                            "again")
+        for image, part in images.items():
+            if image not in found or found[image][1] != part:
+                fault = f"have the image {image} in {found[image][1]}" if image in found else f"lack the image {image}"
+                raise DataError(f"{folder}: the lists images_{level}_*.txt {fault}, which images_variant_{part}.txt "
+                                "has; unpack the data set again")
         columns[level] = [found[image][0] for image in images]
         names[level] = _names(folder / file) or sorted({*columns[level]})
     files = [f"{image}.jpg" for image in images]
