@@ -78,7 +78,7 @@ def test_the_newest_run_has_the_last_name_also_if_the_clock_was_set_back(tmp_pat
         (path / "checkpoints" / "last.ckpt").touch()
         (path / "config.yaml").write_text(stored)
         assert find_resumable(config) == path
-    first, _ = (message for message in caplog.messages if "has a folder of" in message)
+    first, _ = dict.fromkeys(message for message in caplog.messages if "has a folder of" in message)
     assert first == (f"{tmp_path / 'mine'} has a folder of 2026-10-25 02:59:58, but the clock is at 2026-10-25 "
                      "02:10:00; the name of the new folder follows that one, which you can rename if its time is wrong")
 
