@@ -13,7 +13,8 @@ from tests.inference.tiny_models import SIZES, save_classifier, save_image_to_te
 from vit.bundle import Calibration, load_bundle, save_bundle, save_ensemble
 from vit.exchange import SourceError
 from vit.exchange.convert import convert
-from vit.exchange.opening import imagenet_synsets, is_foreign, open_foreign, open_model
+from vit.exchange.imagenet_classes import imagenet_synsets
+from vit.exchange.opening import is_foreign, open_foreign, open_model
 from vit.exchange.options import Hints
 from vit.models import create_model
 from vit.models.masked import Bert, MaskedTextConfig

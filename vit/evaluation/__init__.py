@@ -1,6 +1,7 @@
 """Metrics over whole splits, shared by the test after training and `vit evaluate`."""
 
-from vit.evaluation.classification import ClassScore, Evaluation, among_present, evaluate, matched_split, named_classes
+from vit.evaluation.classification import ClassScore, Evaluation, evaluate, matched_split
+from vit.evaluation.matched_classes import among_present, named_classes
 from vit.evaluation.multi_label import LabelScore, MultiLabelEvaluation, best_thresholds, evaluate_multi_label
 from vit.evaluation.real_labels import read_real_labels, with_real_accuracy
 from vit.evaluation.text_metrics import bleu_signature, text_metrics

@@ -1,7 +1,6 @@
 """Evaluation of an image classifier on a labelled split; the test after training and `vit evaluate` both use it."""
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOP_K = 5  # predictions stored per sample
-WORDNET_ID = re.compile(r"n\d{8}")
 MATRIX = 1000  # maximum number of classes for a full confusion matrix; above it, only the counts above 0 are listed
 
 
@@ -219,48 +217,6 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
         return replace(chosen, labels=np.hstack([chosen.labels, empty])[:, columns])
     numbers = np.array([outputs.get(name, -1) for name in source.classes], dtype=np.int64)
     return replace(chosen, labels=numbers[chosen.labels])
-
-
-def named_classes(classes: list[str], source: Source) -> list[str]:
-    """The classes of a model by which data is matched: WordNet ids (n01440764, ...) if the data has these and the model
-    has a variant of ImageNet without class names, as most published weights; otherwise those of the model.
-    """
-    is_numbered = classes == [str(number) for number in range(len(classes))]
-    if not is_numbered or not all(WORDNET_ID.fullmatch(name) for name in source.classes):
-        return classes
-    from vit.exchange.opening import imagenet_synsets
-
-    return imagenet_synsets(len(classes)) or classes
-
-
-class SomeClasses(nn.Module):
-    """A classifier that chooses among some of its classes: those at `index` of its logits."""
-
-    def __init__(self, model: nn.Module, index: Tensor) -> None:
-        super().__init__()
-        self.model = model
-        self.register_buffer("index", index, persistent=False)
-        self.training = model.training
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(B,C,H,W) -> logits (B,chosen classes)"""
-        return self.model(images)[:, self.index]
-
-
-def among_present(model: nn.Module, classes: list[str], split: Split) -> tuple[nn.Module, list[str]]:
-    """The model restricted to the classes that occur in a split, and their names, in the order of the model.
-
-    This is how ImageNet-A (arXiv 1907.07174) and ImageNet-R (arXiv 2006.16241), which have 200 of the 1,000 classes of
-    ImageNet-1k, are evaluated. The labels of the split are those of the model.
-
-    Raises:
-        DataError: all samples have the same class.
-    """
-    present = np.unique(split.labels)
-    if len(present) == 1:
-        raise DataError(f"all {number_of(len(split), 'image')} have the class {classes[present[0]]!r}, and among 1 "
-                        "class each prediction is correct; choose among the classes of the model")
-    return SomeClasses(model, torch.from_numpy(present)), [classes[index] for index in present]
 
 
 def check_labels(split: Split, classes: list[str]) -> None:

@@ -69,7 +69,7 @@ def real_labels_of(classes: Sequence[str], names: Sequence[str], labels: list[li
 
 def class_numbers(classes: Sequence[str]) -> list[int]:
     """The numbers of classes of ImageNet-1k; raises DataError for a class that is not one of its WordNet ids."""
-    from vit.exchange.opening import imagenet_synsets
+    from vit.exchange.imagenet_classes import imagenet_synsets
 
     numbers = {name: number for number, name in enumerate(imagenet_synsets(CLASSES))}
     unknown = next((name for name in classes if name not in numbers), None)

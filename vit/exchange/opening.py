@@ -186,11 +186,3 @@ def resolve_class_names(checkpoint: Checkpoint, count: int) -> list[str]:
     found = f"names {named}, but has {count}" if names else f"does not name its {classes}"
     warnings.warn(f"{checkpoint.name} {found}; numbers are used as names", stacklevel=4)
     return [str(i) for i in range(count)]
-
-
-def imagenet_synsets(num_classes: int) -> list[str]:
-    """WordNet ids (n01440764, ...) of the ImageNet variant with `num_classes` classes; [] for any other number."""
-    from timm.data import ImageNetInfo, infer_imagenet_subset
-
-    subset = infer_imagenet_subset({"num_classes": num_classes})
-    return list(ImageNetInfo(subset).label_names()) if subset else []

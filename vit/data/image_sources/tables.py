@@ -115,10 +115,9 @@ def table(
     and a label with Confidence 0 is absent.
 
     The tables in a folder are those that `split_tables` finds, or the lists of a data set in
-    `vit.data.image_sources.published`. Their classes are those of the table of train. A table
-    of val or test without labels, or whose labels are all -1, is left out, with a warning. Where the images are not in
-    `root`, they are searched in its folder that is named after the split. Without a table of val, a part of train is
-    held out.
+    `vit.data.image_sources.published`. Their classes are those of the table of train. A table of val or test without
+    labels, or whose labels are all -1, is left out, with a warning. Where the images are not in `root`, they are
+    searched in its folder that is named after the split. Without a table of val, a part of train is held out.
 
     Args:
         image, label, split: columns by name, or by number from 0 in a file without a header line; by default those with

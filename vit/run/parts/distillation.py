@@ -16,8 +16,8 @@ from vit.data import Preprocessing, Source
 from vit.data.decoding.bit_depth import FULL
 from vit.data.statistics import find_range
 from vit.exchange.checkpoint import ConfigMismatchError
+from vit.exchange.imagenet_classes import imagenet_synsets
 from vit.exchange.importing import at_stated_size, import_checkpoint
-from vit.exchange.opening import imagenet_synsets
 from vit.exchange.preprocessing import assumed_preprocessing, from_timm
 from vit.exchange.read import read_checkpoint
 from vit.exchange.source_names import TIMM

@@ -13,9 +13,8 @@ from vit.bundle import BundleError
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import Tokenizer
-from vit.evaluation.classification import WORDNET_ID
 from vit.exchange.checkpoint import Checkpoint, ConfigMismatchError
-from vit.exchange.opening import imagenet_synsets
+from vit.exchange.imagenet_classes import are_wordnet_ids, imagenet_synsets
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import from_timm
 from vit.exchange.read import read_checkpoint
@@ -189,9 +188,7 @@ def imagenet_classes(initial: Initial, classes: Sequence[str]) -> list[str]:
     the data has such ids; otherwise [].
     """
     count = (initial.model or {}).get("num_classes")
-    if count != len(classes) or not all(WORDNET_ID.fullmatch(name) for name in classes):
-        return []
-    return imagenet_synsets(count)
+    return imagenet_synsets(count) if count == len(classes) and are_wordnet_ids(classes) else []
 
 
 def class_order(known: Sequence[str], classes: Sequence[str]) -> list[int] | None:
