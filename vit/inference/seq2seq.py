@@ -163,31 +163,46 @@ class Seq2SeqPredictor:
             named, texts = [source for source, _ in window], [reference for _, (_, reference) in window]
             items = [self._encode_or_error(name, source, truncated, squeezed) for name, source in named]
             unknown += self._unknown(named, items)
-            targets = {}
-            for row, ((name, _), text) in enumerate(zip(named, texts, strict=True)):
-                label = text.name if isinstance(text, Line) else f"reference {done + row + 1}"
-                try:
-                    if isinstance(items[row], GeneratedText):
-                        raise BadText(name, "is empty, so that no text can be scored for it")
-                    targets[row] = self._target(text_of(text, label), label, unknown)
-                except BadText as error:
-                    items[row] = items[row] if isinstance(items[row], BadInput) else error
+            targets = self._targets(named, texts, items, done, unknown)
             encoded = {row: item for row, item in enumerate(items) if isinstance(item, Tensor)}
             for rows, source, mask in self.batches_by_length(encoded, batch_size):
                 target = torch.nn.utils.rnn.pad_sequence([targets[row] for row in rows], True, PAD).to(self.device)
                 with autocast(self.device, self.precision):
                     log_probs = score_targets(self.models, source, mask, target, PAD, settings.tta)  # (B,T-1)
                 for row, values in zip(rows, log_probs.tolist(), strict=True):
-                    ids = targets[row][1:].tolist()
-                    name, source_item = named[row]
-                    label = name if self.is_image_to_text else text_of(source_item, name)
-                    items[row] = ScoredText(label, text_of(texts[row], name),
-                                            settings.score(sum(values[: len(ids)]), len(ids)),
-                                            tuple(self.tokenizer.tokens(ids)), tuple(values[: len(ids)]))
+                    items[row] = self._scored(named[row], texts[row], targets[row], values, settings)
             yield from items
             done += len(window)
         self._warn_about_size(truncated, squeezed, done)
         warn_about_unknown(unknown, done)
+
+    def _targets(
+        self, named: list[tuple[str, object]], texts: list[str | Line], items: list, done: int,
+        unknown: list[tuple[str, str]],
+    ) -> dict[int, Tensor]:
+        """row -> ids (T,) of its reference. An item whose source is empty, or whose reference is not scored, becomes
+        the error. `done`: number of earlier references; `unknown` as for `_target`.
+        """
+        targets = {}
+        for row, ((name, _), text) in enumerate(zip(named, texts, strict=True)):
+            label = text.name if isinstance(text, Line) else f"reference {done + row + 1}"
+            try:
+                if isinstance(items[row], GeneratedText):
+                    raise BadText(name, "is empty, so that no text can be scored for it")
+                targets[row] = self._target(text_of(text, label), label, unknown)
+            except BadText as error:
+                items[row] = items[row] if isinstance(items[row], BadInput) else error
+        return targets
+
+    def _scored(
+        self, named: tuple[str, object], text: str | Line, target: Tensor, log_probs: list[float], settings: Generation
+    ) -> ScoredText:
+        """The scored reference of a source: ids (T,) with BOS and EOS, and log-probabilities of at least T-1 tokens."""
+        name, source = named
+        ids = target[1:].tolist()
+        log_probs = log_probs[: len(ids)]
+        return ScoredText(name if self.is_image_to_text else text_of(source, name), text_of(text, name),
+                          settings.score(sum(log_probs), len(ids)), tuple(self.tokenizer.tokens(ids)), tuple(log_probs))
 
     def _target(self, text: str, name: str, unknown: list[tuple[str, str]]) -> Tensor:
         """The ids (T,) of a reference from BOS to EOS. `unknown` is extended by (name, character) if the tokenizer
